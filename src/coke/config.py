@@ -1,0 +1,210 @@
+"""Configuration: a TOML file and command-line options, typed, with every key checked."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from coke.data.scaling import SCALES
+from coke.data.sites import SPLITS, Sites, by_label, deal, split_rows
+from coke.data.synthetic import synthetic_rows
+from coke.data.tables import Rows, read_rows
+from coke.errors import ConfigError, FileError, nearest, unknown
+from coke.maths.algorithm import Algorithm
+from coke.maths.features import FeatureSettings
+from coke.maths.graph import Graph, build_graph
+from coke.task import Task, build_algorithm, prepare
+
+Settings = dict[str, Any]
+
+
+class DataConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the rows come from, and who holds them."""
+
+    file: str | None = None
+    target: str | None = None
+    site: str | None = None
+    drop: list[str] = []
+    missing: str = "refuse"
+    split: str | None = None
+    sizes: list[int] | None = None
+    size_range: tuple[int, int] | None = None
+    agents: int = 10
+    test: float = 0.3
+    scale: str = "standard"
+
+
+class FeatureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The random features."""
+
+    n_features: int = 100
+    kernel: str = "gaussian"
+    sigma: float = 1.0
+    mapping: str = "cos-sin"
+    sampling: str = "iid"
+
+
+class GraphConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The network."""
+
+    kind: str = "random"
+    edges: int | None = None
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run. `configs/synthetic.toml` explains every key."""
+
+    algorithm: str = "coke"
+    beside: list[str] = []
+    loss: str = "quadratic"
+    lam: float = msgspec.field(name="lambda", default=1e-3)
+    rho: float = 1e-2
+    v: float = 1.0
+    mu: float = 0.95
+    eta: float = 0.99
+    rounds: int = 1000
+    tol: float | None = None
+    seed: int = 0
+    data: DataConfig = DataConfig()
+    features: FeatureConfig = FeatureConfig()
+    graph: GraphConfig = GraphConfig()
+
+    def algorithms(self) -> dict[str, Algorithm]:
+        """The algorithm and those beside it, by name, checked."""
+        names = dict.fromkeys([self.algorithm, *self.beside])
+        common = {"rho": self.rho, "v": self.v, "mu": self.mu, "eta": self.eta}
+        return {name: build_algorithm(name, **common) for name in names}
+
+    def settings(self) -> Settings:
+        """Plain dictionaries that `from_settings` takes back."""
+        plain: Settings = msgspec.to_builtins(self)
+        return plain
+
+
+def default_settings() -> Settings:
+    """The paper's synthetic problem."""
+    text = resources.files("coke").joinpath("configs/synthetic.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def read_settings(path: str | Path) -> Settings:
+    """A TOML file as dictionaries."""
+    try:
+        settings = tomllib.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a TOML file: {error}") from error
+    return settings
+
+
+def merged(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """`settings` with changes by dotted key ("data.file") where they are not None."""
+    result = {key: dict(v) if isinstance(v, dict) else v for key, v in settings.items()}
+    for dotted, value in changes.items():
+        if value is not None:
+            *table, key = dotted.split(".")
+            (result.setdefault(table[0], {}) if table else result)[key] = value
+    return result
+
+
+def from_settings(settings: Settings) -> Config:
+    """The typed configuration, or `ConfigError` naming the key at fault and its nearest match."""
+    _known_keys(settings, Config, "")
+    try:
+        config = msgspec.convert(settings, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"configuration: {error}") from error
+    _checked(config)
+    return config
+
+
+def _known_keys(settings: Settings, kind: Any, where: str) -> None:
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    for key, value in settings.items():
+        if key not in fields:
+            raise ConfigError(
+                f"configuration: unknown key {where + key!r}.{nearest(key, fields)} "
+                f"Expected one of {', '.join(fields)}"
+            )
+        if isinstance(value, dict) and isinstance(fields[key], type):
+            _known_keys(value, fields[key], f"{key}.")
+
+
+def _checked(config: Config) -> None:
+    """All that can be refused before a row is read."""
+    config.algorithms()
+    feature_settings(config).checked()
+    data = config.data
+    if config.loss not in ("quadratic", "logistic", "hinge"):
+        raise ConfigError(unknown("loss", config.loss, ("quadratic", "logistic", "hinge")))
+    if not 0 <= config.lam < float("inf"):
+        raise ConfigError(f"lambda = {config.lam}: expected λ ≥ 0; the paper uses 1e-5 … 1e-3")
+    if config.rounds < 1:
+        raise ConfigError(f"rounds = {config.rounds}: expected at least 1")
+    if data.split is not None and data.split not in SPLITS:
+        raise ConfigError(unknown("split", data.split, SPLITS))
+    if data.scale not in SCALES:
+        raise ConfigError(unknown("scale", data.scale, SCALES))
+    if data.file is not None and data.target is None:
+        raise ConfigError(f"data.file = {data.file!r} without data.target: name the target column")
+    if data.file is None and (data.target or data.site):
+        raise ConfigError("data.target or data.site without data.file: name the file of the rows")
+    if data.file is None and config.loss != "quadratic":
+        raise ConfigError(f'loss = "{config.loss}" needs class labels: name a data.file with them')
+
+
+def feature_settings(config: Config) -> FeatureSettings:
+    """The features that all sites draw."""
+    f = config.features
+    return FeatureSettings(f.n_features, f.kernel, f.sigma, f.mapping, f.sampling, config.seed)
+
+
+def load_rows(config: Config) -> Rows:
+    """The rows of the file, or the synthetic ones."""
+    data = config.data
+    if data.file is None or data.target is None:
+        return synthetic_rows(data.agents, data.size_range or (4000, 6000), seed=config.seed)
+    return read_rows(
+        data.file, data.target, site=data.site, drop=data.drop, missing=data.missing
+    )
+
+
+def load_sites(config: Config, rows: Rows) -> Sites:
+    """The rows at their sites: by label, or dealt out where there is none or a split is asked for."""
+    data = config.data
+    if rows.sites is not None and data.split is None:
+        parts = by_label(rows.sites)
+    else:
+        parts = deal(
+            rows.y,
+            data.agents,
+            split=data.split or "iid",
+            sizes=data.sizes,
+            size_range=data.size_range if data.file else None,
+            seed=config.seed,
+        )
+    return split_rows(rows, parts, test=data.test, seed=config.seed)
+
+
+def load_task(config: Config) -> tuple[Task, Graph, Sites]:
+    """Everything a run needs; most of its time goes into the one pass over the rows."""
+    rows = load_rows(config)
+    sites = load_sites(config, rows)
+    graph = build_graph(
+        config.graph.kind, len(sites.X), edges=config.graph.edges, seed=config.seed
+    )
+    task = prepare(
+        sites,
+        rows.columns,
+        feature_settings(config),
+        loss=config.loss,
+        lam=config.lam,
+        scale=config.data.scale,
+    )
+    return task, graph, sites

@@ -1,0 +1,73 @@
+"""From the sites' rows to a learning problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from coke.data.sites import Sites
+from coke.data.tables import Labels
+from coke.errors import DataError, InputError, unknown
+from coke.maths.arrays import Array
+from coke.maths.classification import LOSSES, Margin, OneVsRest
+from coke.maths.problem import Problem
+from coke.maths.quadratic import Quadratic
+from coke.maths.risks import Risk
+
+Phi = Callable[[Array], Array]
+
+
+def learning_problem(sites: Sites, phi: Phi, *, loss: str, lam: float, classes: Labels) -> Problem:
+    """The risks of all sites, λ/N each; `classes` (sorted, empty for the quadratic loss) name labels."""
+    if loss != "quadratic" and loss not in LOSSES:
+        raise InputError(unknown("loss", loss, ("quadratic", *LOSSES)))
+    if not 0 <= lam < np.inf:
+        raise InputError(f"lambda={lam}: expected λ ≥ 0; the paper uses 1e-5 … 1e-3")
+    G = lam / len(sites.X)
+    train = _risk(sites.X, sites.y, phi, G, loss, classes)
+    if not any(map(len, sites.y_test)):
+        return Problem(train)
+    return Problem(train, _risk(sites.X_test, sites.y_test, phi, G, loss, classes))
+
+
+def _risk(
+    X: tuple[Array, ...], y: tuple[Any, ...], phi: Phi, G: float, loss: str, classes: Labels
+) -> Risk:
+    if loss == "quadratic":
+        return Quadratic.from_rows(phi, X, y, G)
+    features = tuple(map(phi, X))
+    wanted = classes[1:] if len(classes) == 2 else classes
+    parts = tuple(Margin(features, tuple(_signs(yi, c) for yi in y), G, loss) for c in wanted)
+    return parts[0] if len(parts) == 1 else OneVsRest(parts)
+
+
+def _signs(y: Labels, c: Any) -> Array:
+    return np.where(y == c, 1.0, -1.0)
+
+
+def classes_of(y: Labels) -> Labels:
+    """The class labels, sorted; one class at one site is fine, one class in all is not."""
+    try:
+        classes = np.unique(y)
+    except TypeError as error:
+        raise DataError(
+            "class labels of different kinds cannot be sorted: use all text or all numbers"
+        ) from error
+    if len(classes) < 2:
+        raise DataError(
+            f"all rows have the one class {classes[0]!r}: expected at least two; a classifier "
+            "with one class has nothing to learn"
+        )
+    return classes
+
+
+def numbers_of(y: Labels) -> Array:
+    """The target as finite numbers."""
+    if y.dtype.kind not in "fiub":
+        raise DataError(
+            f"the target holds {y.dtype}: the quadratic loss needs numbers; "
+            'for class labels use loss = "logistic" or "hinge"'
+        )
+    return y.astype(np.float64)

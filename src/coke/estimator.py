@@ -1,0 +1,265 @@
+"""scikit-learn estimators: one process plays all the sites.
+
+`fit(X, y, sites)` takes one site label per row; without it the rows are dealt out at random.
+They work in Pipeline, GridSearchCV, cross_val_score and clone. What a fit cost to communicate
+is in `transmissions_` and `bytes_`, all that happened in `history_`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from coke.data.sites import by_label, deal, split_rows
+from coke.data.tables import Labels, Rows, checked_rows
+from coke.errors import DataError, InputError, unknown
+from coke.maths.arrays import Array
+from coke.maths.features import FeatureSettings, draw_features
+from coke.maths.graph import Graph, build_graph, checked_graph
+from coke.run.history import History
+from coke.run.simulate import simulate
+from coke.task import build_algorithm, prepare
+
+
+def _validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
+    """scikit-learn's own checks, raised from this package's exception tree."""
+    try:
+        return validate_data(estimator, *args, dtype=np.float64, **kwargs)
+    except ValueError as error:
+        raise DataError(str(error)) from error
+
+
+class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """φ(x) with φ(x)ᵀφ(y) ≈ κ(x, y): the same for the same seed, on every machine.
+
+    >>> import numpy as np
+    >>> from coke import RandomFeatures
+    >>> phi = RandomFeatures(n_features=50, seed=0).fit_transform(np.zeros((3, 2)))
+    >>> phi.shape
+    (3, 100)
+    """
+
+    def __init__(
+        self,
+        n_features: int = 100,
+        kernel: str = "gaussian",
+        sigma: float = 1.0,
+        mapping: str = "cos-sin",
+        sampling: str = "iid",
+        seed: int = 0,
+    ):
+        self.n_features = n_features
+        self.kernel = kernel
+        self.sigma = sigma
+        self.mapping = mapping
+        self.sampling = sampling
+        self.seed = seed
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Draws the features for inputs as wide as X; nothing else of X is used."""
+        X = _validated(self, X)
+        self.features_ = draw_features(_feature_settings(self), X.shape[1])
+        self._n_features_out = self.features_.size
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """Φ, one row φ(x)ᵀ per row of X."""
+        check_is_fitted(self)
+        return self.features_(_validated(self, X, reset=False))
+
+
+def _feature_settings(est: Any) -> FeatureSettings:
+    return FeatureSettings(
+        est.n_features, est.kernel, est.sigma, est.mapping, est.sampling, est.seed
+    )
+
+
+class _Consensus(BaseEstimator):
+    """What the regressor and the classifier share."""
+
+    def __init__(
+        self,
+        n_agents: int = 10,
+        graph: str | Graph = "random",
+        edges: int | None = None,
+        algorithm: str = "coke",
+        loss: str = "auto",
+        n_features: int = 100,
+        kernel: str = "gaussian",
+        sigma: float = 1.0,
+        mapping: str = "cos-sin",
+        sampling: str = "iid",
+        lam: float = 1e-3,
+        rho: float = 1e-2,
+        v: float = 1.0,
+        mu: float = 0.95,
+        eta: float = 0.99,
+        rounds: int = 300,
+        tol: float | None = 1e-4,
+        scale: str = "standard",
+        seed: int = 0,
+    ):
+        self.n_agents = n_agents
+        self.graph = graph
+        self.edges = edges
+        self.algorithm = algorithm
+        self.loss = loss
+        self.n_features = n_features
+        self.kernel = kernel
+        self.sigma = sigma
+        self.mapping = mapping
+        self.sampling = sampling
+        self.lam = lam
+        self.rho = rho
+        self.v = v
+        self.mu = mu
+        self.eta = eta
+        self.rounds = rounds
+        self.tol = tol
+        self.scale = scale
+        self.seed = seed
+
+    _losses: tuple[str, ...]  # the first is "auto"
+
+    def _loss(self) -> str:
+        loss = self._losses[0] if self.loss == "auto" else self.loss
+        if loss not in self._losses:
+            raise InputError(unknown(f"loss of {type(self).__name__}", loss, self._losses))
+        return loss
+
+    def _fit(self, X: Array, y: Labels, sites: Any) -> Self:
+        """Site by site, round by round; the model is the agents' mean."""
+        loss = self._loss()
+        algorithm = build_algorithm(
+            self.algorithm, rho=self.rho, v=self.v, mu=self.mu, eta=self.eta
+        )
+        settings = _feature_settings(self).checked()
+        rows = checked_rows(X, y, sites)
+        parts = (
+            deal(y, self.n_agents, seed=self.seed) if rows.sites is None else by_label(rows.sites)
+        )
+        graph = self._network(list(parts))
+        task = prepare(
+            split_rows(rows, parts, test=0.0, seed=self.seed),
+            self._column_names(rows),
+            settings,
+            loss=loss,
+            lam=self.lam,
+            scale=self.scale,
+        )
+        self.history_ = History(self.algorithm, task.problem.train.metric, task.sites)
+        records = simulate(task.problem, graph, algorithm, rounds=self.rounds, tol=self.tol)
+        (last,) = deque(map(self._note, records), maxlen=1)
+        self.sites_ = np.array(list(parts))
+        self.thetas_ = last.state.theta
+        self.optimum_ = task.problem.optimum
+        self.model_ = task.model(self.thetas_.mean(axis=0))
+        self.transmissions_ = last.ledger.transmissions
+        self.bytes_ = last.ledger.bytes
+        return self
+
+    def _note(self, record: Any) -> Any:
+        self.history_.append(record)
+        return record
+
+    def _network(self, sites: list[Any]) -> Graph:
+        if isinstance(self.graph, str):
+            return build_graph(self.graph, len(sites), edges=self.edges, seed=self.seed)
+        return checked_graph(self.graph, sites)
+
+    def _column_names(self, rows: Rows) -> tuple[str, ...]:
+        return tuple(map(str, getattr(self, "feature_names_in_", rows.columns)))
+
+
+class COKERegressor(RegressorMixin, _Consensus):
+    """Decentralised kernel ridge regression by COKE, DKLA or CTA on random features.
+
+    Parameters
+    ----------
+    n_agents : sites to deal the rows out to, where `fit` is given no `sites`.
+    graph : a name ("random", "ring", …) or a networkx.Graph on the site labels; `edges` for "random".
+    algorithm : "coke" (censored by h(k) = v μᵏ), "dkla" (never silent) or "cta" (step η).
+    n_features, kernel, sigma, mapping, sampling : the random features, see `RandomFeatures`.
+    lam : λ, the regularisation of all sites together.  rho : ρ, the ADMM step.
+    rounds, tol : at most so many; fewer where all agents settle within tol (None: never fewer).
+    scale : "standard", "minmax" or "none", for inputs and target, with numbers common to all sites.
+    seed : of the features, the graph and the dealing out. The same seed gives the same bits.
+
+    Attributes
+    ----------
+    model_ : the agents' mean model (`model_.save(path)`).  thetas_ : θ_i (N, D).  optimum_ : θ*.
+    history_, transmissions_, bytes_ : what happened and what it cost.  sites_ : the labels.
+
+    >>> import numpy as np
+    >>> from coke import COKERegressor
+    >>> X = np.random.default_rng(0).normal(size=(400, 2))
+    >>> y = np.sin(X[:, 0]) + X[:, 1] ** 2
+    >>> model = COKERegressor(n_agents=5, seed=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.9)
+    True
+    """
+
+    _losses = ("quadratic",)
+
+    def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
+        """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
+        X, y = _validated(self, X, y, y_numeric=True)
+        return self._fit(X, y, sites)
+
+    def predict(self, X: Any) -> Array:
+        """Values, in the target's units."""
+        check_is_fitted(self)
+        return self.model_.predict(_validated(self, X, reset=False))
+
+
+class COKEClassifier(ClassifierMixin, _Consensus):
+    """Decentralised kernel classification, binary or one against the rest.
+
+    `loss` is "logistic" (the default, with `predict_proba`) or "hinge" (a support vector machine). All other
+    parameters and attributes are `COKERegressor`'s, and `classes_`.
+    """
+
+    _losses = ("logistic", "hinge")
+
+    def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
+        """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
+        X, y = _validated(self, X, y)
+        try:
+            check_classification_targets(y)
+        except ValueError as error:
+            raise DataError(str(error)) from error
+        self._fit(X, y, sites)
+        self.classes_ = self.model_.classes
+        return self
+
+    def predict(self, X: Any) -> Labels:
+        """Class labels."""
+        check_is_fitted(self)
+        return self.model_.predict(_validated(self, X, reset=False))
+
+    def decision_function(self, X: Any) -> Array:
+        """θᵀφ(x): (T,) for two classes (positive: the second), else (T, n)."""
+        check_is_fitted(self)
+        f = self.model_.decision(_validated(self, X, reset=False))
+        return f[:, 0] if f.shape[1] == 1 else f
+
+    def _has_probabilities(self) -> bool:
+        return self._loss() == "logistic"
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> Array:
+        """Class probabilities, for the logistic loss."""
+        check_is_fitted(self)
+        return self.model_.predict_proba(_validated(self, X, reset=False))

@@ -1,0 +1,1 @@
+"""What the paper says: NumPy, SciPy and (for graphs) networkx; no clock, log, file or socket."""

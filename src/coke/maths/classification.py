@@ -1,0 +1,178 @@
+"""Margin losses of a label y = ±1: logistic log(1 + exp(−m)) and hinge max(0, 1 − m), m = y φᵀθ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy.special import expit
+
+from coke.errors import InputError, unknown
+from coke.maths.arrays import Array
+from coke.maths.margins import Certificate, Margins, Minimum, hinge, logistic
+from coke.maths.risks import Argmin, Regulariser, Risk, matrix, pulled
+
+MINIMISERS: dict[str, Callable[[Margins, Array, Array], Minimum | Certificate]] = {
+    "logistic": logistic,
+    "hinge": hinge,
+}
+LOSSES: dict[str, Callable[[Array], Array]] = {
+    "logistic": lambda m: np.logaddexp(0.0, -m),
+    "hinge": lambda m: np.maximum(0.0, 1.0 - m),
+}
+SLOPES: dict[str, Callable[[Array], Array]] = {
+    "logistic": lambda m: -expit(-m),
+    "hinge": lambda m: -(m < 1.0).astype(np.float64),  # a subgradient
+}
+
+
+@dataclass(frozen=True)
+class Margin:
+    """N risks with a margin loss; the rows' features stay in memory, for every round needs them."""
+
+    Phi: tuple[Array, ...]  # (T_i, D) each
+    y: tuple[Array, ...]  # (T_i,) each, ±1
+    G: Regulariser  # λ/N, or a matrix (D, D)
+    metric: str  # "logistic" or "hinge"
+
+    def __post_init__(self) -> None:
+        if self.metric not in LOSSES:
+            raise InputError(unknown("loss", self.metric, LOSSES))
+
+    @cached_property
+    def T(self) -> Array:
+        """T_i (N,)."""
+        return np.array([float(len(y)) for y in self.y])
+
+    @property
+    def size(self) -> int:
+        """D."""
+        return self.Phi[0].shape[1]
+
+    def rows(self, agents: slice) -> Margin:
+        """The risks of those agents alone."""
+        return replace(self, Phi=self.Phi[agents], y=self.y[agents])
+
+    def argmin(self, pull: Array) -> Argmin:
+        """Solved anew each round, from the last answer on; no memory but that."""
+        self._need_curvature()
+        owns = [
+            Margins(y[:, None] * Phi, np.full(len(y), 1.0 / len(y)), self._curvature(float(c)))
+            for Phi, y, c in zip(self.Phi, self.y, pull[:, 0], strict=True)
+        ]
+
+        def solve(p: Array, start: Array) -> tuple[Array, Array]:
+            found = [self._minimum(own, *at) for own, *at in zip(owns, p, start, strict=True)]
+            return np.stack([at.theta for at in found]), np.array([at.loss for at in found])
+
+        return solve
+
+    def _minimum(self, own: Margins, p: Array, start: Array) -> Minimum | Certificate:
+        return MINIMISERS[self.metric](own, p, start)
+
+    def _curvature(self, more: float) -> Array:
+        return matrix(self.G, self.size) + more * np.eye(self.size)
+
+    def _need_curvature(self) -> None:
+        if not np.any(self.G):
+            raise InputError(
+                f"lambda = 0 with the {self.metric} loss: the minimum need not exist "
+                "(separable rows); use lambda > 0, for example 1e-4"
+            )
+
+    def certificate(self) -> Minimum | Certificate:
+        """The minimum of Σ_i R_i with its proof: a gradient norm (logistic) or a duality gap (hinge)."""
+        self._need_curvature()
+        y, Phi = np.concatenate(self.y), np.concatenate(self.Phi)
+        c = np.repeat(1.0 / self.T, self.T.astype(np.int64))
+        H = len(self.T) * matrix(self.G, self.size)
+        zero = np.zeros(self.size)
+        return self._minimum(Margins(y[:, None] * Phi, c, H), zero, zero)
+
+    def optimum(self) -> Array:
+        """θ* (D,)."""
+        return self.certificate().theta
+
+    def losses(self, theta: Array) -> Array:
+        """Mean loss of θ_i on the rows of agent i."""
+        rows = zip(self.Phi, self.y, theta, strict=True)
+        # Σ/max(T, 1) and not a mean: a site may have no test rows.
+        return np.array([self._loss(y * (Phi @ t)).sum() / max(len(y), 1) for Phi, y, t in rows])
+
+    def global_losses(self, theta: Array) -> Array:
+        """Mean loss of each θ on the rows of all agents."""
+        total = np.zeros(len(theta))
+        for Phi, y in zip(self.Phi, self.y, strict=True):
+            total += self._loss(y[:, None] * (Phi @ theta.T)).sum(axis=0)
+        return total / self.T.sum()
+
+    def _loss(self, m: Array) -> Array:
+        return LOSSES[self.metric](m)
+
+    def gradient(self, theta: Array) -> Array:
+        """(1/T_i) Σ_t ℓ'(m_t) y_t φ_t + 2Gθ_i."""
+        slope = SLOPES[self.metric]
+        rows = zip(self.Phi, self.y, theta, strict=True)
+        data = np.stack([(slope(y * (Phi @ t)) * y) @ Phi / len(y) for Phi, y, t in rows])
+        return data + 2.0 * pulled(self.G, theta)
+
+
+@dataclass(frozen=True)
+class OneVsRest:
+    """K risks side by side, one per class: θ is the K vectors end to end, one message carries them."""
+
+    parts: tuple[Risk, ...]
+
+    @property
+    def metric(self) -> str:
+        """The parts' metric; losses below are means over the classes."""
+        return self.parts[0].metric
+
+    @property
+    def T(self) -> Array:
+        """T_i (N,)."""
+        return self.parts[0].T
+
+    @property
+    def size(self) -> int:
+        """K·D."""
+        return len(self.parts) * self.parts[0].size
+
+    def rows(self, agents: slice) -> OneVsRest:
+        """The risks of those agents alone."""
+        return OneVsRest(tuple(part.rows(agents) for part in self.parts))
+
+    def _split(self, x: Array) -> list[Array]:
+        return [np.ascontiguousarray(part) for part in np.split(x, len(self.parts), axis=-1)]
+
+    def argmin(self, pull: Array) -> Argmin:
+        """The classes are separate problems."""
+        solvers = [part.argmin(pull) for part in self.parts]
+
+        def solve(p: Array, start: Array) -> tuple[Array, Array]:
+            pieces = zip(solvers, self._split(p), self._split(start), strict=True)
+            theta, loss = zip(*(solver(*at) for solver, *at in pieces), strict=True)
+            return np.concatenate(theta, axis=-1), np.mean(loss, axis=0)
+
+        return solve
+
+    def losses(self, theta: Array) -> Array:
+        """Mean over classes and rows."""
+        pieces = zip(self.parts, self._split(theta), strict=True)
+        return np.asarray(np.mean([part.losses(t) for part, t in pieces], axis=0))
+
+    def global_losses(self, theta: Array) -> Array:
+        """Mean over classes and all rows."""
+        pieces = zip(self.parts, self._split(theta), strict=True)
+        return np.asarray(np.mean([part.global_losses(t) for part, t in pieces], axis=0))
+
+    def gradient(self, theta: Array) -> Array:
+        """Of the sum over classes."""
+        pieces = zip(self.parts, self._split(theta), strict=True)
+        return np.concatenate([part.gradient(t) for part, t in pieces], axis=-1)
+
+    def optimum(self) -> Array:
+        """The classes' optima end to end (K·D,)."""
+        return np.concatenate([part.optimum() for part in self.parts])

@@ -1,0 +1,157 @@
+"""Who talks to whom: connected undirected graphs on the agents 0 … N−1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from coke.errors import GraphError, unknown
+from coke.maths.arrays import Array
+
+Graph = Any  # nx.Graph: networkx ships no types
+
+
+def random_connected(n: int, edges: int | None, rng: np.random.Generator) -> Graph:
+    """Connected with exactly E edges: a random tree, then random further pairs."""
+    full = n * (n - 1) // 2
+    E = default_edges(n) if edges is None else edges
+    if not n - 1 <= E <= full:
+        raise GraphError(
+            f"{E} edges among {n} agents: expected {n - 1} (a tree) to {full} (complete)"
+        )
+    order = rng.permutation(n)
+    G = nx.empty_graph(n)
+    G.add_edges_from((order[i], order[rng.integers(i)]) for i in range(1, n))
+    # E distinct pairs, of which at most N−1 are in the tree: enough are left to add.
+    pairs = _pairs(rng.choice(full, size=E, replace=False), n) if E >= n else []
+    G.add_edges_from([pair for pair in pairs if not G.has_edge(*pair)][: E - n + 1])
+    return G
+
+
+def _pairs(index: NDArray[np.int64], n: int) -> list[tuple[int, int]]:
+    """The pairs (i, j), i < j, at those places of the list (0, 1), (0, 2) … (n−2, n−1)."""
+    ends = np.cumsum(np.arange(n - 1, 0, -1))
+    i = np.searchsorted(ends, index, side="right")
+    j = n - (ends[i] - index)
+    return list(zip(i.tolist(), j.tolist(), strict=True))
+
+
+def default_edges(n: int) -> int:
+    """Half of all pairs, at most mean degree 6: dense for ten agents, sparse for a thousand."""
+    return max(n - 1, min(-(-n * (n - 1) // 4), 3 * n))
+
+
+def _erdos_renyi(n: int, edges: int | None, rng: np.random.Generator) -> Graph:
+    """Every pair with probability p = E / (N(N−1)/2), drawn again until connected."""
+    p = (default_edges(n) if edges is None else edges) / max(1, n * (n - 1) // 2)
+    for _ in range(1000):
+        G = nx.gnp_random_graph(n, min(p, 1.0), seed=int(rng.integers(2**31)))
+        if nx.is_connected(G):
+            return G
+    raise GraphError(
+        f"no connected Erdős–Rényi graph among 1000 draws with {n} agents and p = {p:.3g}: "
+        'ask for more edges, or use graph = "random", which is connected by construction'
+    )
+
+
+def _grid(n: int) -> Graph:
+    """The most square r × c grid with r · c = n."""
+    rows = max(r for r in range(1, int(n**0.5) + 1) if n % r == 0)
+    return nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, n // rows), ordering="sorted")
+
+
+def _small_world(n: int, rng: np.random.Generator) -> Graph:
+    """Watts–Strogatz: a ring of four neighbours each, a fifth of the edges rewired, connected."""
+    if n < 5:
+        return nx.complete_graph(n)
+    return nx.connected_watts_strogatz_graph(n, 4, 0.2, seed=int(rng.integers(2**31)))
+
+
+GRAPHS: dict[str, Callable[[int, int | None, np.random.Generator], Graph]] = {
+    "random": random_connected,
+    "erdos-renyi": _erdos_renyi,
+    "ring": lambda n, edges, rng: nx.cycle_graph(n) if n > 2 else nx.path_graph(n),
+    "star": lambda n, edges, rng: nx.star_graph(n - 1),
+    "complete": lambda n, edges, rng: nx.complete_graph(n),
+    "grid": lambda n, edges, rng: _grid(n),
+    "small-world": lambda n, edges, rng: _small_world(n, rng),
+}
+
+
+def build_graph(kind: str, n: int, *, edges: int | None = None, seed: int) -> Graph:
+    """The named graph on n agents; `edges` is used by "random" (exactly) and "erdos-renyi" (mean)."""
+    if kind not in GRAPHS:
+        raise GraphError(unknown("graph", kind, GRAPHS))
+    if n < 1:
+        raise GraphError(f"{n} agents: expected at least one")
+    if edges is not None and kind not in ("random", "erdos-renyi"):
+        raise GraphError(
+            f'graph = "{kind}" has a fixed number of edges, but edges = {edges} was asked for: '
+            'leave edges out, or use graph = "random"'
+        )
+    return checked_graph(GRAPHS[kind](n, edges, np.random.default_rng(seed)), range(n))
+
+
+def checked_graph(G: Graph, sites: Sequence[Hashable]) -> Graph:
+    """G with nodes renamed to the positions 0 … N−1 of `sites`, or why it cannot be used.
+
+    The nodes are the sites' labels, or already the positions.
+    """
+    if not isinstance(G, nx.Graph) or G.is_directed() or G.is_multigraph():
+        raise GraphError(
+            f"graph is a {type(G).__name__}: expected an undirected networkx.Graph "
+            f"or one of the names {', '.join(sorted(GRAPHS))}"
+        )
+    nodes, places = set(G.nodes), range(len(sites))
+    names = dict(zip(sites, places, strict=True)) if nodes == set(sites) else {i: i for i in places}
+    if nodes != set(names):
+        extra, lacking = _some(nodes - set(sites)), _some(set(sites) - nodes)
+        raise GraphError(
+            f"the graph's nodes are not the sites: not a site: {extra}; not in the graph: {lacking}. "
+            f"Name the nodes by the site labels or by 0 … {len(sites) - 1}"
+        )
+    clean = nx.empty_graph(len(sites))
+    clean.add_edges_from((names[a], names[b]) for a, b in G.edges if a != b)
+    parts = sorted((sorted(c) for c in nx.connected_components(clean)), key=len, reverse=True)
+    if len(parts) > 1:
+        shown = "; ".join(_some([sites[i] for i in part]) for part in parts[:5])
+        raise GraphError(
+            f"the graph falls into {len(parts)} components: {shown}. "
+            "Consensus needs a path between any two sites: add an edge between the components"
+        )
+    return clean
+
+
+def _some(names: Any, most: int = 8) -> str:
+    shown = sorted(map(str, names))
+    return ", ".join(shown[:most]) + (f", … ({len(shown)} in all)" if len(shown) > most else "")
+
+
+def degrees(G: Graph) -> Array:
+    """d_i (N, 1), the number of neighbours."""
+    return np.array([[float(G.degree[i])] for i in range(len(G))])
+
+
+def adjacency(G: Graph) -> sparse.csr_array:
+    """a_in = 1 for neighbours. CSR rows in node order, so W @ x adds in that order on any row alone."""
+    W = nx.to_scipy_sparse_array(G, nodelist=range(len(G)), weight=None, dtype=np.float64)
+    W = sparse.csr_array(W)
+    W.sort_indices()
+    return W
+
+
+def metropolis(G: Graph) -> sparse.csr_array:
+    """w_in = 1 / (1 + max(d_i, d_n)), w_ii = 1 − Σ_n w_in: symmetric, rows sum to one."""
+    d = degrees(G)[:, 0]
+    W = adjacency(G).tocoo()
+    off = 1.0 / (1.0 + np.maximum(d[W.row], d[W.col]))
+    own = 1.0 - np.bincount(W.row, weights=off, minlength=len(d))
+    rows, cols = np.r_[W.row, np.arange(len(d))], np.r_[W.col, np.arange(len(d))]
+    full = sparse.csr_array((np.r_[off, own], (rows, cols)), shape=W.shape)
+    full.sort_indices()
+    return full

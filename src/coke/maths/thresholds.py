@@ -1,0 +1,54 @@
+"""Censoring thresholds h(k), k = 1, 2, …: any non-increasing, non-negative sequence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coke.errors import InputError
+
+
+@dataclass(frozen=True)
+class Geometric:
+    """h(k) = v μᵏ; v = 0 never censors, which is DKLA."""
+
+    v: float = 1.0
+    mu: float = 0.95
+
+    def __post_init__(self) -> None:
+        if not 0 < self.mu < 1:
+            raise InputError(f"mu={self.mu}: expected 0 < μ < 1; the paper uses 0.95 … 0.99")
+        if not 0 <= self.v < math.inf:
+            raise InputError(f"v={self.v}: expected v ≥ 0; v = 0 sends in every round (DKLA)")
+
+    def __call__(self, k: int) -> float:
+        """h(k)."""
+        return self.v * self.mu**k
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """h(k) = values[k − 1]; the last value holds for ever after."""
+
+    values: tuple[float, ...]
+
+    def __init__(self, values: Sequence[float]):
+        h = tuple(float(value) for value in values)
+        if not h or not math.isfinite(h[0]) or h[-1] < 0:
+            raise InputError(f"thresholds {h[:5]}…: expected at least one finite number ≥ 0")
+        for k, (a, b) in enumerate(zip(h, h[1:], strict=False), start=2):
+            if not b <= a:
+                raise InputError(
+                    f"h({k}) = {b} after h({k - 1}) = {a}: thresholds must not increase; "
+                    "sort them or use a geometric sequence"
+                )
+        object.__setattr__(self, "values", h)
+
+    def __call__(self, k: int) -> float:
+        """h(k)."""
+        return self.values[min(k, len(self.values)) - 1]
+
+
+Threshold = Geometric | Sequential
+NEVER_SILENT = Geometric(v=0.0)

@@ -1,0 +1,1 @@
+"""Rounds: who hears whom, what each byte was for, what happened."""

@@ -1,0 +1,229 @@
+"""One command's worth of work: train every algorithm asked for, lose nothing on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coke.config import Config, from_settings
+from coke.data.sites import Sites
+from coke.errors import FileError
+from coke.maths.algorithm import Algorithm
+from coke.maths.graph import Graph
+from coke.maths.problem import local_only, one_shot_average
+from coke.model import Model
+from coke.run.checkpoint import Saved, check_same, load_checkpoint, save_checkpoint
+from coke.run.history import LOSSES, History
+from coke.run.ledger import FLOAT
+from coke.run.simulate import Record, simulate
+from coke.task import Task
+
+EVERY = 30.0  # seconds between checkpoints
+
+Watch = Callable[[str, Record], None]
+
+
+class Interrupted(Exception):  # noqa: N818  not an error: the user's wish
+    """Ctrl-C: what was done so far is kept in `outcomes`."""
+
+    def __init__(self, outcomes: list[Outcome]):
+        super().__init__()
+        self.outcomes = outcomes
+
+
+class Outcome(NamedTuple):
+    """What one algorithm did."""
+
+    name: str
+    history: History
+    theta: Any  # (N, D) the agents' last θ_i
+    seconds: float  # CPU, of this process
+
+
+class Folder:
+    """Where a run leaves its files; usable before any work starts, or refused."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            probe = path / ".writable"
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise FileError(
+                f"{path}: not a folder that can be written to ({error.strerror}); choose another --out"
+            ) from error
+
+    def checkpoint(self, name: str) -> Path:
+        """The state after the last round of an algorithm."""
+        return self.path / f"checkpoint-{name}.coke"
+
+    def history(self, name: str) -> Path:
+        """All rounds of an algorithm."""
+        return self.path / f"history-{name}.parquet"
+
+    @property
+    def model(self) -> Path:
+        """The trained model."""
+        return self.path / "model.coke"
+
+    def saved_config(self) -> Config:
+        """The settings of the run that left its checkpoints here."""
+        found = sorted(self.path.glob("checkpoint-*.coke"))
+        if not found:
+            raise FileError(f"{self.path}: no checkpoint to resume from; was --out this folder?")
+        return from_settings(load_checkpoint(found[0])[0].config)
+
+
+def train_all(
+    config: Config, task: Task, graph: Graph, folder: Folder | None, watch: Watch, resume: bool
+) -> list[Outcome]:
+    """Every algorithm of the configuration, one after the other."""
+    outcomes: list[Outcome] = []
+    for name, algorithm in config.algorithms().items():
+        run = Run(config, task, graph, name, algorithm, folder)
+        outcomes.append(run.train(watch, resume))
+        if run.interrupted:
+            raise Interrupted([outcome for outcome in outcomes if len(outcome.history)])
+    return outcomes
+
+
+class Run:
+    """One algorithm on one problem, with its checkpoint."""
+
+    def __init__(
+        self,
+        config: Config,
+        task: Task,
+        graph: Graph,
+        name: str,
+        algorithm: Algorithm,
+        folder: Folder | None,
+    ):
+        self.config, self.task, self.graph = config, task, graph
+        self.name, self.algorithm, self.folder = name, algorithm, folder
+        self.interrupted = False
+
+    def train(self, watch: Watch, resume: bool) -> Outcome:
+        """All rounds, or as many as there are before Ctrl-C."""
+        saved = self._saved() if resume else None
+        problem = self.task.problem
+        history = saved.history if saved else History(self.name, problem.train.metric, self.task.sites)
+        theta = saved.checkpoint.state["theta"] if saved else None
+        started, clock, record = time.process_time(), time.monotonic(), None
+        records = self._records(saved)
+        with self._until_interrupted():
+            for record in records:
+                history.append(record)
+                watch(self.name, record)
+                if time.monotonic() - clock > EVERY:
+                    self._save(record, history)
+                    clock = time.monotonic()
+        if record is not None:
+            theta = record.state.theta
+            self._save(record, history)
+        if self.folder and len(history):
+            history.to_parquet(self.folder.history(self.name))
+        return Outcome(self.name, history, theta, time.process_time() - started)
+
+    def _records(self, saved: Saved | None) -> Iterator[Record]:
+        config, at = self.config, saved.checkpoint if saved else None
+        return simulate(
+            self.task.problem,
+            self.graph,
+            self.algorithm,
+            rounds=config.rounds,
+            tol=config.tol,
+            resume=at,
+        )
+
+    def _saved(self) -> Saved | None:
+        assert self.folder is not None  # there is no resuming without a folder
+        path = self.folder.checkpoint(self.name)
+        if not path.exists():
+            return None
+        saved, fingerprint = load_checkpoint(path)
+        check_same(path, fingerprint, self.task.problem)
+        return saved
+
+    def _save(self, record: Record, history: History) -> None:
+        if self.folder is not None:
+            path = self.folder.checkpoint(self.name)
+            save_checkpoint(path, record, history, self.task.problem, self.config.settings())
+
+    @contextmanager
+    def _until_interrupted(self) -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.interrupted = True
+
+
+def consensus_model(task: Task, outcome: Outcome) -> Model:
+    """The model of the agents' mean θ."""
+    return task.model(outcome.theta.mean(axis=0))
+
+
+def summary(task: Task, graph: Graph, outcome: Outcome) -> dict[str, Any]:
+    """The last round in the documented keys; losses carry the metric's name (mse, logistic, hinge)."""
+    metric = task.problem.train.metric
+    best = task.problem.score(task.problem.everywhere(task.problem.optimum))
+    last = outcome.history.last()
+    return {
+        "algorithm": outcome.name,
+        "agents": len(task.sites),
+        "edges": graph.number_of_edges(),
+        "rounds": last.pop("round"),
+        **{key: last[key] for key in outcome.history.names[1:-2]},
+        f"optimum_train_{metric}": best.train,
+        f"optimum_test_{metric}": None if np.isnan(best.test) else best.test,
+        "consensus_gap": last["consensus_gap"],
+        "optimality_gap": last["optimality_gap"],
+        "seconds": round(outcome.seconds, 3),
+    }
+
+
+def yardsticks(task: Task) -> list[dict[str, Any]]:
+    """What sites reach without COKE: each alone, averaged once, and the centralised optimum."""
+    problem, N = task.problem, len(task.sites)
+    size = problem.train.size * FLOAT
+    everyone = {
+        "local-only": (local_only(problem.train), 0),
+        "one-shot-average": (problem.everywhere(one_shot_average(problem.train)), 2 * (N - 1)),
+        "optimum": (problem.everywhere(problem.optimum), 0),
+    }
+    rows = []
+    for name, (theta, messages) in everyone.items():
+        losses = dict(zip(LOSSES, problem.score(theta), strict=True))
+        rows.append(
+            {
+                "algorithm": name,
+                "transmissions": messages,
+                "bytes": messages * size,
+                **{
+                    f"{key}_{problem.train.metric}": None if np.isnan(value) else value
+                    for key, value in losses.items()
+                },
+            }
+        )
+    return rows
+
+
+def accuracy(model: Model, sites: Sites) -> dict[str, float | None]:
+    """Share of right labels among all sites' training and test rows."""
+
+    def share(X: Any, y: Any) -> float | None:
+        right = [np.count_nonzero(model.predict(a) == b) for a, b in zip(X, y, strict=True)]
+        T = sum(map(len, y))
+        return float(sum(right) / T) if T else None
+
+    return {
+        "train_accuracy": share(sites.X, sites.y),
+        "test_accuracy": share(sites.X_test, sites.y_test),
+    }
