@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -23,7 +24,7 @@ from coke.data.sites import Sites
 from coke.errors import CokeError, ConfigError
 from coke.maths.graph import Graph
 from coke.model import load_model
-from coke.report import figures, html_report, png, shown
+from coke.report import html_report, lines, pictures
 from coke.run.simulate import Record
 from coke.task import Task
 from coke.workflow import (
@@ -45,13 +46,16 @@ app = typer.Typer(
 )
 console = Console(stderr=True)
 INTERRUPTED = 130
+APART = ("beside", "yardsticks", "interrupted", "model", "report")  # not numbers of the run
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 
 
 @app.callback()
 def about(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)
+    ] = False,
 ) -> None:
     """Options of every command."""
     if version:
@@ -61,33 +65,57 @@ def about(
 
 @app.command()
 def run(
-    config: Annotated[Path | None, typer.Argument(help="TOML file; without it, the paper's synthetic problem.")] = None,
+    config: Annotated[
+        Path | None, typer.Argument(help="TOML file; without it, the paper's synthetic problem.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Parquet or CSV file of rows.")] = None,
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
-    site: Annotated[str | None, typer.Option(help="Column that says which site holds a row.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
-    missing: Annotated[str | None, typer.Option(help="Rows with missing values: refuse or drop.")] = None,
-    agents: Annotated[int | None, typer.Option(help="Number of agents, where no column names the sites.")] = None,
-    graph: Annotated[str | None, typer.Option(help="random, erdos-renyi, ring, star, complete, grid or small-world.")] = None,
+    site: Annotated[
+        str | None, typer.Option(help="Column that says which site holds a row.")
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Column to leave out; may be repeated.")
+    ] = None,
+    missing: Annotated[
+        str | None, typer.Option(help="Rows with missing values: refuse or drop.")
+    ] = None,
+    agents: Annotated[
+        int | None, typer.Option(help="Number of agents, where no column names the sites.")
+    ] = None,
+    graph: Annotated[
+        str | None,
+        typer.Option(help="random, erdos-renyi, ring, star, complete, grid or small-world."),
+    ] = None,
     edges: Annotated[int | None, typer.Option(help="Edges of a random graph.")] = None,
-    split: Annotated[str | None, typer.Option(help="How rows are dealt out: iid, or sorted by target.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="How rows are dealt out: iid, or sorted by target.")
+    ] = None,
     scale: Annotated[str | None, typer.Option(help="none, standard or minmax.")] = None,
     sigma: Annotated[float | None, typer.Option(help="Kernel bandwidth σ.")] = None,
     features: Annotated[int | None, typer.Option(help="Number of random features L.")] = None,
-    kernel: Annotated[str | None, typer.Option(help="gaussian, laplacian, cauchy, matern32 or matern52.")] = None,
+    kernel: Annotated[
+        str | None, typer.Option(help="gaussian, laplacian, cauchy, matern32 or matern52.")
+    ] = None,
     mapping: Annotated[str | None, typer.Option(help="cos-sin or cos-phase.")] = None,
     lam: Annotated[float | None, typer.Option("--lambda", help="Regularisation λ.")] = None,
     loss: Annotated[str | None, typer.Option(help="quadratic, logistic or hinge.")] = None,
     algorithm: Annotated[str | None, typer.Option(help="coke, dkla or cta.")] = None,
-    beside: Annotated[list[str] | None, typer.Option(help="Another algorithm to run as well; may be repeated.")] = None,
+    beside: Annotated[
+        list[str] | None, typer.Option(help="Another algorithm to run as well; may be repeated.")
+    ] = None,
     rho: Annotated[float | None, typer.Option(help="ADMM step ρ.")] = None,
     v: Annotated[float | None, typer.Option(help="Threshold h(k) = v μᵏ: v.")] = None,
     mu: Annotated[float | None, typer.Option(help="Threshold h(k) = v μᵏ: μ.")] = None,
     eta: Annotated[float | None, typer.Option(help="Step η of CTA.")] = None,
     rounds: Annotated[int | None, typer.Option(help="At most so many rounds.")] = None,
-    tol: Annotated[float | None, typer.Option(help="Stop once all agents have settled within this share of ‖θ‖.")] = None,
+    tol: Annotated[
+        float | None,
+        typer.Option(help="Stop once all agents have settled within this share of ‖θ‖."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of features, graph, data and splits.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for history, model, plots and report.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for history, model, plots and report.")
+    ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     json: AsJson = False,
 ) -> None:
@@ -115,24 +143,37 @@ def run(
             document |= _leave(folder, wanted, task, network, outcomes, document)
         _show(document, json)
     if stopped:
-        console.print("stopped by Ctrl-C" + (f"; go on with: coke run --resume {folder.path}" if folder else ""))
+        console.print(
+            "stopped by Ctrl-C"
+            + (f"; go on with: coke run --resume {folder.path}" if folder else "")
+        )
         raise typer.Exit(INTERRUPTED)
 
 
 def _config(path: Path | None, resume: Path | None, changes: dict[str, Any]) -> Config:
     if resume is not None:
         if path is not None:
-            raise ConfigError(f"both {path} and --resume {resume}: a resumed run keeps its own settings")
+            raise ConfigError(
+                f"both {path} and --resume {resume}: a resumed run keeps its own settings"
+            )
         return from_settings(merged(Folder(resume).saved_config().settings(), changes))
     if path is not None:
         return from_settings(merged(read_settings(path), changes))
     return from_settings(merged({} if changes["data.file"] else default_settings(), changes))
 
 
-def _watched(config: Config, task: Task, graph: Graph, folder: Folder | None, resume: bool) -> list[Outcome]:
+def _watched(
+    config: Config, task: Task, graph: Graph, folder: Folder | None, resume: bool
+) -> list[Outcome]:
     """Trains under a progress bar on stderr."""
     metric = task.problem.train.metric
-    columns = (TextColumn("{task.description:>5}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description:>5}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console) as progress:
         bars: dict[str, Any] = {}
 
@@ -140,33 +181,46 @@ def _watched(config: Config, task: Task, graph: Graph, folder: Folder | None, re
             if name not in bars:
                 bars[name] = progress.add_task(name, total=config.rounds, note="")
             if record.k % 10 == 0 or record.k == config.rounds or record.k < 10:
-                note = f"{metric} {record.score.global_train:.4g}, {record.ledger.transmissions} sent"
+                note = (
+                    f"{metric} {record.score.global_train:.4g}, {record.ledger.transmissions} sent"
+                )
                 progress.update(bars[name], completed=record.k, note=note)
 
         return train_all(config, task, graph, folder, watch, resume)
 
 
-def _document(task: Task, graph: Graph, sites: Sites, outcomes: list[Outcome], stopped: bool) -> dict[str, Any]:
+def _document(
+    task: Task, graph: Graph, sites: Sites, outcomes: list[Outcome], stopped: bool
+) -> dict[str, Any]:
     own, *others = [summary(task, graph, outcome) for outcome in outcomes]
     if task.loss != "quadratic":
         own |= accuracy(consensus_model(task, outcomes[0]), sites)
     return own | {"beside": others, "yardsticks": yardsticks(task), "interrupted": stopped}
 
 
+def _rows(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The document's algorithms and yardsticks, one after the other."""
+    own = {key: document[key] for key in document if key not in APART}
+    return [own, *document["beside"], *document["yardsticks"]]
+
+
 def _leave(
-    folder: Folder, config: Config, task: Task, graph: Graph, outcomes: list[Outcome], document: dict[str, Any]
+    folder: Folder,
+    config: Config,
+    task: Task,
+    graph: Graph,
+    outcomes: list[Outcome],
+    document: dict[str, Any],
 ) -> dict[str, Any]:
     """Model, pictures and report in the folder; the histories are there already."""
     consensus_model(task, outcomes[0]).save(folder.model)
-    rows = [{k: v for k, v in document.items() if k not in ("beside", "yardsticks", "interrupted")}, *document["beside"], *document["yardsticks"]]
     best = document[f"optimum_train_{task.problem.train.metric}"]
-    drawn = figures([outcome.history for outcome in outcomes], graph, best)
-    pictures = {name: (png(figure), caption) for name, (figure, caption) in drawn.items()}
-    for name, (image, _) in pictures.items():
+    images = pictures([outcome.history for outcome in outcomes], graph, best)
+    for name, image in images.items():
         write_file(folder.path / f"{name}.png", image)
     settings = msgspec.json.format(msgspec.json.encode(config.settings())).decode()
     report = folder.path / "report.html"
-    write_file(report, html_report(rows, pictures, settings).encode())
+    write_file(report, html_report(_rows(document), images, settings).encode())
     return {"model": str(folder.model), "report": str(report)}
 
 
@@ -174,14 +228,15 @@ def _show(document: dict[str, Any], as_json: bool) -> None:
     if as_json:
         _print_json(document)
         return
-    rows = [document, *document["beside"], *document["yardsticks"]]
-    skipped = ("beside", "yardsticks", "interrupted", "model", "report", "agents", "edges")
-    keys = [key for key in document if key not in skipped]
-    table = Table(title=f"{document['agents']} agents, {document['edges']} edges")
-    for key in keys:
-        table.add_column(key.replace("_", " "), justify="left" if key == "algorithm" else "right")
+    rows = _rows(document)
+    title = f"{document['agents']} agents, {document['edges']} edges"
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("", min_width=13)
     for row in rows:
-        table.add_row(*(shown(row.get(key)) if key in row else "" for key in keys))
+        table.add_column(row["algorithm"].replace("-", " "), justify="right")
+    for name, values in lines(rows):
+        if name not in ("agents", "edges") and not name.startswith("optimum"):
+            table.add_row(name, *values)
     Console().print(table)
     if "report" in document:
         sys.stdout.write(f"model:  {document['model']}\nreport: {document['report']}\n")
@@ -190,9 +245,15 @@ def _show(document: dict[str, Any], as_json: bool) -> None:
 @app.command()
 def predict(
     model: Annotated[Path, typer.Argument(help="Model file of `coke run --out`.")],
-    data: Annotated[Path, typer.Argument(help="Parquet or CSV file with the model's input columns.")],
-    out: Annotated[Path, typer.Option(help="Where to write the predictions: .csv or .parquet.")] = Path("predictions.csv"),
-    proba: Annotated[bool, typer.Option("--proba", help="Class probabilities beside the labels.")] = False,
+    data: Annotated[
+        Path, typer.Argument(help="Parquet or CSV file with the model's input columns.")
+    ],
+    out: Annotated[
+        Path, typer.Option(help="Where to write the predictions: .csv or .parquet.")
+    ] = Path("predictions.csv"),
+    proba: Annotated[
+        bool, typer.Option("--proba", help="Class probabilities beside the labels.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Predictions of a trained model for the rows of a file."""

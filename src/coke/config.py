@@ -57,7 +57,7 @@ class GraphConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A run. `configs/synthetic.toml` explains every key."""
+    """A run. `resources/synthetic.toml` explains every key."""
 
     algorithm: str = "coke"
     beside: list[str] = []
@@ -88,7 +88,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def default_settings() -> Settings:
     """The paper's synthetic problem."""
-    text = resources.files("coke").joinpath("configs/synthetic.toml").read_text("utf-8")
+    text = resources.files("coke").joinpath("resources/synthetic.toml").read_text("utf-8")
     return tomllib.loads(text)
 
 
@@ -170,13 +170,11 @@ def load_rows(config: Config) -> Rows:
     data = config.data
     if data.file is None or data.target is None:
         return synthetic_rows(data.agents, data.size_range or (4000, 6000), seed=config.seed)
-    return read_rows(
-        data.file, data.target, site=data.site, drop=data.drop, missing=data.missing
-    )
+    return read_rows(data.file, data.target, site=data.site, drop=data.drop, missing=data.missing)
 
 
 def load_sites(config: Config, rows: Rows) -> Sites:
-    """The rows at their sites: by label, or dealt out where there is none or a split is asked for."""
+    """The rows at their sites: by label, or dealt out where a split is asked for or needed."""
     data = config.data
     if rows.sites is not None and data.split is None:
         parts = by_label(rows.sites)
@@ -196,9 +194,7 @@ def load_task(config: Config) -> tuple[Task, Graph, Sites]:
     """Everything a run needs; most of its time goes into the one pass over the rows."""
     rows = load_rows(config)
     sites = load_sites(config, rows)
-    graph = build_graph(
-        config.graph.kind, len(sites.X), edges=config.graph.edges, seed=config.seed
-    )
+    graph = build_graph(config.graph.kind, len(sites.X), edges=config.graph.edges, seed=config.seed)
     task = prepare(
         sites,
         rows.columns,

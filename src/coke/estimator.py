@@ -189,7 +189,8 @@ class COKERegressor(RegressorMixin, _Consensus):
     Parameters
     ----------
     n_agents : sites to deal the rows out to, where `fit` is given no `sites`.
-    graph : a name ("random", "ring", …) or a networkx.Graph on the site labels; `edges` for "random".
+    graph : a name ("random", "ring", …) or a networkx.Graph on the site labels.
+    edges : how many, for graph="random".
     algorithm : "coke" (censored by h(k) = v μᵏ), "dkla" (never silent) or "cta" (step η).
     n_features, kernel, sigma, mapping, sampling : the random features, see `RandomFeatures`.
     lam : λ, the regularisation of all sites together.  rho : ρ, the ADMM step.
@@ -227,8 +228,8 @@ class COKERegressor(RegressorMixin, _Consensus):
 class COKEClassifier(ClassifierMixin, _Consensus):
     """Decentralised kernel classification, binary or one against the rest.
 
-    `loss` is "logistic" (the default, with `predict_proba`) or "hinge" (a support vector machine). All other
-    parameters and attributes are `COKERegressor`'s, and `classes_`.
+    `loss` is "logistic" (the default, with `predict_proba`) or "hinge" (a support vector machine).
+    All other parameters and attributes are `COKERegressor`'s, and `classes_`.
     """
 
     _losses = ("logistic", "hinge")
@@ -258,7 +259,7 @@ class COKEClassifier(ClassifierMixin, _Consensus):
     def _has_probabilities(self) -> bool:
         return self._loss() == "logistic"
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities, for the logistic loss."""
         check_is_fitted(self)

@@ -1,4 +1,4 @@
-"""A trained model: f(x) = θᵀφ((x − shift)/scale), in a file that holds no code and needs no trust."""
+"""A trained model: f(x) = θᵀφ((x − shift)/scale), in a file without code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Model(NamedTuple):
         return np.asarray(self.classes[best])
 
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities (T, n), for the logistic loss; one against the rest, then normalised."""
+        """Class probabilities (T, n) of the logistic loss; one against the rest, normalised."""
         if self.loss != "logistic":
             raise InputError(
                 f"probabilities need the logistic loss, this model has the {self.loss} loss: "
@@ -59,7 +59,9 @@ class Model(NamedTuple):
             table = read_table(X)
             lacking = [name for name in self.columns if name not in table.column_names]
             if lacking:
-                raise DataError(f"columns {lacking[:8]} are missing: the model needs {self.columns}")
+                raise DataError(
+                    f"columns {lacking[:8]} are missing: the model needs {self.columns}"
+                )
             X = inputs_of(table, self.columns)
         X = np.asarray(X, dtype=np.float64)
         if X.ndim != 2 or X.shape[1] != len(self.columns):
@@ -136,7 +138,10 @@ def _check(model: Model, arrays: Arrays) -> None:
         raise ValueError(f"unknown loss {model.loss!r}")
     if (model.loss == "quadratic") != (len(model.classes) == 0) or len(model.classes) == 1:
         raise ValueError(f"{len(model.classes)} classes with the {model.loss} loss")
-    if not (np.isfinite([model.scaling.y_shift, model.scaling.y_scale]).all()) or model.classes.ndim != 1:
+    if (
+        not (np.isfinite([model.scaling.y_shift, model.scaling.y_scale]).all())
+        or model.classes.ndim != 1
+    ):
         raise ValueError("the target's scaling or classes are not usable")
     if not (model.scaling.x_scale != 0).all() or model.scaling.y_scale == 0:
         raise ValueError("a scale is zero")

@@ -38,9 +38,7 @@ class Task(NamedTuple):
         """The model of one θ (D,), such as an agent's own or the agents' mean."""
         outputs = len(self.classes) if len(self.classes) > 2 else 1
         vectors = theta.reshape(outputs, -1)
-        return Model(
-            vectors, self.features, self.scaling, self.loss, self.classes, self.columns
-        )
+        return Model(vectors, self.features, self.scaling, self.loss, self.classes, self.columns)
 
 
 def prepare(

@@ -57,7 +57,7 @@ class Folder:
             probe.unlink()
         except OSError as error:
             raise FileError(
-                f"{path}: not a folder that can be written to ({error.strerror}); choose another --out"
+                f"{path}: not a folder to write to ({error.strerror}); choose another --out"
             ) from error
 
     def checkpoint(self, name: str) -> Path:
@@ -114,7 +114,9 @@ class Run:
         """All rounds, or as many as there are before Ctrl-C."""
         saved = self._saved() if resume else None
         problem = self.task.problem
-        history = saved.history if saved else History(self.name, problem.train.metric, self.task.sites)
+        history = (
+            saved.history if saved else History(self.name, problem.train.metric, self.task.sites)
+        )
         theta = saved.checkpoint.state["theta"] if saved else None
         started, clock, record = time.process_time(), time.monotonic(), None
         records = self._records(saved)
@@ -171,7 +173,7 @@ def consensus_model(task: Task, outcome: Outcome) -> Model:
 
 
 def summary(task: Task, graph: Graph, outcome: Outcome) -> dict[str, Any]:
-    """The last round in the documented keys; losses carry the metric's name (mse, logistic, hinge)."""
+    """The last round in the documented keys; losses carry the metric's name, such as mse."""
     metric = task.problem.train.metric
     best = task.problem.score(task.problem.everywhere(task.problem.optimum))
     last = outcome.history.last()

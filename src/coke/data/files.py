@@ -118,7 +118,9 @@ def atomically(path: str | Path, write: Callable[[Path], object]) -> None:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         os.close(handle)
     except OSError as error:
-        raise FileError(f"{path}: cannot be written: {error}; choose a folder you may write to") from error
+        raise FileError(
+            f"{path}: cannot be written: {error}; choose a folder you may write to"
+        ) from error
     part = Path(name)
     try:
         write(part)
@@ -127,7 +129,9 @@ def atomically(path: str | Path, write: Callable[[Path], object]) -> None:
         part.chmod(0o644)
         part.replace(path)
     except OSError as error:
-        raise FileError(f"{path}: cannot be written: {error}; free space or another folder") from error
+        raise FileError(
+            f"{path}: cannot be written: {error}; free space or another folder"
+        ) from error
     finally:
         part.unlink(missing_ok=True)
 

@@ -20,7 +20,7 @@ Phi = Callable[[Array], Array]
 
 
 def learning_problem(sites: Sites, phi: Phi, *, loss: str, lam: float, classes: Labels) -> Problem:
-    """The risks of all sites, λ/N each; `classes` (sorted, empty for the quadratic loss) name labels."""
+    """The risks of all sites, λ/N each; `classes` are the sorted labels, none for regression."""
     if loss != "quadratic" and loss not in LOSSES:
         raise InputError(unknown("loss", loss, ("quadratic", *LOSSES)))
     if not 0 <= lam < np.inf:

@@ -1,4 +1,4 @@
-"""Scaling with numbers common to all sites: x ↦ (x − shift)/scale, column by column, and y alike."""
+"""Scaling with numbers common to all sites: x ↦ (x − shift)/scale by column, and y alike."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Scaling(NamedTuple):
 
 
 def fit_scaling(how: str, sites: Sites, *, scale_target: bool) -> Scaling:
-    """From the training rows of all sites: "none", "standard" (mean, spread) or "minmax" ([0, 1])."""
+    """From the training rows of all sites: "none", "standard" (mean, spread), "minmax" ([0, 1])."""
     if how not in SCALES:
         raise DataError(unknown("scale", how, SCALES))
     x_shift, x_scale = _numbers(how, np.concatenate(sites.X))

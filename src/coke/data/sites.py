@@ -76,7 +76,7 @@ def deal(
 
 
 def _drawn(T: int, n: int, bounds: tuple[int, int], rng: np.random.Generator) -> list[int]:
-    """n sizes within the bounds that add up to T: uniform draws, then the rest given or taken."""
+    """N sizes within the bounds that add up to T: uniform draws, then the rest given or taken."""
     low, high = bounds
     if not (1 <= low <= high and n * low <= T <= n * high):
         raise DataError(

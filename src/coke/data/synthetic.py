@@ -13,7 +13,7 @@ CENTRES, SIGMA, NOISE, DIMENSION = 50, 5.0, 0.1, 5  # NOISE is a variance: e ~ N
 
 
 def synthetic_rows(n_agents: int, size_range: tuple[int, int], *, seed: int) -> Rows:
-    """b_m ~ U[0, 1], c_m and x ~ N(0, I₅), e ~ N(0, 0.1); T_i drawn from the range, site by site."""
+    """b_m ~ U[0, 1], c_m and x ~ N(0, I₅), e ~ N(0, 0.1); T_i is drawn from the range."""
     low, high = size_range
     if n_agents < 1 or not 1 <= low <= high:
         raise DataError(f"{n_agents} agents with {low} to {high} rows: expected at least one each")

@@ -56,9 +56,7 @@ def read_rows(
     return checked_rows(inputs_of(table, inputs), column(table, target), labels, tuple(inputs))
 
 
-def checked_rows(
-    X: Any, y: Any, sites: Any = None, columns: tuple[str, ...] | None = None
-) -> Rows:
+def checked_rows(X: Any, y: Any, sites: Any = None, columns: tuple[str, ...] | None = None) -> Rows:
     """Rows from arrays: X (T, d) finite numbers, y (T,), and one site label a row or none."""
     X = np.ascontiguousarray(X, dtype=np.float64)
     y = np.asarray(y)
@@ -80,7 +78,7 @@ def checked_sites(sites: Any, T: int) -> Labels:
     labels = np.asarray(sites)
     if labels.shape != (T,):
         raise DataError(f"sites has shape {labels.shape}: expected one label a row, ({T},)")
-    empty = labels != labels if labels.dtype.kind == "f" else np.equal(labels, None)
+    empty = labels != labels if labels.dtype.kind == "f" else labels == np.array(None)
     if np.any(empty):
         raise DataError(
             f"{np.count_nonzero(empty)} rows have no site label: name their site or leave them out"
@@ -119,7 +117,9 @@ def inputs_of(table: pa.Table, names: Sequence[str]) -> Array:
     """The named columns as numbers (T, d)."""
     for name in names:
         kind = table.schema.field(name).type
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        if not (
+            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        ):
             raise DataError(
                 f"column {name!r} holds {kind}: inputs must be numbers; "
                 f'encode it as numbers, or leave it out with --drop {name} (drop = ["{name}"])'
@@ -144,7 +144,7 @@ def without_missing(table: pa.Table) -> pa.Table:
     kept = table.filter(whole)
     if kept.num_rows == 0:
         raise DataError(
-            f"all {table.num_rows} rows have a missing value: drop the columns that are mostly empty"
+            f"all {table.num_rows} rows have a missing value: drop the columns that are mostly so"
         )
     return kept
 
@@ -154,5 +154,5 @@ def _missing(counts: dict[str, int]) -> str:
     more = f" and {len(counts) - 8} more columns" if len(counts) > 8 else ""
     return (
         f"missing, NaN or infinite values in {shown}{more}: expected finite numbers; "
-        'fill them in, drop the column, or leave such rows out with --missing drop (missing = "drop")'
+        'fill them in, drop the column, or leave those rows out: --missing drop (missing = "drop")'
     )

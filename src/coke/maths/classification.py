@@ -83,7 +83,7 @@ class Margin:
             )
 
     def certificate(self) -> Minimum | Certificate:
-        """The minimum of Σ_i R_i with its proof: a gradient norm (logistic) or a duality gap (hinge)."""
+        """The minimum of Σ_i R_i and its proof: gradient norm (logistic), duality gap (hinge)."""
         self._need_curvature()
         y, Phi = np.concatenate(self.y), np.concatenate(self.Phi)
         c = np.repeat(1.0 / self.T, self.T.astype(np.int64))
@@ -121,7 +121,7 @@ class Margin:
 
 @dataclass(frozen=True)
 class OneVsRest:
-    """K risks side by side, one per class: θ is the K vectors end to end, one message carries them."""
+    """K risks side by side, one a class: θ is K vectors end to end, sent in one message."""
 
     parts: tuple[Risk, ...]
 

@@ -1,6 +1,6 @@
 """CTA, combine then adapt: diffusion with Metropolis weights, the paper's gradient baseline.
 
-    ψ_i ← Σ_n w_in θ_nᵏ⁻¹ (itself included);  θ_iᵏ ← ψ_i − η ∇R_i(ψ_i);  send θ_iᵏ
+ψ_i ← Σ_n w_in θ_nᵏ⁻¹ (itself included);  θ_iᵏ ← ψ_i − η ∇R_i(ψ_i);  send θ_iᵏ
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Normals:
 
 
 def exact_log(x: Array) -> Array:
-    """log x = e log 2 + 2 artanh((m − 1)/(m + 1)) for x = m 2ᵉ, √½ ≤ m < √2; error below 1e-15."""
+    """Log x = e log 2 + 2 artanh((m − 1)/(m + 1)) for x = m 2ᵉ, √½ ≤ m < √2; error below 1e-15."""
     m, e = np.frexp(x)
     low = m < SQRT_HALF
     m, e = np.where(low, 2.0 * m, m), e - low

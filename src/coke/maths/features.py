@@ -1,11 +1,12 @@
 """Random features: φ(x)ᵀφ(y) ≈ κ(x − y) with ω_l drawn once, from a seed common to all sites.
 
-    cos-sin    φ(x) = √(1/L) [cos ω₁ᵀx … cos ω_Lᵀx, sin ω₁ᵀx … sin ω_Lᵀx]    2L entries, ‖φ‖ = 1
-    cos-phase  φ(x) = √(2/L) [cos(ω₁ᵀx + b₁) … cos(ω_Lᵀx + b_L)]             L entries
+cos-sin    φ(x) = √(1/L) [cos ω₁ᵀx … cos ω_Lᵀx, sin ω₁ᵀx … sin ω_Lᵀx]    2L entries, ‖φ‖ = 1
+cos-phase  φ(x) = √(2/L) [cos(ω₁ᵀx + b₁) … cos(ω_Lᵀx + b_L)]             L entries
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -50,7 +51,8 @@ class FeatureSettings(NamedTuple):
         return self
 
 
-class Features(NamedTuple):
+@dataclass(frozen=True)
+class Features:
     """The map φ: frequencies and, for cos-phase, phases."""
 
     omega: Array  # (L, d)  ω_l

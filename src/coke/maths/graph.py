@@ -28,7 +28,7 @@ def random_connected(n: int, edges: int | None, rng: np.random.Generator) -> Gra
     G = nx.empty_graph(n)
     G.add_edges_from((order[i], order[rng.integers(i)]) for i in range(1, n))
     # E distinct pairs, of which at most N−1 are in the tree: enough are left to add.
-    pairs = _pairs(rng.choice(full, size=E, replace=False), n) if E >= n else []
+    pairs = _pairs(rng.choice(full, size=E, replace=False), n) if n <= E else []
     G.add_edges_from([pair for pair in pairs if not G.has_edge(*pair)][: E - n + 1])
     return G
 
@@ -84,7 +84,7 @@ GRAPHS: dict[str, Callable[[int, int | None, np.random.Generator], Graph]] = {
 
 
 def build_graph(kind: str, n: int, *, edges: int | None = None, seed: int) -> Graph:
-    """The named graph on n agents; `edges` is used by "random" (exactly) and "erdos-renyi" (mean)."""
+    """The named graph on n agents; `edges` is for "random" (exactly) and "erdos-renyi" (mean)."""
     if kind not in GRAPHS:
         raise GraphError(unknown("graph", kind, GRAPHS))
     if n < 1:
@@ -112,7 +112,7 @@ def checked_graph(G: Graph, sites: Sequence[Hashable]) -> Graph:
     if nodes != set(names):
         extra, lacking = _some(nodes - set(sites)), _some(set(sites) - nodes)
         raise GraphError(
-            f"the graph's nodes are not the sites: not a site: {extra}; not in the graph: {lacking}. "
+            f"graph and sites do not match: not a site: {extra}; not in the graph: {lacking}. "
             f"Name the nodes by the site labels or by 0 … {len(sites) - 1}"
         )
     clean = nx.empty_graph(len(sites))
@@ -138,7 +138,7 @@ def degrees(G: Graph) -> Array:
 
 
 def adjacency(G: Graph) -> sparse.csr_array:
-    """a_in = 1 for neighbours. CSR rows in node order, so W @ x adds in that order on any row alone."""
+    """a_in = 1 for neighbours; each row sorted, so that W @ x adds in node order, row by row."""
     W = nx.to_scipy_sparse_array(G, nodelist=range(len(G)), weight=None, dtype=np.float64)
     W = sparse.csr_array(W)
     W.sort_indices()

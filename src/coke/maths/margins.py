@@ -63,7 +63,7 @@ class Certificate(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """primal − dual ≥ 0, up to the rounding of the two."""
+        """Primal − dual ≥ 0, up to the rounding of the two."""
         return self.primal - self.dual
 
 
@@ -75,7 +75,7 @@ class _Soft(NamedTuple):
     delta: float  # in units of the margin
 
     def pull(self, m: Array) -> Array:
-        """a = clip(α + (c/δ)(1 − m), 0, c); (T,)."""
+        """A = clip(α + (c/δ)(1 − m), 0, c); (T,)."""
         return np.clip(self.alpha + (self.c / self.delta) * (1.0 - m), 0.0, self.c)
 
 
@@ -136,8 +136,8 @@ def hinge(own: Margins, p: Array, start: Array) -> Certificate:
         stale = stale + 1 if slack + stray > best / 2 else 0
         if slack + stray < best:
             best, answer = slack + stray, (theta, a)
-        # Twenty rounds that do not halve the gap have only rounding to work on.
-        if best <= ROUNDING / 10 * size or (best <= promise and stale >= 20):
+        # A hundred rounds that do not halve the gap have only rounding to work on.
+        if best <= ROUNDING / 10 * size or (best <= promise and stale >= 100):
             return _certify(own, p, *answer)
         if stray <= slack:
             soft = soft._replace(alpha=a, delta=max(NARROW, SHRINK * soft.delta))
@@ -187,7 +187,7 @@ def _soften(own: Margins, p: Array, theta: Array, m: Array) -> _Soft:
 
 
 def _gradient(own: Margins, p: Array, theta: Array, a: Array) -> tuple[Array, float]:
-    """g = 2Hθ − p − Zᵀa, (D,), and ¼ gᵀH⁻¹g = ‖θ − ½H⁻¹(p + Zᵀa)‖²_H."""
+    """G = 2Hθ − p − Zᵀa, (D,), and ¼ gᵀH⁻¹g = ‖θ − ½H⁻¹(p + Zᵀa)‖²_H."""
     g = 2.0 * (own.H @ theta) - p - a @ own.Z
     return g, 0.25 * float(g @ cho_solve(own.root, g))
 
@@ -213,14 +213,22 @@ def _hessian(own: Margins, k: Array) -> Factor:
 
 
 def _step(own: Margins, m: Array, g: Array, d: Array, pull: Callable[[Array], Array]) -> Array:
-    """t d with |φ'(t)| ≤ ½ |φ'(0)|, φ the convex objective along d: doubling, then bisection."""
-    dm, a, curve = own.Z @ d, pull(m), 2.0 * (d @ own.H @ d)
+    """T d with |φ'(t)| ≤ ½ |φ'(0)| and φ(t) < φ(0), φ the convex objective along d.
+
+    Slopes only, as differences of φ drown in rounding near the minimum: φ' increases, so
+    φ(t) − φ(0) ≤ t/2 (φ'(t/2) + φ'(t)). Newton's t = 1 first, then doubling and bisection.
+    """
+    dm, a, curve, start = own.Z @ d, pull(m), 2.0 * (d @ own.H @ d), float(g @ d)
+
+    def slope(t: float) -> float:
+        return float(start + t * curve + (a - pull(m + t * dm)) @ dm)
+
     low, high, t = 0.0, np.inf, 1.0
     for _ in range(100):
-        slope = g @ d + t * curve + (a - pull(m + t * dm)) @ dm
-        if abs(slope) <= 0.5 * abs(g @ d):
+        end = slope(t)
+        if abs(end) <= -0.5 * start and (end <= 0.0 or end + slope(0.5 * t) <= 0.0):
             break
-        low, high = (t, high) if slope < 0.0 else (low, t)
+        low, high = (t, high) if end < 0.0 else (low, t)
         t = 2.0 * t if high == np.inf else 0.5 * (low + high)
     return t * d
 

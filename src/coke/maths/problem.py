@@ -34,7 +34,7 @@ class Problem:
         return self.train.optimum()
 
     def score(self, theta: Array, losses: Array | None = None) -> Score:
-        """Losses of θ_i (N, D); `losses` (N,) on the agents' own training rows where they are known."""
+        """Losses of θ_i (N, D); `losses` (N,) are those on own training rows, where known."""
         own = self.train.losses(theta) if losses is None else losses
         test = global_test = np.nan
         if self.test is not None:
@@ -65,4 +65,4 @@ def exact_kernel(K: Array, y: Array, T: Array, lam: float) -> Array:
 
     f*(x) = Σ_t α*_t κ(x, x_t) needs every raw row in one place: for small T, and to compare.
     """
-    return np.linalg.solve(K + lam * np.diag(T), y)
+    return np.asarray(np.linalg.solve(K + lam * np.diag(T), y), dtype=np.float64)

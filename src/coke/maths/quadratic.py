@@ -1,7 +1,7 @@
-"""The quadratic loss (y − φᵀθ)²: one pass over the rows leaves the statistics, then none is touched.
+"""The quadratic loss (y − φᵀθ)²: one pass over the rows leaves statistics, no row is read again.
 
-    A_i = (1/T_i) Σ_t φφᵀ,  b_i = (1/T_i) Σ_t φy,  y²_i = (1/T_i) Σ_t y²
-    R_i(θ) = θᵀA_iθ − 2b_iᵀθ + y²_i + θᵀGθ
+A_i = (1/T_i) Σ_t φφᵀ,  b_i = (1/T_i) Σ_t φy,  y²_i = (1/T_i) Σ_t y²
+R_i(θ) = θᵀA_iθ − 2b_iᵀθ + y²_i + θᵀGθ
 """
 
 from __future__ import annotations
@@ -73,8 +73,10 @@ class Quadratic:
     def _inverses(self, pull: Array) -> Array:
         H = 2.0 * (self.A + matrix(self.G, self.size) + pull[:, :, None] * np.eye(self.size))
         if np.all(pull > 0) or np.any(self.G):
-            return np.linalg.inv(H)
-        return np.linalg.pinv(H, hermitian=True)  # λ = 0 and nobody to pull: least norm
+            return np.asarray(np.linalg.inv(H), dtype=np.float64)
+        return np.asarray(
+            np.linalg.pinv(H, hermitian=True), dtype=np.float64
+        )  # λ = 0 and nobody to pull: least norm
 
     def losses(self, theta: Array) -> Array:
         """θ_iᵀA_iθ_i − 2b_iᵀθ_i + y²_i."""
@@ -100,7 +102,7 @@ class Quadratic:
         total = self.b.sum(axis=0)
         if not np.any(self.G):
             return np.asarray(np.linalg.pinv(H, hermitian=True) @ total)
-        return np.linalg.solve(H, total)
+        return np.asarray(np.linalg.solve(H, total), dtype=np.float64)
 
 
 def statistics(phi: Callable[[Array], Array], X: Array, y: Array) -> tuple[Array, Array, float]:

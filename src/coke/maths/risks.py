@@ -42,7 +42,7 @@ class Risk(Protocol):
         ...
 
     def argmin(self, pull: Array) -> Argmin:
-        """The exact local solver for `pull` = ρ d_i (N, 1), with all that depends on it prepared."""
+        """The exact local solver for `pull` = ρ d_i (N, 1), all that depends on it prepared."""
         ...
 
     def losses(self, theta: Array) -> Array:
@@ -50,7 +50,7 @@ class Risk(Protocol):
         ...
 
     def global_losses(self, theta: Array) -> Array:
-        """Mean loss (M,) of each row of theta (M, D) on the rows of all agents, rows weighing equally."""
+        """Mean loss (M,) of each row of theta (M, D) on the rows of all agents together."""
         ...
 
     def gradient(self, theta: Array) -> Array:
@@ -60,7 +60,7 @@ class Risk(Protocol):
     def optimum(self) -> Array:
         """θ* = argmin Σ_i R_i(θ) (D,): what one centre with all rows would learn.
 
-        Every agent weighs the same, so rows of agents with few rows weigh more (the paper's choice).
+        Every agent weighs the same, so a row of an agent with few weighs more (as in the paper).
         """
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from coke.errors import InputError
 
@@ -37,7 +38,7 @@ class Sequential:
         h = tuple(float(value) for value in values)
         if not h or not math.isfinite(h[0]) or h[-1] < 0:
             raise InputError(f"thresholds {h[:5]}…: expected at least one finite number ≥ 0")
-        for k, (a, b) in enumerate(zip(h, h[1:], strict=False), start=2):
+        for k, (a, b) in enumerate(pairwise(h), start=2):
             if not b <= a:
                 raise InputError(
                     f"h({k}) = {b} after h({k - 1}) = {a}: thresholds must not increase; "

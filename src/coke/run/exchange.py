@@ -15,7 +15,7 @@ class Together:
         self._W = W
 
     def __call__(self, hat: Array, news: Mask) -> Array:
-        """heard (N, D) from θ̂ (N, D)."""
+        """Heard (N, D) from θ̂ (N, D)."""
         return self._W @ hat
 
 

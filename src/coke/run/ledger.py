@@ -25,7 +25,7 @@ class Ledger(NamedTuple):
     wire_bytes: int = 0
 
     def after(self, news: Mask, d: Array, size: int) -> Ledger:
-        """With one more round, in which the agents with news (N, 1) sent D floats to d_i neighbours."""
+        """With one more round: agents with news (N, 1) sent D floats to their d_i neighbours."""
         spoke, payload = int(np.count_nonzero(news)), FLOAT * size
         copies = int(d[news].sum())
         return Ledger(

@@ -55,7 +55,7 @@ def simulate(
     """Runs the algorithm and yields one record a round, up to `rounds` or until settled to `tol`.
 
     The caller may stop earlier by not asking for more. `resume` goes on after a checkpoint, with
-    the same bits as if nothing had happened. The arguments are checked here, before the first round.
+    the same bits as if nothing had happened. Arguments are checked here, before the first round.
     """
     if rounds < 1:
         raise InputError(f"rounds={rounds}: expected at least 1")
@@ -98,7 +98,7 @@ class _Run(NamedTuple):
         if not np.isfinite(s.loss).all():
             raise ConvergenceError(
                 f"round {k}: the parameters of {np.count_nonzero(~np.isfinite(s.loss))} agents are "
-                f"no longer finite: {self.algorithm} diverges on these data; use a smaller step size"
+                f"no longer finite: {self.algorithm} diverges here; use a smaller step size"
             )
         return Record(
             k,
@@ -122,7 +122,7 @@ def settled(before: State, after: State, tol: float) -> bool:
 
 
 class OneThread:
-    """One BLAS thread for the small products of a round: two are slower, and sum in another order."""
+    """One BLAS thread for the small products of a round: two are slower."""
 
     def __init__(self) -> None:
         self._pools = ThreadpoolController()
