@@ -1,7 +1,10 @@
 """One nonlinear model from data that stay where they are: COKE, DKLA and CTA on random features."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from coke.errors import CokeError
-from coke.estimator import COKEClassifier, COKERegressor, RandomFeatures
 from coke.maths.coke import COKE, dkla
 from coke.maths.cta import CTA
 from coke.maths.features import FeatureSettings, draw_features
@@ -11,6 +14,9 @@ from coke.maths.thresholds import Geometric, Sequential
 from coke.model import Model, load_model
 from coke.run.history import History
 from coke.run.simulate import Record, simulate
+
+if TYPE_CHECKING:
+    from coke.estimator import COKEClassifier, COKERegressor, RandomFeatures
 
 __version__ = "0.1.0"
 
@@ -34,3 +40,12 @@ __all__ = [
     "load_model",
     "simulate",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The estimators on first use: scikit-learn takes a second to import, which commands save."""
+    if name in ("COKEClassifier", "COKERegressor", "RandomFeatures"):
+        from coke import estimator
+
+        return getattr(estimator, name)
+    raise AttributeError(f"module 'coke' has no attribute {name!r}")

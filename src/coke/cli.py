@@ -24,10 +24,11 @@ from coke.data.sites import Sites
 from coke.errors import CokeError, ConfigError
 from coke.maths.graph import Graph
 from coke.model import load_model
-from coke.report import html_report, lines, pictures
 from coke.run.simulate import Record
+from coke.tables import lines
 from coke.task import Task
 from coke.workflow import (
+    Effects,
     Folder,
     Interrupted,
     Outcome,
@@ -51,16 +52,20 @@ APART = ("beside", "yardsticks", "interrupted", "model", "report")  # not number
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"coke {coke.__version__}\n")
+        raise typer.Exit
+
+
 @app.callback()
 def about(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
     """Options of every command."""
-    if version:
-        sys.stdout.write(f"coke {coke.__version__}\n")
-        raise typer.Exit
 
 
 @app.command()
@@ -117,6 +122,9 @@ def run(
         Path | None, typer.Option(help="Folder for history, model, plots and report.")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    checkpoint: Annotated[
+        float, typer.Option(help="Seconds between checkpoints in the folder.")
+    ] = 30.0,
     json: AsJson = False,
 ) -> None:
     """Train in one process, all sites at once."""
@@ -134,7 +142,8 @@ def run(
     with console.status("reading rows, one pass over them"):
         task, network, sites = load_task(wanted)
     try:
-        outcomes, stopped = _watched(wanted, task, network, folder, bool(resume)), False
+        outcomes = _watched(wanted, task, network, folder, resume is not None, checkpoint)
+        stopped = False
     except Interrupted as interruption:
         outcomes, stopped = interruption.outcomes, True
     if outcomes:
@@ -163,7 +172,7 @@ def _config(path: Path | None, resume: Path | None, changes: dict[str, Any]) -> 
 
 
 def _watched(
-    config: Config, task: Task, graph: Graph, folder: Folder | None, resume: bool
+    config: Config, task: Task, graph: Graph, folder: Folder | None, resume: bool, every: float
 ) -> list[Outcome]:
     """Trains under a progress bar on stderr."""
     metric = task.problem.train.metric
@@ -181,12 +190,11 @@ def _watched(
             if name not in bars:
                 bars[name] = progress.add_task(name, total=config.rounds, note="")
             if record.k % 10 == 0 or record.k == config.rounds or record.k < 10:
-                note = (
-                    f"{metric} {record.score.global_train:.4g}, {record.ledger.transmissions} sent"
-                )
+                loss, sent = record.score.global_train, record.ledger.transmissions
+                note = f"{metric} {loss:.4g}, {sent} sent"
                 progress.update(bars[name], completed=record.k, note=note)
 
-        return train_all(config, task, graph, folder, watch, resume)
+        return train_all(config, task, graph, Effects(folder, watch, resume, every))
 
 
 def _document(
@@ -213,6 +221,8 @@ def _leave(
     document: dict[str, Any],
 ) -> dict[str, Any]:
     """Model, pictures and report in the folder; the histories are there already."""
+    from coke.report import html_report, pictures  # here: matplotlib is slow to import
+
     consensus_model(task, outcomes[0]).save(folder.model)
     best = document[f"optimum_train_{task.problem.train.metric}"]
     images = pictures([outcome.history for outcome in outcomes], graph, best)

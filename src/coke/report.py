@@ -7,13 +7,12 @@ import html
 from collections.abc import Sequence
 from importlib import resources
 from string import Template
-from typing import Any
 
 from coke.maths.graph import Graph
 from coke.plots import loss_plot, network_plot, png, speakers_plot
 from coke.run.history import History
+from coke.tables import Row, lines
 
-Row = dict[str, Any]
 CAPTIONS = {
     "loss-rounds": "Loss of the agents' models on everybody's rows, averaged over agents.",
     "loss-transmissions": "The same against what was sent: a broadcast to all neighbours is one.",
@@ -42,31 +41,6 @@ def html_report(rows: Sequence[Row], images: dict[str, bytes], settings: str) ->
         figures="\n".join(_figure(name, image) for name, image in images.items()),
         settings=html.escape(settings),
     )
-
-
-def lines(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
-    """The rows turned on their side: a quantity's name and its values, one per algorithm."""
-    keys = dict.fromkeys(key for row in rows for key in row if key != "algorithm")
-    return [(key.replace("_", " "), [shown(key, row.get(key, "")) for row in rows]) for key in keys]
-
-
-def shown(key: str, value: Any) -> str:
-    """A number as people read it."""
-    if value is None:
-        return "–"
-    if key.endswith("bytes") and value != "":
-        return _bytes(value)
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return f"{value:,}".replace(",", "\u202f") if isinstance(value, int) else str(value)
-
-
-def _bytes(n: int) -> str:
-    """12 B, 60.8 kB, 32 MB …"""
-    if n < 1000:
-        return f"{n} B"
-    power = min(4, (len(str(n)) - 1) // 3)
-    return f"{n / 1000**power:.3g} {' kMGT'[power]}B"
 
 
 def _table(rows: Sequence[Row]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +15,6 @@ import numpy as np
 from coke.config import Config, from_settings
 from coke.data.sites import Sites
 from coke.errors import FileError
-from coke.maths.algorithm import Algorithm
 from coke.maths.graph import Graph
 from coke.maths.problem import local_only, one_shot_average
 from coke.model import Model
@@ -22,8 +23,6 @@ from coke.run.history import LOSSES, History
 from coke.run.ledger import FLOAT
 from coke.run.simulate import Record, simulate
 from coke.task import Task
-
-EVERY = 30.0  # seconds between checkpoints
 
 Watch = Callable[[str, Record], None]
 
@@ -81,14 +80,21 @@ class Folder:
         return from_settings(load_checkpoint(found[0])[0].config)
 
 
-def train_all(
-    config: Config, task: Task, graph: Graph, folder: Folder | None, watch: Watch, resume: bool
-) -> list[Outcome]:
+class Effects(NamedTuple):
+    """What a run does beside computing."""
+
+    folder: Folder | None  # where to keep checkpoints and histories
+    watch: Watch  # told of every round
+    resume: bool  # go on from the folder's checkpoints
+    every: float  # seconds between checkpoints
+
+
+def train_all(config: Config, task: Task, graph: Graph, effects: Effects) -> list[Outcome]:
     """Every algorithm of the configuration, one after the other."""
     outcomes: list[Outcome] = []
-    for name, algorithm in config.algorithms().items():
-        run = Run(config, task, graph, name, algorithm, folder)
-        outcomes.append(run.train(watch, resume))
+    for name in config.algorithms():
+        run = Run(config, task, graph, name, effects)
+        outcomes.append(run.train())
         if run.interrupted:
             raise Interrupted([outcome for outcome in outcomes if len(outcome.history)])
     return outcomes
@@ -97,36 +103,27 @@ def train_all(
 class Run:
     """One algorithm on one problem, with its checkpoint."""
 
-    def __init__(
-        self,
-        config: Config,
-        task: Task,
-        graph: Graph,
-        name: str,
-        algorithm: Algorithm,
-        folder: Folder | None,
-    ):
-        self.config, self.task, self.graph = config, task, graph
-        self.name, self.algorithm, self.folder = name, algorithm, folder
+    def __init__(self, config: Config, task: Task, graph: Graph, name: str, effects: Effects):
+        self.config, self.task, self.graph, self.name = config, task, graph, name
+        self.folder, self.effects = effects.folder, effects
         self.interrupted = False
 
-    def train(self, watch: Watch, resume: bool) -> Outcome:
+    def train(self) -> Outcome:
         """All rounds, or as many as there are before Ctrl-C."""
-        saved = self._saved() if resume else None
-        problem = self.task.problem
-        history = (
-            saved.history if saved else History(self.name, problem.train.metric, self.task.sites)
-        )
+        saved = self._saved() if self.effects.resume else None
+        metric = self.task.problem.train.metric
+        history = saved.history if saved else History(self.name, metric, self.task.sites)
         theta = saved.checkpoint.state["theta"] if saved else None
         started, clock, record = time.process_time(), time.monotonic(), None
-        records = self._records(saved)
-        with self._until_interrupted():
-            for record in records:
+        with self._between_rounds():
+            for record in self._records(saved):
                 history.append(record)
-                watch(self.name, record)
-                if time.monotonic() - clock > EVERY:
+                self.effects.watch(self.name, record)
+                if time.monotonic() - clock > self.effects.every:
                     self._save(record, history)
                     clock = time.monotonic()
+                if self.interrupted:
+                    break
         if record is not None:
             theta = record.state.theta
             self._save(record, history)
@@ -139,7 +136,7 @@ class Run:
         return simulate(
             self.task.problem,
             self.graph,
-            self.algorithm,
+            config.algorithms()[self.name],
             rounds=config.rounds,
             tol=config.tol,
             resume=at,
@@ -160,11 +157,21 @@ class Run:
             save_checkpoint(path, record, history, self.task.problem, self.config.settings())
 
     @contextmanager
-    def _until_interrupted(self) -> Iterator[None]:
+    def _between_rounds(self) -> Iterator[None]:
+        """The first Ctrl-C waits for the round's end, so that state and history agree."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread may handle signals
+            return
+        before = signal.signal(signal.SIGINT, self._interrupt)
         try:
             yield
-        except KeyboardInterrupt:
-            self.interrupted = True
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _interrupt(self, number: int, frame: object) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
 
 
 def consensus_model(task: Task, outcome: Outcome) -> Model:

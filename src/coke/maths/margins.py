@@ -1,14 +1,15 @@
 """Exact local minimisers of margin losses:  argmin_θ  Σ_t c_t l(z_tᵀθ) + θᵀHθ − pᵀθ.
 
 The rows z_t = y_t φ(x_t) carry their labels. Each loss pulls its row with a_t = −c_t l'(m_t),
-m_t = z_tᵀθ, 0 ≤ a_t ≤ c_t. So both gradients read 2Hθ − p − Zᵀa, one Newton step serves both,
-and every a is a dual point: for any such θ and a, with l* the conjugate of l,
+m_t = z_tᵀθ, 0 ≤ a_t ≤ c_t. So both gradients read g = 2Hθ − p − Zᵀa, one Newton step serves
+both, and every such a is a dual point: for any θ, with l* the conjugate of l,
 
-    primal(θ) − dual(a) = Σ_t [c_t l(m_t) + c_t l*(−a_t/c_t) + a_t m_t] + ‖θ − ½H⁻¹(p + Zᵀa)‖²_H.
+    primal(θ) − dual(a) = Σ_t [c_t l(m_t) + c_t l*(−a_t/c_t) + a_t m_t] + ¼ gᵀH⁻¹g ≥ ‖θ − θ*‖²_H.
 
-Both sums are ≥ 0, and free of cancellation. The second bounds ‖θ − θ*‖²_H too. Far from θ*
-a loss looks like its kink, where Newton is lost; so both solvers first smooth the kink over
-as many units of margin as the margins may still be off, and sharpen it as they come nearer.
+Below, `slack` is the sum over t and `stray` the other term; neither is ever negative, and
+neither is the difference of two large numbers. Far from θ* a loss is all kink, and Newton is
+lost; so both solvers first smooth the kink over as many units of margin as the margins may
+still be off, and sharpen it as they come nearer.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from scipy.special import expit
 from coke.errors import ConvergenceError
 from coke.maths.arrays import Array
 
-GRADIENT = 1e-8  # promised ‖∇‖ of the logistic answer
+GRADIENT = 1e-8  # promised ‖g‖ of the logistic answer
 GAP = 1e-6  # promised duality gap of the hinge answer
 ROUNDING = 1e-14  # nothing is promised below this part of the terms that must cancel
-NARROW = 1e-7  # least width δ of the smoothed hinge: below it the Hessian is too ill-conditioned
-SHRINK = 0.4  # of δ from one α to the next: smaller needs more Newton steps for each
-STEPS = 1000  # rounds before giving up: ten are usual, a few hundred the worst seen
+SHARPER = 0.4  # δ from one α to the next: a smaller one costs more Newton steps than it saves
+NARROW = 1e-7  # least δ: below it the Hessian is too ill-conditioned
+STEPS = 1000  # before giving up; 5 to 30 are usual, 300 the worst of thousands of hard cases
 
 Factor = tuple[Array, bool]  # of SciPy's cho_factor
 
@@ -39,17 +40,14 @@ class Margins(NamedTuple):
     Z: Array  # (T, D)  rows y_t φ(x_t)
     c: Array  # (T,)    weights, positive
     H: Array  # (D, D)  symmetric, positive definite
-    root: Factor  # of H
-    radius: float  # max_t ‖z_t‖
-    spread: float  # √(mean_t ‖z_t‖² / tr H): typical change of a margin when ‖θ‖_H changes by one
 
 
 class Minimum(NamedTuple):
-    """θ where the gradient 2Hθ − p − Zᵀa all but vanishes."""
+    """θ where the gradient all but vanishes."""
 
     theta: Array  # (D,)
     loss: float  # Σ_t c_t log(1 + exp(−z_tᵀθ))
-    gradient: float  # its Euclidean norm
+    gradient: float  # ‖g‖
 
 
 class Certificate(NamedTuple):
@@ -63,8 +61,31 @@ class Certificate(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """Primal − dual ≥ 0, up to the rounding of the two."""
+        """0 ≤ primal − dual."""
         return self.primal - self.dual
+
+
+class _Task(NamedTuple):
+    """One problem, and what its solvers ask again and again."""
+
+    Z: Array  # (T, D)
+    c: Array  # (T,)
+    H: Array  # (D, D)
+    p: Array  # (D,)
+    root: Factor  # of H
+    radius: float  # max_t ‖z_t‖
+    spread: float  # √(mean_t ‖z_t‖² / tr H): typical change of m when ‖θ‖_H changes by one
+
+
+class _Tempered(NamedTuple):
+    """The logistic loss at temperature τ: τ log(1 + exp(−m/τ))."""
+
+    c: Array  # (T,)
+    tau: float  # in units of the margin; 1 is the loss itself
+
+    def pull(self, m: Array) -> Array:
+        """The pulls a = c / (1 + exp(m/τ)); (T,)."""
+        return self.c * expit(-m / self.tau)
 
 
 class _Soft(NamedTuple):
@@ -75,160 +96,162 @@ class _Soft(NamedTuple):
     delta: float  # in units of the margin
 
     def pull(self, m: Array) -> Array:
-        """A = clip(α + (c/δ)(1 − m), 0, c); (T,)."""
+        """The pulls a = clip(α + (c/δ)(1 − m), 0, c); (T,)."""
         return np.clip(self.alpha + (self.c / self.delta) * (1.0 - m), 0.0, self.c)
 
 
-def margins(Z: Array, c: Array, H: Array) -> Margins:
-    """The agent's part of the problem, with H factorised once."""
-    squares = np.einsum("td,td->t", Z, Z)
-    spread = np.sqrt(squares.mean() / np.trace(H))
-    return Margins(Z, c, H, cho_factor(H), float(np.sqrt(squares.max())), float(spread))
-
-
 def logistic(own: Margins, p: Array, start: Array) -> Minimum:
-    """argmin_θ  Σ_t c_t log(1 + exp(−z_tᵀθ)) + θᵀHθ − pᵀθ  with ‖∇‖ ≤ 1e-8.
+    """argmin_θ  Σ_t c_t log(1 + exp(−z_tᵀθ)) + θᵀHθ − pᵀθ  with ‖g‖ ≤ 1e-8.
 
-    Newton's method on the loss τ log(1 + exp(−m/τ)), where τ falls to 1.
+    Newton's method at a temperature τ that falls to 1; from a start near the answer, τ = 1.
     """
-    Z, c = own.Z, own.c
-    theta = _begin(own, p, start, _logistic_loss)
-    tau, before = _blur(own, p, theta), 0.0
+    task = _task(own, p)
+    theta = _begin(task, start, _logistic_loss)
+    loss, before = _temper(task, theta), 0.0
     for _ in range(STEPS):
-        m = Z @ theta  # (T,)
-        a = c * expit(-m / tau)  # (T,)
-        g, stray = _gradient(own, p, theta, a)
-        norm = float(np.linalg.norm(g))
-        k = a * expit(m / tau) / tau  # (T,)
-        if tau > 1.0 and stray <= tau * np.sum(c):
-            tau = max(1.0, tau / 10)
+        m = task.Z @ theta  # (T,)
+        a = loss.pull(m)  # (T,)
+        g, stray = _gradient(task, theta, a)
+        if loss.tau > 1.0 and stray <= loss.tau * np.sum(task.c):
+            loss = loss._replace(tau=max(1.0, 0.1 * loss.tau))
             continue
-        promise = max(GRADIENT, ROUNDING * _terms(own, p, theta, a, k))
-        # Newton at least halves ‖∇‖ near the minimum: where it does not, rounding is all there is.
-        if tau == 1.0 and (norm <= promise / 100 or before / 2 < norm <= promise):
-            return Minimum(theta, _logistic_loss(m, c), norm)
+        k, norm = a * expit(m / loss.tau) / loss.tau, float(np.linalg.norm(g))  # (T,)
+        promise = max(GRADIENT, ROUNDING * _terms(task, theta, a, k))
+        # Newton at least halves ‖g‖ near the minimum: where it does not, only rounding is left.
+        if loss.tau == 1.0 and (norm <= 0.01 * promise or 0.5 * before < norm <= promise):
+            return Minimum(theta, _logistic_loss(m, task.c), norm)
         # A new Hessian costs D passes over Z, an old one none: keep it while it serves well.
-        if norm > before / 10:
-            factor = _hessian(own, k)
+        if norm > 0.1 * before:
+            factor = _hessian(task, k)
         before = norm
-        theta = theta + _step(own, m, g, -cho_solve(factor, g), lambda m: c * expit(-m / tau))
+        theta = theta + _step(task, m, g, -cho_solve(factor, g), loss.pull)
     raise ConvergenceError(_advice("gradient norm of the logistic loss", norm, promise))
 
 
 def hinge(own: Margins, p: Array, start: Array) -> Certificate:
     """argmin_θ  Σ_t c_t max(0, 1 − z_tᵀθ) + θᵀHθ − pᵀθ  with a duality gap ≤ 1e-6.
 
-    An augmented Lagrangian: Newton's method on the hinge smoothed to width δ about α brings θ
-    near ½H⁻¹(p + Zᵀa); then α ← a, δ shrinks, and the rest of the gap falls with δ. All is
-    piecewise quadratic, so once the rows on the margin are known the end comes at once.
+    An augmented Lagrangian: Newton's method on the smoothed hinge lowers the stray part of the
+    gap, then α ← a and a smaller δ lower its slack, which is at most δ Σ_t c_t. All is piecewise
+    quadratic: once the rows on the margin are known, the end comes at once.
     """
-    Z, c = own.Z, own.c
-    theta = _begin(own, p, start, _hinge_loss)
-    m = Z @ theta  # (T,)
-    soft = _soften(own, p, theta, m)
-    best, answer, stale = np.inf, (theta, c), 0
+    task = _task(own, p)
+    theta = _begin(task, start, _hinge_loss)
+    m = task.Z @ theta  # (T,)
+    loss = _soften(task, theta, m)
+    best, answer, stale, delta = np.inf, (theta, loss.alpha), 0, loss.delta
     for _ in range(STEPS):
-        a = soft.pull(m)  # (T,)
-        g, stray = _gradient(own, p, theta, a)
-        slack = _slack(m, a, c)
-        size = np.sum(c) * (1.0 + own.radius * np.linalg.norm(theta))  # of Σ_t c_t |m_t|, summed
-        promise = max(GAP, ROUNDING * size)
-        stale = stale + 1 if slack + stray > best / 2 else 0
+        a = loss.pull(m)  # (T,)
+        g, stray = _gradient(task, theta, a)
+        slack = _slack(task, m, a)
+        stale = 0 if slack + stray <= 0.5 * best or loss.delta < delta else stale + 1
+        delta = loss.delta
         if slack + stray < best:
             best, answer = slack + stray, (theta, a)
-        # A hundred rounds that do not halve the gap have only rounding to work on.
-        if best <= ROUNDING / 10 * size or (best <= promise and stale >= 100):
-            return _certify(own, p, *answer)
+        # Margins are exact to a part of ‖z_t‖ ‖θ‖ only, and c_t of that goes into the gap.
+        size = np.sum(task.c) * (1.0 + task.radius * float(np.linalg.norm(theta)))
+        promise = max(GAP, ROUNDING * size)
+        # A hundred steps at one δ that do not halve the gap have only rounding to work on.
+        if best <= 0.1 * ROUNDING * size or (best <= promise and stale >= 100):
+            return _certify(task, *answer)
         if stray <= slack:
-            soft = soft._replace(alpha=a, delta=max(NARROW, SHRINK * soft.delta))
+            loss = loss._replace(alpha=a, delta=max(NARROW, SHARPER * loss.delta))
             continue
-        k = np.where((a > 0.0) & (a < c), c / soft.delta, 0.0)  # (T,)
-        theta = theta + _step(own, m, g, -cho_solve(_hessian(own, k), g), soft.pull)
-        m = Z @ theta
+        k = np.where((a > 0.0) & (a < task.c), task.c / loss.delta, 0.0)  # (T,)
+        theta = theta + _step(task, m, g, -cho_solve(_hessian(task, k), g), loss.pull)
+        m = task.Z @ theta
     raise ConvergenceError(_advice("duality gap of the hinge loss", best, promise))
 
 
-def _certify(own: Margins, p: Array, theta: Array, alpha: Array) -> Certificate:
-    """The values at both ends of the gap."""
-    m = own.Z @ theta
-    loss = _hinge_loss(m, own.c)
-    primal = float(loss + theta @ own.H @ theta - p @ theta)
-    # Σα − ‖½H⁻¹(p + Zᵀα)‖²_H, without losing the gap in the rounding of two large numbers.
-    dual = primal - _slack(m, alpha, own.c) - _gradient(own, p, theta, alpha)[1]
+def _task(own: Margins, p: Array) -> _Task:
+    squares = np.einsum("td,td->t", own.Z, own.Z)
+    spread = float(np.sqrt(np.mean(squares) / np.trace(own.H)))
+    return _Task(*own, p, cho_factor(own.H), float(np.sqrt(np.max(squares))), spread)
+
+
+def _begin(task: _Task, start: Array, loss: Callable[[Array, Array], float]) -> Array:
+    """The better of the start and zero, so that a terrible start costs nothing."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        at_start = loss(task.Z @ start, task.c) + start @ task.H @ start - task.p @ start
+    better = at_start <= loss(np.zeros_like(task.c), task.c)  # False for nan as well
+    return start.copy() if better else np.zeros_like(start)
+
+
+def _temper(task: _Task, theta: Array) -> _Tempered:
+    """τ ≥ 1, a third of what the margins may be off by the better of two bounds on the gap."""
+    m, loss = task.Z @ theta, _Tempered(task.c, 1.0)
+    _, stray = _gradient(task, theta, loss.pull(m))
+    gap = min(stray, _idle(task, theta) + _logistic_loss(m, task.c))
+    return loss._replace(tau=max(1.0, task.spread * float(np.sqrt(gap)) / 3.0))
+
+
+def _soften(task: _Task, theta: Array, m: Array) -> _Soft:
+    """δ = what the margins may be off; the gap that tells it needs a δ, so three times over."""
+    loss, idle = _Soft(task.c, 0.5 * task.c, 1.0), _idle(task, theta) + _hinge_loss(m, task.c)
+    for _ in range(3):
+        a = loss.pull(m)
+        gap = min(idle, _slack(task, m, a) + _gradient(task, theta, a)[1])
+        loss = loss._replace(delta=max(NARROW, task.spread * float(np.sqrt(gap))))
+    return loss
+
+
+def _gradient(task: _Task, theta: Array, a: Array) -> tuple[Array, float]:
+    """2Hθ − p − Zᵀa, (D,), and its stray ¼ gᵀH⁻¹g = ‖θ − ½H⁻¹(p + Zᵀa)‖²_H."""
+    g = 2.0 * (task.H @ theta) - task.p - a @ task.Z
+    return g, 0.25 * float(g @ cho_solve(task.root, g))
+
+
+def _idle(task: _Task, theta: Array) -> float:
+    """The stray at a = 0, where slack is the loss itself: a bound that needs no good a."""
+    return _gradient(task, theta, np.zeros_like(task.c))[1]
+
+
+def _slack(task: _Task, m: Array, a: Array) -> float:
+    """Σ_t [c_t max(0, 1 − m_t) − a_t (1 − m_t)], of the hinge."""
+    return float(np.sum(task.c * np.maximum(0.0, 1.0 - m) - a * (1.0 - m)))
+
+
+def _certify(task: _Task, theta: Array, alpha: Array) -> Certificate:
+    m = task.Z @ theta
+    loss = _hinge_loss(m, task.c)
+    primal = float(loss + theta @ task.H @ theta - task.p @ theta)
+    # By the identity above, so that a small gap is not lost between two large numbers.
+    dual = primal - (_slack(task, m, alpha) + _gradient(task, theta, alpha)[1])
     return Certificate(theta, alpha, loss, primal, dual)
 
 
-def _begin(own: Margins, p: Array, start: Array, loss: Callable[[Array, Array], float]) -> Array:
-    """The better of the start and zero: a terrible start shall cost nothing."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        at_start = loss(own.Z @ start, own.c) + start @ own.H @ start - p @ start
-    better = at_start <= loss(np.zeros_like(own.c), own.c)  # False for nan as well
-    return start if better else np.zeros_like(start)
+def _terms(task: _Task, theta: Array, a: Array, k: Array) -> float:
+    """Size of the terms of g; m, hence a, is exact to a part of ‖z_t‖ ‖θ‖ only."""
+    size = float(np.linalg.norm(theta))
+    pulls = task.radius * float(np.sum(a + k * task.radius * size))
+    return 2.0 * float(np.linalg.norm(task.H)) * size + float(np.linalg.norm(task.p)) + pulls
 
 
-def _blur(own: Margins, p: Array, theta: Array) -> float:
-    """τ ≥ 1, a third of what the margins may be off: ‖θ − θ*‖²_H ≤ primal(θ) − dual(a)."""
-    m = own.Z @ theta
-    _, stray = _gradient(own, p, theta, own.c * expit(-m))
-    _, far = _gradient(own, p, theta, np.zeros_like(own.c))
-    gap = min(stray, far + _logistic_loss(m, own.c))
-    return max(1.0, float(own.spread * np.sqrt(gap)) / 3)
-
-
-def _soften(own: Margins, p: Array, theta: Array, m: Array) -> _Soft:
-    """δ = what the margins may be off; the gap that tells it needs a δ, so a few times over."""
-    _, far = _gradient(own, p, theta, np.zeros_like(own.c))
-    soft, trivial = _Soft(own.c, own.c / 2, 1.0), far + _hinge_loss(m, own.c)
-    for _ in range(3):
-        a = soft.pull(m)
-        gap = min(trivial, _slack(m, a, own.c) + _gradient(own, p, theta, a)[1])
-        soft = soft._replace(delta=max(NARROW, float(own.spread * np.sqrt(gap))))
-    return soft
-
-
-def _gradient(own: Margins, p: Array, theta: Array, a: Array) -> tuple[Array, float]:
-    """G = 2Hθ − p − Zᵀa, (D,), and ¼ gᵀH⁻¹g = ‖θ − ½H⁻¹(p + Zᵀa)‖²_H."""
-    g = 2.0 * (own.H @ theta) - p - a @ own.Z
-    return g, 0.25 * float(g @ cho_solve(own.root, g))
-
-
-def _slack(m: Array, a: Array, c: Array) -> float:
-    """Σ_t [c_t max(0, 1 − m_t) − a_t (1 − m_t)], every term ≥ 0."""
-    return float(np.sum(c * np.maximum(0.0, 1.0 - m) - a * (1.0 - m)))
-
-
-def _terms(own: Margins, p: Array, theta: Array, a: Array, k: Array) -> float:
-    """Size of what cancels in 2Hθ − p − Zᵀa, where m rounds to a part of ‖z‖ ‖θ‖ and a with it."""
-    reach = np.linalg.norm(theta)
-    pulls = own.radius * np.sum(a + k * own.radius * reach)
-    return float(2.0 * np.linalg.norm(own.H) * reach + np.linalg.norm(p) + pulls)
-
-
-def _hessian(own: Margins, k: Array) -> Factor:
+def _hessian(task: _Task, k: Array) -> Factor:
     """2H + Σ_t k_t z_t z_tᵀ, factorised; only the rows with k_t > 0 are touched."""
     rows = np.flatnonzero(k)
-    half = own.Z[rows] * np.sqrt(k[rows])[:, None]  # (|J|, D)
-    factor: Factor = cho_factor(2.0 * own.H + half.T @ half)
+    half = task.Z[rows] * np.sqrt(k[rows])[:, None]  # (|J|, D)
+    factor: Factor = cho_factor(2.0 * task.H + half.T @ half)
     return factor
 
 
-def _step(own: Margins, m: Array, g: Array, d: Array, pull: Callable[[Array], Array]) -> Array:
-    """T d with |φ'(t)| ≤ ½ |φ'(0)| and φ(t) < φ(0), φ the convex objective along d.
+def _step(task: _Task, m: Array, g: Array, d: Array, pull: Callable[[Array], Array]) -> Array:
+    """A step t d with |φ'(t)| ≤ ½ |φ'(0)| and φ(t) ≤ φ(0), φ the convex objective along d.
 
-    Slopes only, as differences of φ drown in rounding near the minimum: φ' increases, so
+    From slopes alone, as differences of φ drown in rounding near the minimum: φ' increases, so
     φ(t) − φ(0) ≤ t/2 (φ'(t/2) + φ'(t)). Newton's t = 1 first, then doubling and bisection.
     """
-    dm, a, curve, start = own.Z @ d, pull(m), 2.0 * (d @ own.H @ d), float(g @ d)
+    dm, a, curve, first = task.Z @ d, pull(m), 2.0 * float(d @ task.H @ d), float(g @ d)
 
     def slope(t: float) -> float:
-        return float(start + t * curve + (a - pull(m + t * dm)) @ dm)
+        return first + t * curve + float((a - pull(m + t * dm)) @ dm)
 
     low, high, t = 0.0, np.inf, 1.0
     for _ in range(100):
-        end = slope(t)
-        if abs(end) <= -0.5 * start and (end <= 0.0 or end + slope(0.5 * t) <= 0.0):
+        last = slope(t)
+        if abs(last) <= 0.5 * abs(first) and (last <= 0.0 or last + slope(0.5 * t) <= 0.0):
             break
-        low, high = (t, high) if end < 0.0 else (low, t)
+        low, high = (t, high) if last < 0.0 else (low, t)
         t = 2.0 * t if high == np.inf else 0.5 * (low + high)
     return t * d
 
@@ -243,6 +266,6 @@ def _hinge_loss(m: Array, c: Array) -> float:
 
 def _advice(what: str, reached: float, promise: float) -> str:
     return (
-        f"{what} still {reached:.1e} after {STEPS} steps: expected {promise:.1e} or less. "
-        "Raise lambda or rho, or scale the features to rows of norm about one."
+        f"{what} still {reached:.1e} after {STEPS} steps, expected at most {promise:.1e}: "
+        "raise lambda or rho, or scale the features so that their norm is about one"
     )

@@ -1,0 +1,33 @@
+"""Numbers as people read them, one column per algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def lines(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
+    """The rows turned on their side: a quantity's name and its values, one per algorithm."""
+    keys = dict.fromkeys(key for row in rows for key in row if key != "algorithm")
+    return [(key.replace("_", " "), [shown(key, row.get(key, "")) for row in rows]) for key in keys]
+
+
+def shown(key: str, value: Any) -> str:
+    """A number as people read it."""
+    if value is None:
+        return "–"
+    if key.endswith("bytes") and value != "":
+        return _bytes(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}".replace(",", "\u202f") if isinstance(value, int) else str(value)
+
+
+def _bytes(n: int) -> str:
+    """12 B, 60.8 kB, 32 MB …"""
+    if n < 1000:
+        return f"{n} B"
+    power = min(4, (len(str(n)) - 1) // 3)
+    return f"{n / 1000**power:.3g} {' kMGT'[power]}B"
