@@ -29,10 +29,10 @@ SMALL: dict[str, Any] = {"n_agents": 3, "n_features": 30, "rounds": 40, "rho": 0
     [
         RandomFeatures(n_features=10),
         RandomFeatures(n_features=10, mapping="cos-phase", kernel="laplacian"),
-        COKERegressor(**SMALL),
-        COKERegressor(**SMALL, algorithm="cta", scale="none"),
+        COKERegressor(),
+        COKERegressor(algorithm="cta", sigma=3.0, scale="minmax"),
         COKEClassifier(**SMALL),
-        COKEClassifier(**SMALL, loss="hinge"),
+        COKEClassifier(**{**SMALL, "n_features": 15}, loss="hinge"),
     ]
 )
 def test_scikit_learns_contract(estimator: Any, check: Any) -> None:
@@ -66,7 +66,7 @@ def test_consensus_is_the_centralised_ridge_on_the_same_features() -> None:
 
 def test_it_learns_about_as_well_as_an_exact_kernel_machine() -> None:
     data, target = load_diabetes(return_X_y=True)
-    ours = COKERegressor(n_agents=5, sigma=5.0, n_features=300, lam=0.3, rho=0.05, rounds=500)
+    ours = COKERegressor(n_agents=5, sigma=5.0, lam=0.1, rho=0.05, rounds=200)
     exact = make_pipeline(StandardScaler(), KernelRidge(kernel="rbf", gamma=1 / 50, alpha=5))
     score = cross_val_score(ours, data, target, cv=3).mean()
     assert score > cross_val_score(exact, data, target - target.mean(), cv=3).mean() - 0.05
@@ -93,14 +93,16 @@ def test_random_features_approximate_as_well_as_scikit_learns_sampler() -> None:
 def test_classes_binary_and_one_against_the_rest(loss: str) -> None:
     moons, label = make_moons(200, noise=0.1, random_state=0)
     names = np.where(label == 1, "up", "down")
-    est = COKEClassifier(n_agents=4, loss=loss, rho=0.1, rounds=60, sigma=0.7).fit(moons, names)
+    est = COKEClassifier(n_agents=4, loss=loss, rho=0.1, rounds=60, sigma=0.7, n_features=50)
+    est.fit(moons, names)
     assert est.classes_.tolist() == ["down", "up"]
     assert est.score(moons, names) > 0.97
     flowers, kind = load_iris(return_X_y=True)
-    many = COKEClassifier(n_agents=3, loss=loss, rho=0.1, rounds=60, sigma=2.0).fit(flowers, kind)
+    many = COKEClassifier(n_agents=3, loss=loss, rho=0.1, rounds=60, sigma=2.0, n_features=50)
+    many.fit(flowers, kind)
     assert many.score(flowers, kind) > 0.95
     assert many.decision_function(flowers).shape == (150, 3)
-    assert many.thetas_.shape == (3, 3 * 200)  # one message carries all three classes
+    assert many.thetas_.shape == (3, 3 * 100)  # one message carries all three classes
     if loss == "logistic":
         P = many.predict_proba(flowers)
         assert_allclose(P.sum(axis=1), 1)
@@ -155,7 +157,8 @@ BAD_Y[0] = np.inf
         (DataError, lambda: COKERegressor().fit(X, BAD_Y), "infinity"),
         (DataError, lambda: COKERegressor().fit(X[0], y), "2D array"),
         (DataError, lambda: COKERegressor().fit(X, y[:-1]), "inconsistent numbers"),
-        (DataError, lambda: COKERegressor().fit(X.astype(str), list("abc") * 100), "convert"),
+        (DataError, lambda: COKERegressor().fit([["a"]] * 9, np.ones(9)), "convert string"),
+        (DataError, lambda: COKERegressor().fit(X, list("abc") * 100), "target holds <U1"),
         (DataError, lambda: COKERegressor().fit(X, y, SITES[:-1]), "one label a row"),
         (DataError, lambda: COKERegressor(n_agents=301).fit(X, y), "every site needs a row"),
         (DataError, lambda: COKERegressor(n_agents=0).fit(X, y), "0 agents"),

@@ -139,13 +139,12 @@ def hinge(own: Margins, p: Array, start: Array) -> Certificate:
     theta = _begin(task, start, _hinge_loss)
     m = task.Z @ theta  # (T,)
     loss = _soften(task, theta, m)
-    best, answer, stale, delta = np.inf, (theta, loss.alpha), 0, loss.delta
+    best, answer, stale = np.inf, (theta, loss.alpha), 0
     for _ in range(STEPS):
         a = loss.pull(m)  # (T,)
         g, stray = _gradient(task, theta, a)
         slack = _slack(task, m, a)
-        stale = 0 if slack + stray <= 0.5 * best or loss.delta < delta else stale + 1
-        delta = loss.delta
+        stale = 0 if slack + stray <= 0.5 * best else stale + 1
         if slack + stray < best:
             best, answer = slack + stray, (theta, a)
         # Margins are exact to a part of ‖z_t‖ ‖θ‖ only, and c_t of that goes into the gap.
@@ -155,6 +154,7 @@ def hinge(own: Margins, p: Array, start: Array) -> Certificate:
         if best <= 0.1 * ROUNDING * size or (best <= promise and stale >= 100):
             return _certify(task, *answer)
         if stray <= slack:
+            stale = 0 if loss.delta > NARROW else stale
             loss = loss._replace(alpha=a, delta=max(NARROW, SHARPER * loss.delta))
             continue
         k = np.where((a > 0.0) & (a < task.c), task.c / loss.delta, 0.0)  # (T,)
