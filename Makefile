@@ -6,7 +6,7 @@ OUT ?= out/synthetic
 # One BLAS thread: the matrices are small, and two threads only get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: run test lint format bench-simulate clean
+.PHONY: run test lint format bench-simulate mutants clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/coke run --beside dkla --beside cta --out $(OUT)
@@ -26,6 +26,9 @@ format: $(VENV)/dev.stamp
 
 bench-simulate: $(VENV)/run.stamp
 	$(BIN)/python benchmarks/simulate.py
+
+mutants: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/mutants.py
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

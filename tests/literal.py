@@ -42,7 +42,7 @@ def coke(
 ) -> Trace:
     """Algorithm 2 with the quadratic loss; h = 0 is Algorithm 1. Φ_i has one row per sample."""
     N, D = len(Phi), Phi[0].shape[1]
-    theta = [np.zeros(D) for _ in range(N)]
+    theta: list[Vector] = [np.zeros(D) for _ in range(N)]
     hat = [np.zeros(D) for _ in range(N)]
     gamma = [np.zeros(D) for _ in range(N)]
     trace = Trace([], [], [])

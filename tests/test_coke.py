@@ -82,7 +82,7 @@ def test_duals_sum_to_zero_whoever_was_censored(graph: Graph) -> None:
     """Σ_i γ_iᵏ = 0: every edge adds ρδ at one end and −ρδ at the other."""
     censored = 0
     for r in simulate(case().problem, graph, CENSORED, rounds=60):
-        censored += np.count_nonzero(~r.spoke)
+        censored += int(np.count_nonzero(~r.spoke))
         assert_allclose(r.state.gamma.sum(axis=0), 0, atol=1e-13)
         assert np.abs(r.state.gamma).max() > 0 or not r.ledger.transmissions
     assert censored > 0  # else this says nothing about censoring
@@ -92,7 +92,7 @@ def test_a_silent_agents_word_stands_and_its_news_is_small() -> None:
     """Silent: θ̂ stays and ‖θ − θ̂‖ < h(k). Not silent: ‖θ − θ̂ᵏ⁻¹‖ ≥ h(k) and θ̂ = θ."""
     c, h = case(), CENSORED.threshold
     before = np.zeros((6, c.features.size))
-    seen = set()
+    seen: set[bool] = set()
     for r in simulate(c.problem, GRAPHS["random"], CENSORED, rounds=80):
         hat, theta = r.state.hat, r.state.theta
         assert_array_equal(hat[~r.spoke], before[~r.spoke])

@@ -24,7 +24,7 @@ from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows, read_rows
 from coke.errors import CokeError, DataError, FileError
 
-COLUMNS = {
+COLUMNS: dict[str, list[Any]] = {
     "a": [1.0, 2.0, 3.0, 4.0],
     "b": [1, 0, 1, 0],
     "where": ["x", "y", "x", "y"],

@@ -25,7 +25,7 @@ from coke.errors import CokeError, DataError, GraphError, InputError
 SMALL: dict[str, Any] = {"n_agents": 3, "n_features": 30, "rounds": 40, "rho": 0.1}
 
 
-@parametrize_with_checks(
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
     [
         RandomFeatures(n_features=10),
         RandomFeatures(n_features=10, mapping="cos-phase", kernel="laplacian"),

@@ -7,9 +7,9 @@ both, and every such a is a dual point: for any θ, with l* the conjugate of l,
     primal(θ) − dual(a) = Σ_t [c_t l(m_t) + c_t l*(−a_t/c_t) + a_t m_t] + ¼ gᵀH⁻¹g ≥ ‖θ − θ*‖²_H.
 
 Below, `slack` is the sum over t and `stray` the other term; neither is ever negative, and
-neither is the difference of two large numbers. Far from θ* a loss is all kink, and Newton is
-lost; so both solvers first smooth the kink over as many units of margin as the margins may
-still be off, and sharpen it as they come nearer.
+neither is the difference of two large numbers. Far from θ* a loss can be all kink, and Newton
+is lost there; so the kink is smoothed over as many units of margin as the margins may still
+be off, and sharpened on the way to θ*: always for the hinge, rarely for the logistic loss.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ GAP = 1e-6  # promised duality gap of the hinge answer
 ROUNDING = 1e-14  # nothing is promised below this part of the terms that must cancel
 SHARPER = 0.4  # δ from one α to the next: a smaller one costs more Newton steps than it saves
 NARROW = 1e-7  # least δ: below it the Hessian is too ill-conditioned
+LOST = 30  # steps after which Newton's method on the logistic loss may use some help
 STEPS = 1000  # before giving up; 5 to 30 are usual, 300 the worst of thousands of hard cases
 
 Factor = tuple[Array, bool]  # of SciPy's cho_factor
@@ -103,12 +104,13 @@ class _Soft(NamedTuple):
 def logistic(own: Margins, p: Array, start: Array) -> Minimum:
     """argmin_θ  Σ_t c_t log(1 + exp(−z_tᵀθ)) + θᵀHθ − pᵀθ  with ‖g‖ ≤ 1e-8.
 
-    Newton's method at a temperature τ that falls to 1; from a start near the answer, τ = 1.
+    Newton's method; where it does not settle, at a temperature τ that falls back to 1.
     """
     task = _task(own, p)
     theta = _begin(task, start, _logistic_loss)
-    loss, before = _temper(task, theta), 0.0
-    for _ in range(STEPS):
+    loss, before = _Tempered(task.c, 1.0), 0.0
+    for step in range(STEPS):
+        loss = _temper(task, theta) if step == LOST else loss
         m = task.Z @ theta  # (T,)
         a = loss.pull(m)  # (T,)
         g, stray = _gradient(task, theta, a)

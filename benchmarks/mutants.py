@@ -1,0 +1,127 @@
+"""`make mutants`: breaks a copy of the code in one place at a time and sees a test fail each time.
+
+A test that no mutant can fail proves nothing. Exits non-zero if a mutant survives.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+
+
+class Mutant(NamedTuple):
+    """One change to one file, and the test that must notice it."""
+
+    what: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+COKE, SIM = "maths/coke.py", "run/simulate.py"
+MUTANTS = [
+    Mutant("primal forgets its own word", COKE, "(own.d * s.hat + s.heard)", "(s.hat + s.heard)",
+           "test_coke.py::test_simulation_equals_the_papers_equations"),
+    Mutant("dual with a wrong sign never agrees", COKE, "own.d * s.hat - s.heard",
+           "s.heard - own.d * s.hat", "test_coke.py::test_every_agent_reaches"),
+    Mutant("dual takes the private θ", COKE, "(own.d * s.hat - s.heard)",
+           "(own.d * s.theta - s.heard)", "test_coke.py::test_duals_sum_to_zero"),
+    Mutant("silence is told all the same", COKE, "np.where(news, theta, hat), news", "theta, news",
+           "test_coke.py::test_a_silent_agents_word"),
+    Mutant("threshold compared the wrong way", COKE, "[:, None] >= h", "[:, None] < h",
+           "test_coke.py::test_a_silent_agents_word"),
+    Mutant("a step that shrinks like 1/k", COKE, "theta, loss = primal(own, s)",
+           "theta, loss = primal(own, s)\n        theta = s.theta + (theta - s.theta) / k",
+           "test_coke.py::test_every_agent_reaches"),
+    Mutant("the first agent is favoured", COKE, "return Local(risk.argmin(self.rho * d), d",
+           "d = d + np.eye(len(d))[:, :1]\n        return Local(risk.argmin(self.rho * d), d",
+           "test_coke.py::test_relabelling"),
+    Mutant("a product over all rows at once", "maths/quadratic.py", "theta = np.matvec(M, r)",
+           "theta = np.einsum('nij,nj->ni', M, r, optimize=True) + 1e-17 * (r @ M[0])",
+           "test_coke.py::test_one_row_agents"),
+    Mutant("neighbours are added in another order", "run/exchange.py", "self._weights @ self._last",
+           "self._weights.toarray()[:, ::-1] @ self._last[::-1]",
+           "test_coke.py::test_one_row_agents"),
+    Mutant("unequal Metropolis rows", "maths/graph.py", "np.maximum(d[W.row], d[W.col])",
+           "d[W.row]", "test_graph.py::test_metropolis"),
+    Mutant("the training loss forgets ρd‖θ‖²", "maths/quadratic.py",
+           "quadratic -= rho_d * np.vecdot(theta, theta)", "pass",
+           "test_coke.py::test_simulation_equals_the_papers_equations"),
+    Mutant("a Gaussian with heavier tails", "maths/kernels.py", "d: np.ones((L, 1)),",
+           "d: 1.0 + 0.2 * stream.take(L, 1),", "test_features.py::test_error_shrinks"),
+    Mutant("the Laplacian's ω is Gaussian", "maths/kernels.py", "1.0 / np.abs(stream.take(L, d))",
+           "np.ones((L, d))", "test_features.py::test_features_are_unbiased"),
+    Mutant("Matérn 3/2 with the scale of 5/2", "maths/kernels.py", "Kernel(_matern32, _matern(3))",
+           "Kernel(_matern32, _matern(5))", "test_features.py::test_features_are_unbiased"),
+    Mutant("orthogonal directions that are not", "maths/draws.py",
+           "q[:, j + 1 :] -= overlap[..., None] * q[:, j : j + 1]", "pass",
+           "test_features.py::test_orthogonal"),
+    Mutant("another stream of bits", "maths/draws.py", "np.random.PCG64(seed)",
+           "np.random.PCG64DXSM(seed)", "test_features.py::test_features_are_the_stored_bits"),
+    Mutant("SIMD sums decide the bits", "maths/draws.py", "return np.cumsum(x, axis=-1)[..., -1]",
+           "return x.sum(axis=-1)", "test_features.py::test_features_are_the_stored_bits"),
+    Mutant("a resumed run starts its ledger again", SIM, "resume.ledger, resume.k",
+           "Ledger(), resume.k", "test_files.py::test_a_resumed_run"),
+    Mutant("the digest is not looked at", "data/files.py", "or _digest(body) != digest", "",
+           "test_files.py::test_a_changed_bit"),
+    Mutant("shapes are believed", "model.py", "        _check(model, arrays)\n", "",
+           "test_files.py::test_a_forged_header"),
+    Mutant("silence costs a transmission", "run/ledger.py", "int(np.count_nonzero(news))",
+           "len(news)", "test_coke.py::test_simulation_equals_the_papers_equations"),
+    Mutant("hinge stops at a gap of 1e-3", "maths/margins.py", "GAP = 1e-6", "GAP = 1e-1",
+           "test_margins.py"),
+    Mutant("logistic stops at a gradient of 1e-4", "maths/margins.py", "GRADIENT = 1e-8",
+           "GRADIENT = 1e-4", "test_margins.py"),
+    Mutant("the centre weighs rows equally", "maths/classification.py",
+           "np.repeat(1.0 / self.T, self.T.astype(np.int64))",
+           "np.full(int(self.T.sum()), len(self.T) / self.T.sum())",
+           "test_risks.py::test_consensus_reaches"),
+]  # fmt: skip
+
+
+def survives(mutant: Mutant, folder: Path) -> bool:
+    """True if the test passes on the broken copy."""
+    package = folder / "src" / "coke"
+    path = package / mutant.file
+    text = path.read_text("utf-8")
+    if text.count(mutant.old) != 1:
+        raise SystemExit(f"{mutant.what}: {mutant.old!r} stands {text.count(mutant.old)} times")
+    path.write_text(text.replace(mutant.old, mutant.new), "utf-8")
+    tests = os.pathsep.join([str(folder / "src"), str(ROOT / "tests")])
+    file, _, name = mutant.test.partition("::")
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "--no-header"]
+    command += [str(ROOT / "tests" / file), *(["-k", name] if name else [])]
+    env = {**os.environ, "PYTHONPATH": tests, "PYTHONDONTWRITEBYTECODE": "1"}
+    run = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    path.write_text(text, "utf-8")
+    if run.returncode not in (0, 1):
+        raise SystemExit(f"{mutant.what}: pytest could not run:\n{run.stdout[-2000:]}")
+    return run.returncode == 0
+
+
+def main() -> int:
+    """All mutants, one after the other."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copytree(ROOT / "src", folder / "src")
+        alive = []
+        for mutant in MUTANTS:
+            lives = survives(mutant, folder)
+            print(
+                f"{'SURVIVED' if lives else 'caught':9s} {mutant.what}  ({mutant.test})", flush=True
+            )
+            alive += [mutant.what] if lives else []
+    print(f"{len(MUTANTS) - len(alive)} of {len(MUTANTS)} mutants caught")
+    return int(bool(alive))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
