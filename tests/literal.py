@@ -52,7 +52,7 @@ def coke(
             bracket = gamma[i] - rho * sum((hat[i] + hat[n] for n in neighbours[i]), np.zeros(D))
             # stationarity: (2/T)Φᵀ(Φθ − y) + 2(λ/N)θ + 2ρdθ + bracket = 0
             H = 2 / T * Phi[i].T @ Phi[i] + 2 * (lam / N + rho * d) * np.eye(D)
-            theta[i] = np.linalg.solve(H, 2 / T * Phi[i].T @ y[i] - bracket)
+            theta[i] = np.array(np.linalg.solve(H, 2 / T * Phi[i].T @ y[i] - bracket), float)
         sent = [bool(np.linalg.norm(hat[i] - theta[i]) - h(k) >= 0) for i in range(N)]
         for i in range(N):
             if sent[i]:
