@@ -240,7 +240,9 @@ def _show(document: dict[str, Any], as_json: bool) -> None:
         return
     rows = _rows(document)
     title = f"{document['agents']} agents, {document['edges']} edges"
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(
+        title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False
+    )
     table.add_column("", min_width=13)
     for row in rows:
         table.add_column(row["algorithm"].replace("-", " "), justify="right")
