@@ -1,0 +1,1 @@
+"""One file per command: what it takes, and how it shows what it did."""

@@ -1,0 +1,191 @@
+"""`coke run`: train in one process, all sites at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from coke.commands.output import AsJson, console, run_rows, show_run
+from coke.config import Config, default_settings, from_settings, load_task, merged, read_settings
+from coke.data.files import write_file
+from coke.data.sites import Sites
+from coke.errors import ConfigError
+from coke.maths.graph import Graph
+from coke.run.simulate import Record
+from coke.task import Task
+from coke.workflow import (
+    Effects,
+    Folder,
+    Interrupted,
+    Outcome,
+    accuracy,
+    consensus_model,
+    summary,
+    train_all,
+    yardsticks,
+)
+
+INTERRUPTED = 130
+
+
+def run(
+    config: Annotated[
+        Path | None, typer.Argument(help="TOML file; without it, the paper's synthetic problem.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Parquet or CSV file of rows.")] = None,
+    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
+    site: Annotated[
+        str | None, typer.Option(help="Column that says which site holds a row.")
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Column to leave out; may be repeated.")
+    ] = None,
+    missing: Annotated[
+        str | None, typer.Option(help="Rows with missing values: refuse or drop.")
+    ] = None,
+    agents: Annotated[
+        int | None, typer.Option(help="Number of agents, where no column names the sites.")
+    ] = None,
+    graph: Annotated[
+        str | None,
+        typer.Option(help="random, erdos-renyi, ring, star, complete, grid or small-world."),
+    ] = None,
+    edges: Annotated[int | None, typer.Option(help="Edges of a random graph.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="How rows are dealt out: iid, or sorted by target.")
+    ] = None,
+    scale: Annotated[str | None, typer.Option(help="none, standard or minmax.")] = None,
+    sigma: Annotated[float | None, typer.Option(help="Kernel bandwidth σ.")] = None,
+    features: Annotated[int | None, typer.Option(help="Number of random features L.")] = None,
+    kernel: Annotated[
+        str | None, typer.Option(help="gaussian, laplacian, cauchy, matern32 or matern52.")
+    ] = None,
+    mapping: Annotated[str | None, typer.Option(help="cos-sin or cos-phase.")] = None,
+    lam: Annotated[float | None, typer.Option("--lambda", help="Regularisation λ.")] = None,
+    loss: Annotated[str | None, typer.Option(help="quadratic, logistic or hinge.")] = None,
+    algorithm: Annotated[str | None, typer.Option(help="coke, dkla or cta.")] = None,
+    beside: Annotated[
+        list[str] | None, typer.Option(help="Another algorithm to run as well; may be repeated.")
+    ] = None,
+    rho: Annotated[float | None, typer.Option(help="ADMM step ρ.")] = None,
+    v: Annotated[float | None, typer.Option(help="Threshold h(k) = v μᵏ: v.")] = None,
+    mu: Annotated[float | None, typer.Option(help="Threshold h(k) = v μᵏ: μ.")] = None,
+    eta: Annotated[float | None, typer.Option(help="Step η of CTA.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="At most so many rounds.")] = None,
+    tol: Annotated[
+        float | None,
+        typer.Option(help="Stop once all agents have settled within this share of ‖θ‖."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of features, graph, data and splits.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for history, model, plots and report.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    checkpoint: Annotated[
+        float, typer.Option(help="Seconds between checkpoints in the folder.")
+    ] = 30.0,
+    json: AsJson = False,
+) -> None:
+    """Train in one process, all sites at once."""
+    changes = {
+        "data.file": str(data) if data else None, "data.target": target, "data.site": site,
+        "data.drop": drop, "data.missing": missing, "data.agents": agents, "data.split": split,
+        "data.scale": scale, "features.sigma": sigma, "features.n_features": features,
+        "features.kernel": kernel, "features.mapping": mapping, "graph.kind": graph,
+        "graph.edges": edges, "lambda": lam, "loss": loss, "algorithm": algorithm,
+        "beside": beside, "rho": rho, "v": v, "mu": mu, "eta": eta, "rounds": rounds, "tol": tol,
+        "seed": seed,
+    }  # fmt: skip
+    wanted = _config(config, resume, changes)
+    folder = Folder(out or resume) if out or resume else None  # type: ignore[arg-type]
+    with console.status("reading rows, one pass over them"):
+        task, network, sites = load_task(wanted)
+    try:
+        outcomes = _watched(wanted, task, network, folder, resume is not None, checkpoint)
+        stopped = False
+    except Interrupted as interruption:
+        outcomes, stopped = interruption.outcomes, True
+    if outcomes:
+        document = _document(task, network, sites, outcomes, stopped)
+        if folder:
+            document |= _leave(folder, wanted, task, network, outcomes, document)
+        show_run(document, json)
+    if stopped:
+        console.print(
+            "stopped by Ctrl-C"
+            + (f"; go on with: coke run --resume {folder.path}" if folder else "")
+        )
+        raise typer.Exit(INTERRUPTED)
+
+
+def _config(path: Path | None, resume: Path | None, changes: dict[str, Any]) -> Config:
+    if resume is not None:
+        if path is not None:
+            raise ConfigError(
+                f"both {path} and --resume {resume}: a resumed run keeps its own settings"
+            )
+        return from_settings(merged(Folder(resume).saved_config().settings(), changes))
+    if path is not None:
+        return from_settings(merged(read_settings(path), changes))
+    return from_settings(merged({} if changes["data.file"] else default_settings(), changes))
+
+
+def _watched(
+    config: Config, task: Task, graph: Graph, folder: Folder | None, resume: bool, every: float
+) -> list[Outcome]:
+    """Trains under a progress bar on stderr."""
+    metric = task.problem.train.metric
+    columns = (
+        TextColumn("{task.description:>5}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        bars: dict[str, Any] = {}
+
+        def watch(name: str, record: Record) -> None:
+            if name not in bars:
+                bars[name] = progress.add_task(name, total=config.rounds, note="")
+            if record.k % 10 == 0 or record.k == config.rounds or record.k < 10:
+                loss, sent = record.score.global_train, record.ledger.transmissions
+                note = f"{metric} {loss:.4g}, {sent} sent"
+                progress.update(bars[name], completed=record.k, note=note)
+
+        return train_all(config, task, graph, Effects(folder, watch, resume, every))
+
+
+def _document(
+    task: Task, graph: Graph, sites: Sites, outcomes: list[Outcome], stopped: bool
+) -> dict[str, Any]:
+    own, *others = [summary(task, graph, outcome) for outcome in outcomes]
+    if task.loss != "quadratic":
+        own |= accuracy(consensus_model(task, outcomes[0]), sites)
+    return own | {"beside": others, "yardsticks": yardsticks(task), "interrupted": stopped}
+
+
+def _leave(
+    folder: Folder,
+    config: Config,
+    task: Task,
+    graph: Graph,
+    outcomes: list[Outcome],
+    document: dict[str, Any],
+) -> dict[str, Any]:
+    """Model, pictures and report in the folder; the histories are there already."""
+    from coke.report import html_report, pictures  # here: matplotlib is slow to import
+
+    consensus_model(task, outcomes[0]).save(folder.model)
+    best = document[f"optimum_train_{task.problem.train.metric}"]
+    images = pictures([outcome.history for outcome in outcomes], graph, best)
+    for name, image in images.items():
+        write_file(folder.path / f"{name}.png", image)
+    settings = msgspec.json.format(msgspec.json.encode(config.settings())).decode()
+    report = folder.path / "report.html"
+    write_file(report, html_report(run_rows(document), images, settings).encode())
+    return {"model": str(folder.model), "report": str(report)}
