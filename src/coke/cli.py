@@ -11,6 +11,7 @@ from rich.markup import escape
 import coke
 from coke.commands.output import console, print_json
 from coke.commands.predict import predict
+from coke.commands.reproduce import reproduce
 from coke.commands.run import INTERRUPTED, run
 from coke.errors import CokeError
 
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(predict)
+app.command()(reproduce)
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,116 @@
+"""Means and spreads over seeds, beside the paper's numbers: plain dictionaries for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coke.reproduce.experiments import Curve, Result
+from coke.reproduce.published import LEVELS, MARKS, METHODS, SETTINGS, Levels, Marks
+
+
+def statistics(values: Sequence[float], paper: float | None = None) -> dict[str, Any]:
+    """Mean and standard deviation over seeds; and how far the mean is from the paper's number."""
+    mean, spread = float(np.mean(values)), float(np.std(values))
+    found: dict[str, Any] = {"mean": mean, "spread": spread}
+    if paper is not None:
+        found |= {"paper": paper, "relative": mean / paper - 1.0 if paper else None}
+    return found
+
+
+def of(results: Sequence[Result], setting: str, split: str = "iid") -> list[Result]:
+    """The results of one setting and split, one per seed."""
+    return [r for r in results if r.job.setting == setting and r.job.split == split]
+
+
+def marks_table(table: Marks, results: Sequence[Result]) -> list[dict[str, Any]]:
+    """One row per iteration mark."""
+    rows = []
+    for j, k in enumerate(table.k):
+        row: dict[str, Any] = {"k": k}
+        for name in METHODS:
+            curves = [r.methods[name] for r in of(results, table.setting)]
+            sent = float(table.sent[j]) if name == "coke" else float(k * 10)
+            row[name] = {
+                "train": statistics(_at(curves, "train", k), table.train[name][j] * table.unit),
+                "test": statistics(_at(curves, "test", k), table.test[name][j] * table.unit),
+                "transmissions": statistics(_at(curves, "sent", k), sent),
+            }
+        rows.append(row)
+    return rows
+
+
+def _at(curves: Sequence[Curve], column: str, k: int) -> list[float]:
+    return [float(getattr(curve, column)[curve.k.index(k)]) for curve in curves]
+
+
+def levels_table(table: Levels, results: Sequence[Result]) -> list[dict[str, Any]]:
+    """One row per MSE level: transmissions to reach it, and what COKE saves of DKLA's."""
+    rows = []
+    for j, level in enumerate(table.level):
+        row: dict[str, Any] = {"level": level * table.unit}
+        for name in METHODS:
+            key = str(level * table.unit)
+            sent = [r.methods[name].levels[key] for r in of(results, table.setting)]
+            reached = [float(n) for n in sent if n is not None]
+            paper = table.sent[name][j]
+            row[name] = {"paper": paper, "reached": len(reached), "seeds": len(sent)}
+            row[name] |= statistics(reached) if reached else {"mean": None, "spread": None}
+        row["saving"] = _saving(row["dkla"]["mean"], row["coke"]["mean"])
+        row["saving_paper"] = _saving(row["dkla"]["paper"], row["coke"]["paper"])
+        rows.append(row)
+    return rows
+
+
+def _saving(dkla: float | None, coke: float | None) -> float | None:
+    return None if not dkla or coke is None else 1.0 - coke / dkla
+
+
+def behind_the_metric(setting: str, results: Sequence[Result]) -> list[dict[str, Any]]:
+    """The end of the run on the paper's metric and on everybody's rows, i.i.d. and sorted."""
+    rows = []
+    for split in ("iid", "sorted"):
+        runs = of(results, setting, split)
+        scores: dict[str, list[dict[str, float]]] = {"local-only": [r.local_only for r in runs]}
+        for name in METHODS:
+            scores[name] = [_last(r.methods[name]) for r in runs]
+        scores["optimum"] = [r.optimum for r in runs]
+        for name, values in scores.items():
+            row: dict[str, Any] = {"split": split, "method": name}
+            for key in ("train", "test", "global_train", "global_test"):
+                row[key] = statistics([value[key] for value in values])
+            rows.append(row)
+    return rows
+
+
+def _last(curve: Curve) -> dict[str, float]:
+    return {
+        "train": curve.train[-1],
+        "test": curve.test[-1],
+        "global_train": curve.global_train[-1],
+        "global_test": curve.global_test[-1],
+    }
+
+
+def document(names: Sequence[str], results: Sequence[Result]) -> dict[str, Any]:
+    """Everything asked for, by name."""
+    found: dict[str, Any] = {}
+    for name in names:
+        if name in MARKS:
+            table = MARKS[name]
+            found[name] = {
+                "data": SETTINGS[table.setting].title,
+                "setting": SETTINGS[table.setting]._asdict(),
+                "rows": marks_table(table, results),
+                "behind_the_metric": behind_the_metric(table.setting, results),
+            }
+        elif name in LEVELS:
+            found[name] = {
+                "parts": [
+                    {"data": SETTINGS[part.setting].title, "rows": levels_table(part, results)}
+                    for part in LEVELS[name]
+                ]
+            }
+    return found
