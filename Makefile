@@ -12,7 +12,7 @@ run: $(VENV)/run.stamp
 	$(BIN)/coke run --beside dkla --beside cta --out $(OUT)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

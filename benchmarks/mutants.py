@@ -76,7 +76,7 @@ MUTANTS = [
            "test_files.py::test_a_forged_header"),
     Mutant("silence costs a transmission", "run/ledger.py", "int(np.count_nonzero(news))",
            "len(news)", "test_coke.py::test_simulation_equals_the_papers_equations"),
-    Mutant("hinge stops at a gap of 1e-3", "maths/margins.py", "GAP = 1e-6", "GAP = 1e-1",
+    Mutant("hinge stops at a gap of 0.1", "maths/margins.py", "GAP = 1e-6", "GAP = 1e-1",
            "test_margins.py"),
     Mutant("logistic stops at a gradient of 1e-4", "maths/margins.py", "GRADIENT = 1e-8",
            "GRADIENT = 1e-4", "test_margins.py"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import networkx as nx
@@ -13,15 +16,19 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import literal
+from coke.errors import GraphError, InputError
 from coke.maths.algorithm import Algorithm
+from coke.maths.classification import Margin, OneVsRest
 from coke.maths.coke import COKE, dkla
 from coke.maths.cta import CTA
 from coke.maths.graph import Graph, build_graph, degrees
 from coke.maths.problem import Problem
 from coke.maths.quadratic import Quadratic
+from coke.maths.risks import Risk
 from coke.maths.thresholds import Geometric, Sequential
 from coke.run.exchange import Mailbox
 from coke.run.simulate import simulate
+from coke.threads import OneThread
 from problems import GRAPHS, ROUNDING, Case, case, neighbours, row_norms
 
 CENSORED = COKE(0.2, Geometric(1.0, 0.95))
@@ -41,8 +48,8 @@ def test_simulation_equals_the_papers_equations(seed: int, N: int, mapping: str,
     Phi = [np.array([literal.phi(x, list(c.features.omega), _phases(c)) for x in X]) for X in c.X]
     algorithm = ALGORITHMS[name]
     if isinstance(algorithm, COKE):
-        h = algorithm.threshold
-        trace = literal.coke(Phi, c.y, neighbours(graph), c.lam, algorithm.rho, h, 25)
+        v = 1.0 if name == "COKE" else 0.0
+        trace = literal.coke(Phi, c.y, neighbours(graph), c.lam, 0.2, lambda k: v * 0.95**k, 25)
     else:
         assert isinstance(algorithm, CTA)
         trace = literal.cta(Phi, c.y, neighbours(graph), c.lam, algorithm.eta, 25)
@@ -120,13 +127,36 @@ def test_relabelling_agents_permutes_the_answer(algorithm: Algorithm) -> None:
         assert_array_equal(b.spoke, a.spoke[order])
 
 
+def risks() -> dict[str, Risk]:
+    """Every kind of local risk, for six agents, with regularisers of both kinds."""
+    rng = np.random.default_rng(5)
+    root = rng.normal(size=(16, 16))
+    G = root @ root.T / 160 + 0.05 * np.eye(16)
+    found: dict[str, Risk] = {f"quadratic, L = {L}": case(L=L).problem.train for L in (8, 33, 100)}
+    q = found["quadratic, L = 8"]
+    assert isinstance(q, Quadratic)
+    found["quadratic, matrix"] = Quadratic(q.A, q.b, q.yy, q.T, G)
+    Phi = tuple(case(L=8).Phi)
+    labels = [[np.where(rng.normal(size=len(P)) > 0, 1.0, -1.0) for P in Phi] for _ in range(10)]
+    for metric in ("logistic", "hinge"):
+        found[metric] = Margin(Phi, tuple(labels[0]), 0.02, metric)
+        found[f"{metric}, matrix"] = Margin(Phi, tuple(labels[0]), G, metric)
+    parts = tuple(Margin(Phi, tuple(y), 0.02, "logistic") for y in labels)
+    found["one against the rest"] = OneVsRest(parts)
+    return found
+
+
+RISKS = risks()
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
-@pytest.mark.parametrize("L", [8, 33, 100])
-def test_one_row_agents_equal_the_simulation_bit_for_bit(algorithm: Algorithm, L: int) -> None:
+@pytest.mark.parametrize("risk", RISKS.values(), ids=RISKS)
+def test_one_row_agents_equal_the_simulation_bit_for_bit(algorithm: Algorithm, risk: Risk) -> None:
     """N agents that hold one row each and only pass messages do what N rows in one array do."""
-    c, graph, N = case(L=L), GRAPHS["random"], 6
-    agents = [_Agent(algorithm, c.problem, graph, i) for i in range(N)]
-    for r in simulate(c.problem, graph, algorithm, rounds=40):
+    problem, graph, N = Problem(risk), GRAPHS["random"], 6
+    agents = [_Agent(algorithm, problem, graph, i) for i in range(N)]
+    rounds = 40 if isinstance(risk, Quadratic) else 8
+    for r in simulate(problem, graph, algorithm, rounds=rounds):
         spoken = [agent.speak(r.k) for agent in agents]
         for agent in agents:
             for n, word in enumerate(spoken):
@@ -145,14 +175,16 @@ class _Agent:
 
     def __init__(self, algorithm: Algorithm, problem: Problem, graph: Graph, i: int):
         risk = problem.train.rows(slice(i, i + 1))
-        self.algorithm = algorithm
-        self.own = algorithm.local(risk, degrees(graph)[i : i + 1])
+        self.algorithm, self.alone = algorithm, OneThread()
+        with self.alone.limit():  # as in a simulation: the bits of an inverse depend on threads
+            self.own = algorithm.local(risk, degrees(graph)[i : i + 1])
         self.state: Any = algorithm.start(risk)
         W = sparse.csr_array(algorithm.weights(graph)[[i]])
         self.mailbox = Mailbox(W, risk.size)
 
     def speak(self, k: int) -> Any:
-        self.state, news = self.algorithm.speak(self.own, self.state, k)
+        with self.alone.limit():
+            self.state, news = self.algorithm.speak(self.own, self.state, k)
         return self.state.hat[0] if news[0, 0] else None
 
     def listen(self) -> None:
@@ -194,3 +226,59 @@ def test_censoring_saves_messages_at_nearly_the_same_answer() -> None:
     *_, quiet = simulate(c.problem, GRAPHS["random"], COKE(0.15, Geometric(1.0, 0.95)), rounds=300)
     assert quiet.ledger.transmissions < 0.9 * loud.ledger.transmissions
     assert quiet.optimality_gap < 1e-4
+
+
+def test_scores_only_where_asked_for_change_nothing_else() -> None:
+    """`scored` leaves θ, messages and training loss alone; the last round is always scored."""
+    c = case()
+    every = list(simulate(c.problem, GRAPHS["ring"], CENSORED, rounds=25))
+    some = list(simulate(c.problem, GRAPHS["ring"], CENSORED, rounds=25, scored=range(0, 26, 10)))
+    for a, b in zip(every, some, strict=True):
+        assert_array_equal(a.state.theta, b.state.theta)
+        assert a.score.train == b.score.train
+        seen = b.k in (10, 20, 25)
+        assert (a.score.global_train == b.score.global_train) == seen
+        assert np.isnan(b.score.global_train) == (not seen)
+
+
+def test_settling_means_moved_agreed_and_said() -> None:
+    """Stops at the tolerance, and not while a high threshold keeps everybody silent."""
+    c = case(lam=2.0)
+    *_, last = simulate(c.problem, GRAPHS["ring"], CENSORED, rounds=2000, tol=1e-6)
+    assert last.settled
+    assert last.k < 2000
+    assert last.optimality_gap < 1e-4
+    mute = COKE(0.2, lambda k: 1e9)
+    *_, last = simulate(c.problem, GRAPHS["ring"], mute, rounds=50, tol=0.5)
+    assert last.k == 50
+    assert not last.settled
+
+
+def test_what_cannot_be_simulated_is_refused_before_the_first_round() -> None:
+    c = case()
+    apart = nx.Graph([(0, 1), (2, 3), (4, 5)])
+    with pytest.raises(GraphError, match="3 components"):
+        simulate(c.problem, apart, CENSORED, rounds=5)
+    with pytest.raises(InputError, match="rounds=0"):
+        simulate(c.problem, GRAPHS["ring"], CENSORED, rounds=0)
+    with pytest.raises(InputError, match="tol=-1"):
+        simulate(c.problem, GRAPHS["ring"], CENSORED, rounds=5, tol=-1)
+
+
+def test_bits_do_not_depend_on_the_number_of_blas_threads() -> None:
+    """Statistics, inverses and rounds run on one thread, whatever the machine would use."""
+    code = """
+import hashlib, numpy as np
+from coke import COKERegressor
+rng = np.random.default_rng(0)
+X = rng.normal(size=(3000, 5))
+model = COKERegressor(n_agents=4, rounds=20).fit(X, np.sin(X.sum(axis=1)))
+print(hashlib.blake2b(model.thetas_.tobytes() + model.optimum_.tobytes()).hexdigest())
+"""
+    found = set()
+    for threads in ("1", "2"):
+        env = {**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+        run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        found.add(run.stdout)
+    assert len(found) == 1
+    assert found != {""}

@@ -61,6 +61,8 @@ def test_consensus_is_the_centralised_ridge_on_the_same_features() -> None:
     assert_allclose(est.predict(X), central.predict(Phi) * y.std() + y.mean(), atol=1e-6)
     assert est.sites_.tolist() == ["north", "south", "west"]
     assert est.transmissions_ == est.history_.spoke.sum()
+    assert est.n_iter_ == len(est.history_) < 3000
+    assert est.converged_
     assert est.bytes_ == est.transmissions_ * 40 * 8
 
 
@@ -144,6 +146,11 @@ def test_a_graph_of_ones_own_by_site_labels() -> None:
     )
 
 
+TWO = nx.Graph([("north", "south")])
+TWO.add_node("west")
+regressor: Any = COKERegressor  # what follows gives them wrong kinds on purpose
+classifier: Any = COKEClassifier
+features: Any = RandomFeatures
 BAD_X = X.copy()
 BAD_X[3, 1] = np.nan
 BAD_Y = y.copy()
@@ -153,34 +160,42 @@ BAD_Y[0] = np.inf
 @pytest.mark.parametrize(
     ("kind", "make", "said"),
     [
-        (DataError, lambda: COKERegressor().fit(BAD_X, y), "NaN"),
-        (DataError, lambda: COKERegressor().fit(X, BAD_Y), "infinity"),
-        (DataError, lambda: COKERegressor().fit(X[0], y), "2D array"),
-        (DataError, lambda: COKERegressor().fit(X, y[:-1]), "inconsistent numbers"),
-        (DataError, lambda: COKERegressor().fit([["a"]] * 9, np.ones(9)), "convert string"),
-        (DataError, lambda: COKERegressor().fit(X, list("abc") * 100), "target holds <U1"),
-        (DataError, lambda: COKERegressor().fit(X, y, SITES[:-1]), "one label a row"),
-        (DataError, lambda: COKERegressor(n_agents=301).fit(X, y), "every site needs a row"),
-        (DataError, lambda: COKERegressor(n_agents=0).fit(X, y), "0 agents"),
-        (DataError, lambda: COKEClassifier().fit(X, np.ones(300)), "one class"),
-        (DataError, lambda: COKERegressor(scale="min-max").fit(X, y), "Did you mean 'minmax'"),
-        (InputError, lambda: COKERegressor(rho=0.0).fit(X, y), "rho=0.0: expected"),
-        (InputError, lambda: COKERegressor(rho=-1).fit(X, y), "rho=-1"),
-        (InputError, lambda: COKERegressor(lam=-1e-9).fit(X, y), "λ ≥ 0"),
-        (InputError, lambda: COKERegressor(mu=1.0).fit(X, y), "0 < μ < 1"),
-        (InputError, lambda: COKERegressor(mu=0.0).fit(X, y), "0 < μ < 1"),
-        (InputError, lambda: COKERegressor(v=-1.0).fit(X, y), "v ≥ 0"),
-        (InputError, lambda: COKERegressor(eta=0).fit(X, y), "eta=0"),
-        (InputError, lambda: COKERegressor(n_features=0).fit(X, y), "n_features=0"),
-        (InputError, lambda: COKERegressor(rounds=0).fit(X, y), "rounds=0"),
-        (InputError, lambda: COKERegressor(tol=0).fit(X, y), "tol=0"),
-        (InputError, lambda: COKERegressor(kernel="rbf").fit(X, y), "unknown kernel 'rbf'"),
-        (InputError, lambda: COKERegressor(algorithm="cok").fit(X, y), "Did you mean 'coke'"),
-        (InputError, lambda: COKERegressor(loss="hinge").fit(X, y), "loss of COKERegressor"),
-        (InputError, lambda: COKEClassifier(lam=0.0).fit(X, SITES), "lambda > 0"),
-        (GraphError, lambda: COKERegressor(graph="rnig").fit(X, y), "Did you mean 'ring'"),
-        (GraphError, lambda: COKERegressor(edges=3).fit(X, y), "3 edges among 10"),
-        (GraphError, lambda: COKERegressor(graph=nx.path_graph(4)).fit(X, y, SITES), "match"),
+        (DataError, lambda: regressor().fit(BAD_X, y), "NaN"),
+        (DataError, lambda: regressor().fit(X, BAD_Y), "infinity"),
+        (DataError, lambda: regressor().fit(X[0], y), "2D array"),
+        (DataError, lambda: regressor().fit(X, y[:-1]), "inconsistent numbers"),
+        (DataError, lambda: regressor().fit([["a"]] * 9, np.ones(9)), "convert string"),
+        (DataError, lambda: regressor().fit(X, list("abc") * 100), "target holds <U1"),
+        (DataError, lambda: regressor().fit(X, y, SITES[:-1]), "one label a row"),
+        (DataError, lambda: regressor(n_agents=301).fit(X, y), "every site needs a row"),
+        (InputError, lambda: regressor(n_agents=0).fit(X, y), "agents=0: expected"),
+        (DataError, lambda: classifier().fit(X, np.ones(300)), "one class"),
+        (InputError, lambda: regressor(scale="min-max").fit(X, y), "Did you mean 'minmax'"),
+        (InputError, lambda: regressor(rho=0.0).fit(X, y), "rho=0.0: expected"),
+        (InputError, lambda: regressor(rho=-1).fit(X, y), "rho=-1"),
+        (InputError, lambda: regressor(lam=-1e-9).fit(X, y), "λ ≥ 0"),
+        (InputError, lambda: regressor(mu=1.0).fit(X, y), "0 < μ < 1"),
+        (InputError, lambda: regressor(mu=0.0).fit(X, y), "0 < μ < 1"),
+        (InputError, lambda: regressor(v=-1.0).fit(X, y), "v ≥ 0"),
+        (InputError, lambda: regressor(eta=0).fit(X, y), "eta=0"),
+        (InputError, lambda: regressor(n_features=0).fit(X, y), "n_features=0"),
+        (InputError, lambda: regressor(rounds=0).fit(X, y), "rounds=0"),
+        (InputError, lambda: regressor(tol=0).fit(X, y), "tol=0"),
+        (InputError, lambda: regressor(kernel="rbf").fit(X, y), "unknown kernel 'rbf'"),
+        (InputError, lambda: regressor(algorithm="cok").fit(X, y), "Did you mean 'coke'"),
+        (InputError, lambda: regressor(loss="hinge").fit(X, y), "loss of COKERegressor"),
+        (InputError, lambda: classifier(lam=0.0).fit(X, SITES), "lambda > 0"),
+        (InputError, lambda: regressor(rounds=10.5).fit(X, y), "Expected `int`"),
+        (InputError, lambda: regressor(seed=None).fit(X, y), "Expected `int`"),
+        (InputError, lambda: regressor(rho="a").fit(X, y), "Expected `float`"),
+        (InputError, lambda: regressor(kernel=[1]).fit(X, y), "Expected `str`"),
+        (InputError, lambda: regressor(sigma=np.nan).fit(X, y), "positive bandwidth"),
+        (InputError, lambda: features(n_features=2.5).fit(X), "Expected `int`"),
+        (GraphError, lambda: regressor(graph=TWO).fit(X, y, SITES), "2 components"),
+        (DataError, lambda: classifier().fit(X, y), "continuous"),
+        (InputError, lambda: regressor(graph="rnig").fit(X, y), "Did you mean 'ring'"),
+        (GraphError, lambda: regressor(edges=3).fit(X, y), "3 edges among 10"),
+        (GraphError, lambda: regressor(graph=nx.path_graph(4)).fit(X, y, SITES), "match"),
     ],
 )
 def test_bad_input_is_refused_with_advice(kind: Any, make: Any, said: str) -> None:

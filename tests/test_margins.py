@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
@@ -233,7 +234,7 @@ def test_answer_does_not_depend_on_the_start(solver: Solver, kind: str, seed: in
 def test_without_rows_that_pull_the_minimum_is_the_quadratics(solver: Solver) -> None:
     """All z_t = 0  ⟹  θ = ½ H⁻¹p, whatever the loss."""
     own, p, start = problem(5, T=6, D=20, kind="noise", log_h=0, multiple=False)
-    own = own._replace(Z=np.zeros((6, 20)))
+    own = replace(own, Z=np.zeros((6, 20)))
     assert_allclose(solver(own, p, start).theta, np.linalg.solve(2 * own.H, p), atol=1e-12)
 
 
@@ -242,13 +243,13 @@ def test_same_inputs_same_bits_and_inputs_untouched(solver: Solver) -> None:
     """A pure function: no memory of other calls, no writing into its arguments."""
     own, p, start = problem(1, T=150, D=20, kind="noise", log_h=-3, multiple=False)
     start = 0.9 * solver(own, p, start).theta
-    kept = [x.copy() for x in (*own, p, start)]
+    kept = [x.copy() for x in (own.Z, own.c, own.H, p, start)]
     first = solver(own, p, start)
     solver(own, -3.0 * p, 1e3 * start)
-    again = solver(Margins(*(x.copy() for x in own)), p.copy(), start.copy())
+    again = solver(Margins(own.Z.copy(), own.c.copy(), own.H.copy()), p.copy(), start.copy())
     for x, y in zip(first, again, strict=True):
         assert_array_equal(x, y)
-    for x, y in zip((*own, p, start), kept, strict=True):
+    for x, y in zip((own.Z, own.c, own.H, p, start), kept, strict=True):
         assert_array_equal(x, y)
     at = solver(own, p, first.theta)
     at.theta[:] = np.nan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet
@@ -143,6 +144,23 @@ def test_certificates_of_the_centralised_minimum() -> None:
     assert isinstance(sharp, Certificate)
     assert smooth.gradient <= 1e-8
     assert -1e-12 <= sharp.gap <= 1e-6
+
+
+def test_a_regulariser_is_a_number_or_a_positive_definite_matrix() -> None:
+    """Whatever kind of number it is; anything else is refused, not broadcast."""
+    wanted = Quadratic.from_rows(same, PHI, VALUES, 1.0).optimum()
+    ones: list[Any] = [1, np.float32(1), np.eye(D), np.eye(D, dtype=int)]
+    for one in ones:
+        assert_allclose(Quadratic.from_rows(same, PHI, VALUES, one).optimum(), wanted)
+    lopsided = np.triu(np.ones((D, D)))
+    bads: list[Any] = [-1.0, np.inf, np.ones(D), np.eye(D + 1), -np.eye(D), lopsided]
+    for bad in bads:
+        with pytest.raises(InputError, match="expected"):
+            Quadratic.from_rows(same, PHI, VALUES, bad)
+        with pytest.raises(InputError, match="expected"):
+            Margin(tuple(PHI), tuple(LABELS), bad, "hinge")
+    with pytest.raises(InputError, match="other than -1"):
+        Margin(tuple(PHI), tuple((y + 1) / 2 for y in LABELS), 0.1, "logistic")
 
 
 def test_margin_losses_need_a_regulariser() -> None:

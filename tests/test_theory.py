@@ -20,6 +20,7 @@ from coke.maths.kernels import gram
 from coke.maths.quadratic import Quadratic
 from coke.maths.theory import (
     Constants,
+    assumptions,
     best_rho,
     constants,
     degrees_of_freedom,
@@ -184,6 +185,18 @@ def test_the_features_of_theorem_3_are_enough(T: int) -> None:
     assert excess(2) > 3 * excess(L)
 
 
+def test_assumptions_are_checked() -> None:
+    c = case(lam=1.0)
+    assert assumptions(quadratic(c), GRAPHS["ring"]).hold
+    assert not assumptions(quadratic(c), nx.empty_graph(6)).connected
+    q = quadratic(c)
+    uneven = Quadratic(q.A, q.b, q.yy, np.array([1.0, 1, 1, 1, 1, 50]), q.G)
+    assert assumptions(uneven, GRAPHS["ring"]).sizes_within == 49
+    assert not assumptions(uneven, GRAPHS["ring"]).hold
+    flat = Quadratic(0 * q.A, q.b, q.yy, q.T, 0.0)
+    assert not assumptions(flat, GRAPHS["ring"]).strongly_convex
+
+
 def test_what_the_theorems_do_not_cover_is_refused() -> None:
     flat = Constants(0.0, 1.0, 1.0, 2.0)
     with pytest.raises(InputError, match="λ > 0"):
@@ -192,5 +205,7 @@ def test_what_the_theorems_do_not_cover_is_refused() -> None:
         witness(Constants(1.0, 1.0, 1.0, 2.0), 0.0)
     with pytest.raises(InputError, match="at least two"):
         network_constants(nx.empty_graph(1))
+    with pytest.raises(InputError, match="not connected"):
+        network_constants(nx.empty_graph(3))
     with pytest.raises(InputError, match="between 0 and 1"):
         features_needed(10, 0.1, epsilon=1.5)

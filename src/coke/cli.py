@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.markup import escape
 
 import coke
+from coke.commands import data
 from coke.commands.output import console, print_json
 from coke.commands.predict import predict
 from coke.commands.reproduce import reproduce
 from coke.commands.run import INTERRUPTED, run
+from coke.commands.theory import theory
 from coke.errors import CokeError
 
 app = typer.Typer(
@@ -24,6 +26,8 @@ app = typer.Typer(
 app.command()(run)
 app.command()(predict)
 app.command()(reproduce)
+app.command()(theory)
+app.add_typer(data.app, name="data")
 
 
 def _version(wanted: bool) -> None:
@@ -43,14 +47,32 @@ def about(
 
 
 def main() -> None:
-    """Entry point: errors of this package are a message and an exit code, never a traceback."""
+    """Entry point: anything refused is a message and an exit code, never a traceback."""
     try:
-        app()
+        code = app(standalone_mode=False)
     except CokeError as error:
-        if "--json" in sys.argv:
-            print_json({"error": str(error), "kind": type(error).__name__})
-        console.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        raise SystemExit(2) from None
+        _refuse(str(error), type(error).__name__)
     except KeyboardInterrupt:
-        console.print("stopped by Ctrl-C")
-        raise SystemExit(INTERRUPTED) from None
+        _stopped()
+    except Exception as error:
+        # Usage errors of the option parser, which typer may bring along under another name.
+        if not hasattr(error, "format_message"):
+            raise
+        _refuse(error.format_message(), "UsageError")
+    else:
+        raise SystemExit(code or 0)
+
+
+def _refuse(message: str, kind: str) -> NoReturn:
+    if "--json" in sys.argv:
+        print_json({"error": message, "kind": kind})
+    if message:  # none where the parser has shown its help instead
+        console.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    raise SystemExit(2)
+
+
+def _stopped() -> NoReturn:
+    if "--json" in sys.argv:
+        print_json({"error": "stopped by Ctrl-C before there was anything to keep", "kind": "Stop"})
+    console.print("stopped by Ctrl-C")
+    raise SystemExit(INTERRUPTED)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from coke.data.tables import Rows, read_rows
 from coke.errors import ConfigError, FileError, nearest, unknown
 from coke.maths.algorithm import Algorithm
 from coke.maths.features import FeatureSettings
-from coke.maths.graph import Graph, build_graph
+from coke.maths.graph import GRAPHS, Graph, build_graph
 from coke.task import Task, build_algorithm, prepare
 
 Settings = dict[str, Any]
+LOSSES = ("quadratic", "logistic", "hinge")
+MISSING = ("refuse", "drop")
 
 
 class DataConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -140,17 +143,37 @@ def _checked(config: Config) -> None:
     """All that can be refused before a row is read."""
     config.algorithms()
     feature_settings(config).checked()
+    _known("loss", config.loss, LOSSES)
+    _known("graph", config.graph.kind, GRAPHS)
+    _known("scale", config.data.scale, SCALES)
+    _known("split", config.data.split or "iid", SPLITS)
+    _known("treatment of missing values", config.data.missing, MISSING)
+    numbers = {
+        "lambda": (config.lam, 0 <= config.lam < inf, "λ ≥ 0; the paper uses 1e-5 … 1e-3"),
+        "rounds": (config.rounds, config.rounds >= 1, "at least 1"),
+        "tol": (config.tol, config.tol is None or config.tol > 0, "a positive number"),
+        "test": (config.data.test, 0 <= config.data.test < 1, "a share from 0 to below 1"),
+        "agents": (
+            config.data.agents,
+            config.data.agents >= 1,
+            "0 agents cannot learn: at least 1",
+        ),
+    }
+    for name, (value, good, expected) in numbers.items():
+        if not good:
+            raise ConfigError(f"{name}={value}: expected {expected}")
+    if config.lam == 0 and config.loss != "quadratic":
+        raise ConfigError(f"lambda=0 with the {config.loss} loss: expected lambda > 0, try 1e-4")
+
+
+def _known(what: str, name: str, names: Iterable[str]) -> None:
+    if name not in names:
+        raise ConfigError(unknown(what, name, names))
+
+
+def check_source(config: Config) -> None:
+    """The file and its columns belong together."""
     data = config.data
-    if config.loss not in ("quadratic", "logistic", "hinge"):
-        raise ConfigError(unknown("loss", config.loss, ("quadratic", "logistic", "hinge")))
-    if not 0 <= config.lam < float("inf"):
-        raise ConfigError(f"lambda = {config.lam}: expected λ ≥ 0; the paper uses 1e-5 … 1e-3")
-    if config.rounds < 1:
-        raise ConfigError(f"rounds = {config.rounds}: expected at least 1")
-    if data.split is not None and data.split not in SPLITS:
-        raise ConfigError(unknown("split", data.split, SPLITS))
-    if data.scale not in SCALES:
-        raise ConfigError(unknown("scale", data.scale, SCALES))
     if data.file is not None and data.target is None:
         raise ConfigError(f"data.file = {data.file!r} without data.target: name the target column")
     if data.file is None and (data.target or data.site):
@@ -167,6 +190,7 @@ def feature_settings(config: Config) -> FeatureSettings:
 
 def load_rows(config: Config) -> Rows:
     """The rows of the file, or the synthetic ones."""
+    check_source(config)
     data = config.data
     if data.file is None or data.target is None:
         return synthetic_rows(data.agents, data.size_range or (4000, 6000), seed=config.seed)

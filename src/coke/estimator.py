@@ -7,7 +7,6 @@ is in `transmissions_` and `bytes_`, all that happened in `history_`.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any, Self
 
 import numpy as np
@@ -22,15 +21,16 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from coke.config import Config, feature_settings, from_settings
 from coke.data.sites import by_label, deal, split_rows
 from coke.data.tables import Labels, Rows, checked_rows
 from coke.errors import DataError, InputError, unknown
 from coke.maths.arrays import Array
-from coke.maths.features import FeatureSettings, draw_features
+from coke.maths.features import draw_features
 from coke.maths.graph import Graph, build_graph, checked_graph
 from coke.run.history import History
 from coke.run.simulate import simulate
-from coke.task import build_algorithm, prepare
+from coke.task import prepare
 
 
 def _validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
@@ -69,8 +69,10 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Draws the features for inputs as wide as X; nothing else of X is used."""
+        wanted = {"seed": self.seed, "features": {key: getattr(self, key) for key in FEATURES}}
+        settings = feature_settings(from_settings(plain(wanted)))
         X = _validated(self, X)
-        self.features_ = draw_features(_feature_settings(self), X.shape[1])
+        self.features_ = draw_features(settings, X.shape[1])
         self._n_features_out = self.features_.size
         return self
 
@@ -80,10 +82,15 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self.features_(_validated(self, X, reset=False))
 
 
-def _feature_settings(est: Any) -> FeatureSettings:
-    return FeatureSettings(
-        est.n_features, est.kernel, est.sigma, est.mapping, est.sampling, est.seed
-    )
+FEATURES = ("n_features", "kernel", "sigma", "mapping", "sampling")
+NUMBERS = ("rho", "v", "mu", "eta", "rounds", "tol", "seed")
+
+
+def plain(value: Any) -> Any:
+    """NumPy's scalars as Python's, which is what configurations are made of."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
 
 
 class _Consensus(BaseEstimator):
@@ -139,13 +146,22 @@ class _Consensus(BaseEstimator):
             raise InputError(unknown(f"loss of {type(self).__name__}", loss, self._losses))
         return loss
 
+    def _config(self) -> Config:
+        """The parameters, checked for kinds and ranges as those of a configuration file are."""
+        named = isinstance(self.graph, str)
+        settings = {
+            **{key: getattr(self, key) for key in ("algorithm", *NUMBERS)},
+            "loss": self._loss(),
+            "lambda": self.lam,
+            "data": {"agents": self.n_agents, "scale": self.scale, "test": 0.0},
+            "features": {key: getattr(self, key) for key in FEATURES},
+            "graph": {"kind": self.graph if named else "random", "edges": self.edges},
+        }
+        return from_settings(plain(settings))
+
     def _fit(self, X: Array, y: Labels, sites: Any) -> Self:
         """Site by site, round by round; the model is the agents' mean."""
-        loss = self._loss()
-        algorithm = build_algorithm(
-            self.algorithm, rho=self.rho, v=self.v, mu=self.mu, eta=self.eta
-        )
-        settings = _feature_settings(self).checked()
+        config = self._config()
         rows = checked_rows(X, y, sites)
         parts = (
             deal(y, self.n_agents, seed=self.seed) if rows.sites is None else by_label(rows.sites)
@@ -154,25 +170,23 @@ class _Consensus(BaseEstimator):
         task = prepare(
             split_rows(rows, parts, test=0.0, seed=self.seed),
             self._column_names(rows),
-            settings,
-            loss=loss,
-            lam=self.lam,
-            scale=self.scale,
+            feature_settings(config),
+            loss=config.loss,
+            lam=config.lam,
+            scale=config.data.scale,
         )
+        algorithm = config.algorithms()[self.algorithm]
         self.history_ = History(self.algorithm, task.problem.train.metric, task.sites)
-        records = simulate(task.problem, graph, algorithm, rounds=self.rounds, tol=self.tol)
-        (last,) = deque(map(self._note, records), maxlen=1)
+        for last in simulate(task.problem, graph, algorithm, rounds=self.rounds, tol=self.tol):
+            self.history_.append(last)
         self.sites_ = np.array(list(parts))
         self.thetas_ = last.state.theta
         self.optimum_ = task.problem.optimum
         self.model_ = task.model(self.thetas_.mean(axis=0))
+        self.n_iter_, self.converged_ = last.k, last.settled
         self.transmissions_ = last.ledger.transmissions
         self.bytes_ = last.ledger.bytes
         return self
-
-    def _note(self, record: Any) -> Any:
-        self.history_.append(record)
-        return record
 
     def _network(self, sites: list[Any]) -> Graph:
         if isinstance(self.graph, str):
@@ -202,6 +216,7 @@ class COKERegressor(RegressorMixin, _Consensus):
     ----------
     model_ : the agents' mean model (`model_.save(path)`).  thetas_ : θ_i (N, D).  optimum_ : θ*.
     history_, transmissions_, bytes_ : what happened and what it cost.  sites_ : the labels.
+    n_iter_, converged_ : rounds, and whether the agents settled within tol before the last.
 
     >>> import numpy as np
     >>> from coke import COKERegressor

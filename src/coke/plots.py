@@ -42,17 +42,23 @@ def loss_plot(histories: Sequence[History], best: float, x: str) -> Figure:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7, 4.4), layout="constrained")
         axes = figure.subplots()
+        drawn = [best]
         for colour, history in zip(COLOURS, histories, strict=False):
-            name, sent = history.labels.algorithm, history[x] > 0  # log axes have no zero
-            at, train = history[x][sent], history[f"global_train_{metric}"][sent]
-            axes.plot(at, train, color=colour, label=f"{name}, training rows")
-            test = history[f"global_test_{metric}"][sent]
-            if np.isfinite(test).any():
-                axes.plot(at, test, ":", color=colour, linewidth=1.2, label=f"{name}, test rows")
-        axes.axhline(
-            best, color="black", linewidth=1, linestyle="--", label="optimum, training rows"
-        )
-        axes.set(xscale="log", yscale="log", ylabel=f"{UNITS[metric]}, all sites' rows")
+            name, at = history.labels.algorithm, history[x]
+            dot = "o" if np.count_nonzero(at > 0) < 2 else None  # a line needs two points
+            for rows, style in (("train", "-"), ("test", ":")):
+                loss = history[f"global_{rows}_{metric}"]
+                seen = (at > 0) & np.isfinite(loss)  # log axes have no zero
+                if seen.any():
+                    label = f"{name}, {'training' if rows == 'train' else 'test'} rows"
+                    axes.plot(at[seen], loss[seen], style, color=colour, marker=dot, label=label)
+                    drawn += [float(loss[seen].min())]
+        axes.axhline(best, color="black", linewidth=1, ls="--", label="optimum, training rows")
+        if len(drawn) > 1:
+            axes.set(xscale="log", yscale="log" if min(drawn) > 0 else "linear")
+        else:
+            axes.text(0.5, 0.5, "nobody spoke", ha="center", transform=axes.transAxes)
+        axes.set_ylabel(f"{UNITS[metric]}, all sites' rows")
         axes.set_xlabel("round" if x == "round" else "transmissions (broadcasts of θ)")
         axes.legend(fontsize=8)
     return figure
@@ -60,7 +66,7 @@ def loss_plot(histories: Sequence[History], best: float, x: str) -> Figure:
 
 def speakers_plot(history: History) -> Figure:
     """Who spoke when, agent by agent, and the share of agents that spoke."""
-    sites, rounds = history.labels.sites, history["round"]
+    sites, rounds = [shortened(name, 16) for name in history.labels.sites], history["round"]
     with mpl.rc_context({**STYLE, "axes.grid": False}):
         figure = Figure(figsize=(7, 4.6), layout="constrained")
         top, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
@@ -69,11 +75,20 @@ def speakers_plot(history: History) -> Figure:
         image = {"aspect": "auto", "interpolation": "antialiased", "cmap": "Blues"}
         top.imshow(history.spoke.T.astype(float), extent=extent, vmin=0, vmax=1.2, **image)
         step = -(-len(sites) // 25)
-        top.set_yticks(range(0, len(sites), step), sites[::step], fontsize=8)
+        top.set_yticks(range(0, len(sites), step), sites[::step], fontsize=8, parse_math=False)
         top.set(ylabel="agent", title=f"{history.labels.algorithm}: who spoke when (blue)")
-        below.plot(rounds, _smooth(history.spoke.mean(axis=1)), color=COLOURS[0], linewidth=1)
+        dot = "o" if len(rounds) < 2 else None
+        share = _smooth(history.spoke.mean(axis=1))
+        below.plot(rounds, share, color=COLOURS[0], linewidth=1, marker=dot)
         below.set(ylim=(0, 1.05), xlabel="round", ylabel="share speaking")
     return figure
+
+
+def shortened(name: str, most: int) -> str:
+    """The beginning and the end of a long name: names often differ at the end."""
+    if len(name) <= most:
+        return name
+    return f"{name[: most // 2]}…{name[-(most - most // 2 - 1) :]}"
 
 
 def _smooth(x: NDArray[Any]) -> NDArray[Any]:
@@ -92,13 +107,16 @@ def network_plot(graph: Graph, history: History) -> Figure:
         at = nx.circular_layout(graph) if few else nx.spring_layout(graph, seed=0)
         nx.draw_networkx_edges(graph, at, ax=axes, edge_color="#bbbbbb", width=0.8)
         look = {"cmap": "Blues", "vmin": 0, "edgecolors": "#333333", "linewidths": 0.6}
-        size = 380 if few else 20
+        size = 160 if few else 20
         nodes = nx.draw_networkx_nodes(graph, at, ax=axes, node_color=sent, node_size=size, **look)
         for i, (a, b) in at.items() if few else ():
-            colour = "white" if sent[i] > 0.6 * max(1, sent.max()) else "black"
-            name = history.labels.sites[i][:6]
-            axes.text(a, b, name, ha="center", va="center", fontsize=7, color=colour)
+            # Names outside the circle, where they have room.
+            side = "center" if abs(a) < 0.25 else "left" if a > 0 else "right"
+            name = shortened(history.labels.sites[i], 14)
+            text = axes.text(1.1 * a, 1.12 * b, name, ha=side, va="center", fontsize=7)
+            text.set_parse_math(False)  # a name may hold a dollar sign
         figure.colorbar(nodes, ax=axes, label="transmissions", shrink=0.8)
         axes.set_axis_off()
+        axes.margins(0.15)
         axes.set(title=f"{len(graph)} agents, {graph.number_of_edges()} edges", aspect="equal")
     return figure

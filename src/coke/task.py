@@ -19,6 +19,7 @@ from coke.maths.features import Features, FeatureSettings, draw_features
 from coke.maths.problem import Problem
 from coke.maths.thresholds import Geometric
 from coke.model import Model
+from coke.threads import OneThread
 
 ALGORITHMS = ("coke", "dkla", "cta")
 
@@ -59,7 +60,8 @@ def prepare(
     scaling = fit_scaling(scale, sites, scale_target=regression)
     units = scaled(sites, scaling, scale_target=regression)
     features = draw_features(settings, sites.X[0].shape[1])
-    problem = learning_problem(units, features, loss=loss, lam=lam, classes=classes)
+    with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
+        problem = learning_problem(units, features, loss=loss, lam=lam, classes=classes)
     return Task(problem, features, scaling, loss, classes, columns, sites.names)
 
 

@@ -14,12 +14,18 @@ import numpy as np
 
 from coke.config import Config, from_settings
 from coke.data.sites import Sites
-from coke.errors import FileError
+from coke.errors import ConvergenceError, FileError
 from coke.maths.graph import Graph
-from coke.maths.problem import local_only, one_shot_average
+from coke.maths.problem import local_only
 from coke.model import Model
-from coke.run.checkpoint import Saved, check_same, load_checkpoint, save_checkpoint
-from coke.run.history import LOSSES, History
+from coke.run.checkpoint import (
+    Saved,
+    check_same,
+    fingerprint,
+    load_checkpoint,
+    save_checkpoint,
+)
+from coke.run.history import GAPS, LOSSES, History
 from coke.run.ledger import FLOAT
 from coke.run.simulate import Record, simulate
 from coke.task import Task
@@ -40,15 +46,18 @@ class Outcome(NamedTuple):
 
     name: str
     history: History
-    theta: Any  # (N, D) the agents' last θ_i
+    theta: Any  # (N, D) the agents' last θ_i; None before the first round
     seconds: float  # CPU, of this process
+    error: str | None  # why it ended early, other than by the user's wish
 
 
 class Folder:
     """Where a run leaves its files; usable before any work starts, or refused."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, *, create: bool = True):
         self.path = path
+        if not create and not path.is_dir():
+            raise FileError(f"{path}: there is no such folder to resume from")
         try:
             path.mkdir(parents=True, exist_ok=True)
             probe = path / ".writable"
@@ -72,6 +81,11 @@ class Folder:
         """The trained model."""
         return self.path / "model.coke"
 
+    def clear(self) -> None:
+        """Forgets the checkpoints of an earlier run, so that none is taken for this one's."""
+        for path in self.path.glob("checkpoint-*.coke"):
+            path.unlink()
+
     def saved_config(self) -> Config:
         """The settings of the run that left its checkpoints here."""
         found = sorted(self.path.glob("checkpoint-*.coke"))
@@ -90,11 +104,15 @@ class Effects(NamedTuple):
 
 
 def train_all(config: Config, task: Task, graph: Graph, effects: Effects) -> list[Outcome]:
-    """Every algorithm of the configuration, one after the other."""
+    """Every algorithm of the configuration, one after the other; the first is the run's own."""
+    if effects.folder is not None and not effects.resume:
+        effects.folder.clear()
     outcomes: list[Outcome] = []
     for name in config.algorithms():
         run = Run(config, task, graph, name, effects)
         outcomes.append(run.train())
+        if outcomes[0].error is not None:
+            raise ConvergenceError(outcomes[0].error)
         if run.interrupted:
             raise Interrupted([outcome for outcome in outcomes if len(outcome.history)])
     return outcomes
@@ -106,6 +124,8 @@ class Run:
     def __init__(self, config: Config, task: Task, graph: Graph, name: str, effects: Effects):
         self.config, self.task, self.graph, self.name = config, task, graph, name
         self.folder, self.effects = effects.folder, effects
+        self.algorithm = config.algorithms()[name]
+        self.fingerprint = fingerprint(task.problem, graph, self.algorithm)
         self.interrupted = False
 
     def train(self) -> Outcome:
@@ -114,29 +134,32 @@ class Run:
         metric = self.task.problem.train.metric
         history = saved.history if saved else History(self.name, metric, self.task.sites)
         theta = saved.checkpoint.state["theta"] if saved else None
-        started, clock, record = time.process_time(), time.monotonic(), None
+        started, clock, record, error = time.process_time(), time.monotonic(), None, None
         with self._between_rounds():
-            for record in self._records(saved):
-                history.append(record)
-                self.effects.watch(self.name, record)
-                if time.monotonic() - clock > self.effects.every:
-                    self._save(record, history)
-                    clock = time.monotonic()
-                if self.interrupted:
-                    break
+            try:
+                for record in self._records(saved):
+                    history.append(record)
+                    self.effects.watch(self.name, record)
+                    if time.monotonic() - clock > self.effects.every:
+                        self._save(record, history)
+                        clock = time.monotonic()
+                    if self.interrupted:
+                        break
+            except ConvergenceError as stop:
+                error = str(stop)
         if record is not None:
             theta = record.state.theta
             self._save(record, history)
         if self.folder and len(history):
             history.to_parquet(self.folder.history(self.name))
-        return Outcome(self.name, history, theta, time.process_time() - started)
+        return Outcome(self.name, history, theta, time.process_time() - started, error)
 
     def _records(self, saved: Saved | None) -> Iterator[Record]:
         config, at = self.config, saved.checkpoint if saved else None
         return simulate(
             self.task.problem,
             self.graph,
-            config.algorithms()[self.name],
+            self.algorithm,
             rounds=config.rounds,
             tol=config.tol,
             resume=at,
@@ -147,14 +170,14 @@ class Run:
         path = self.folder.checkpoint(self.name)
         if not path.exists():
             return None
-        saved, fingerprint = load_checkpoint(path)
-        check_same(path, fingerprint, self.task.problem)
+        saved, problem = load_checkpoint(path)
+        check_same(path, problem, self.fingerprint)
         return saved
 
     def _save(self, record: Record, history: History) -> None:
         if self.folder is not None:
             path = self.folder.checkpoint(self.name)
-            save_checkpoint(path, record, history, self.task.problem, self.config.settings())
+            save_checkpoint(path, record, history, self.fingerprint, self.config.settings())
 
     @contextmanager
     def _between_rounds(self) -> Iterator[None]:
@@ -188,8 +211,8 @@ def summary(task: Task, graph: Graph, outcome: Outcome) -> dict[str, Any]:
         "algorithm": outcome.name,
         "agents": len(task.sites),
         "edges": graph.number_of_edges(),
-        "rounds": last.pop("round"),
-        **{key: last[key] for key in outcome.history.names[1:-2]},
+        "rounds": last["round"],
+        **{key: last[key] for key in outcome.history.names if key not in ("round", *GAPS)},
         f"optimum_train_{metric}": best.train,
         f"optimum_test_{metric}": None if np.isnan(best.test) else best.test,
         "consensus_gap": last["consensus_gap"],
@@ -202,9 +225,10 @@ def yardsticks(task: Task) -> list[dict[str, Any]]:
     """What sites reach without COKE: each alone, averaged once, and the centralised optimum."""
     problem, N = task.problem, len(task.sites)
     size = problem.train.size * FLOAT
+    alone = local_only(problem.train)
     everyone = {
-        "local-only": (local_only(problem.train), 0),
-        "one-shot-average": (problem.everywhere(one_shot_average(problem.train)), 2 * (N - 1)),
+        "local-only": (alone, 0),
+        "one-shot-average": (problem.everywhere(alone.mean(axis=0)), 2 * (N - 1)),
         "optimum": (problem.everywhere(problem.optimum), 0),
     }
     rows = []

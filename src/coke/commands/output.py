@@ -15,7 +15,14 @@ from rich.table import Table
 from coke.tables import Row, lines
 
 console = Console(stderr=True)  # progress and messages; stdout is for results
-APART = ("beside", "yardsticks", "interrupted", "model", "report")  # not numbers of the run
+APART = (
+    "beside",
+    "failed",
+    "yardsticks",
+    "interrupted",
+    "model",
+    "report",
+)  # not numbers of the run
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 
@@ -51,5 +58,7 @@ def show_run(document: dict[str, Any], as_json: bool) -> None:
         if name not in ("agents", "edges") and not name.startswith("optimum"):
             table.add_row(name, *values)
     Console().print(table)
+    for other in document["failed"]:
+        console.print(f"{other['algorithm']} failed: {other['error']}", markup=False)
     if "report" in document:
         sys.stdout.write(f"model:  {document['model']}\nreport: {document['report']}\n")

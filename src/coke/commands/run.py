@@ -30,6 +30,7 @@ from coke.workflow import (
 )
 
 INTERRUPTED = 130
+MAY_CHANGE = ("rounds", "tol")  # when a run is resumed
 
 
 def run(
@@ -92,16 +93,21 @@ def run(
 ) -> None:
     """Train in one process, all sites at once."""
     changes = {
-        "data.file": str(data) if data else None, "data.target": target, "data.site": site,
-        "data.drop": drop, "data.missing": missing, "data.agents": agents, "data.split": split,
-        "data.scale": scale, "features.sigma": sigma, "features.n_features": features,
-        "features.kernel": kernel, "features.mapping": mapping, "graph.kind": graph,
+        "data.file": str(data.resolve()) if data else None, "data.target": target,
+        "data.site": site, "data.drop": drop, "data.missing": missing, "data.agents": agents,
+        "data.split": split, "data.scale": scale, "features.sigma": sigma,
+        "features.n_features": features, "features.kernel": kernel, "features.mapping": mapping,
+        "graph.kind": graph,
         "graph.edges": edges, "lambda": lam, "loss": loss, "algorithm": algorithm,
         "beside": beside, "rho": rho, "v": v, "mu": mu, "eta": eta, "rounds": rounds, "tol": tol,
         "seed": seed,
     }  # fmt: skip
+    if resume is not None and out is not None:
+        raise ConfigError(
+            f"both --out {out} and --resume {resume}: a resumed run stays in its folder"
+        )
     wanted = _config(config, resume, changes)
-    folder = Folder(out or resume) if out or resume else None  # type: ignore[arg-type]
+    folder = Folder(out) if out else Folder(resume, create=False) if resume else None
     with console.status("reading rows, one pass over them"):
         task, network, sites = load_task(wanted)
     try:
@@ -115,23 +121,28 @@ def run(
             document |= _leave(folder, wanted, task, network, outcomes, document)
         show_run(document, json)
     if stopped:
-        console.print(
-            "stopped by Ctrl-C"
-            + (f"; go on with: coke run --resume {folder.path}" if folder else "")
-        )
+        how = f"; go on with: coke run --resume {folder.path}" if folder else ""
+        console.print(f"stopped by Ctrl-C{how}", markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED)
 
 
 def _config(path: Path | None, resume: Path | None, changes: dict[str, Any]) -> Config:
     if resume is not None:
-        if path is not None:
+        given = [key for key, value in changes.items() if value is not None]
+        fixed = [*([str(path)] if path else []), *(key for key in given if key not in MAY_CHANGE)]
+        if fixed:
             raise ConfigError(
-                f"both {path} and --resume {resume}: a resumed run keeps its own settings"
+                f"--resume {resume} with {', '.join(fixed)}: a resumed run keeps its own settings; "
+                "only --rounds and --tol may change"
             )
-        return from_settings(merged(Folder(resume).saved_config().settings(), changes))
+        saved = Folder(resume, create=False).saved_config().settings()
+        return from_settings(merged(saved, changes))
     if path is not None:
         return from_settings(merged(read_settings(path), changes))
-    return from_settings(merged({} if changes["data.file"] else default_settings(), changes))
+    settings = {} if changes["data.file"] else default_settings()
+    if changes["graph.kind"] and not changes["graph.edges"]:
+        settings.pop("graph", None)  # the default's number of edges belongs to its graph
+    return from_settings(merged(settings, changes))
 
 
 def _watched(
@@ -163,10 +174,13 @@ def _watched(
 def _document(
     task: Task, graph: Graph, sites: Sites, outcomes: list[Outcome], stopped: bool
 ) -> dict[str, Any]:
-    own, *others = [summary(task, graph, outcome) for outcome in outcomes]
+    whole = [outcome for outcome in outcomes if outcome.error is None]
+    own, *others = [summary(task, graph, outcome) for outcome in whole]
     if task.loss != "quadratic":
         own |= accuracy(consensus_model(task, outcomes[0]), sites)
-    return own | {"beside": others, "yardsticks": yardsticks(task), "interrupted": stopped}
+    failed = [{"algorithm": o.name, "error": o.error} for o in outcomes if o.error is not None]
+    apart = {"beside": others, "failed": failed, "yardsticks": yardsticks(task)}
+    return own | apart | {"interrupted": stopped}
 
 
 def _leave(
@@ -182,7 +196,7 @@ def _leave(
 
     consensus_model(task, outcomes[0]).save(folder.model)
     best = document[f"optimum_train_{task.problem.train.metric}"]
-    images = pictures([outcome.history for outcome in outcomes], graph, best)
+    images = pictures([o.history for o in outcomes if len(o.history)], graph, best)
     for name, image in images.items():
         write_file(folder.path / f"{name}.png", image)
     settings = msgspec.json.format(msgspec.json.encode(config.settings())).decode()

@@ -10,22 +10,28 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coke.errors import FileError
+from coke.errors import FileError, InputError
 
 MAGIC = b"COKE\x00\x01\r\n"  # the \r\n shows a transfer that rewrote line ends
 VERSION = 1
 DIGEST = 32
-DTYPES = ("<f8", "<i8", "|b1")
+WIDTHS = {"<f8": 8, "<i8": 8, "|b1": 1}  # bytes an entry of the array takes, by its type
+LONGEST = 1 << 24  # bytes of a header: far above any real one, and read in no time
+AXES = 4
+AGAIN = "the file was not written by coke, or by another release: write it again"
+
+M = TypeVar("M")
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,28 +47,44 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     version: int
     kind: str  # "model", "checkpoint"
-    meta: dict[str, Any]
+    meta: msgspec.Raw  # read by the one who knows its type
     arrays: list[Entry]
 
 
 Arrays = dict[str, NDArray[Any]]
 
 
-def pack(kind: str, meta: dict[str, Any], arrays: Arrays) -> bytes:
-    """The bytes of a file: the same for the same content."""
+def pack(kind: str, meta: Any, arrays: Arrays) -> bytes:
+    """The bytes of a file: the same for the same content. `meta` is anything JSON can say."""
     whole = {name: np.ascontiguousarray(a, dtype=_plain(a)) for name, a in arrays.items()}
     entries = [Entry(name, a.dtype.str, list(a.shape)) for name, a in whole.items()]
-    header = msgspec.json.encode(Header(VERSION, kind, meta, entries))
+    header = _header(kind, meta, entries)
     body = b"".join(
         [MAGIC, len(header).to_bytes(4, "little"), header, *(a.tobytes() for a in whole.values())]
     )
     return body + _digest(body)
 
 
-def unpack(data: bytes, kind: str) -> tuple[dict[str, Any], Arrays]:
-    """Header and arrays of such bytes, or `FileError`."""
+def _header(kind: str, meta: Any, entries: list[Entry]) -> bytes:
+    try:
+        raw = msgspec.Raw(msgspec.json.encode(meta))
+        header = msgspec.json.encode(Header(VERSION, kind, raw, entries))
+    except UnicodeEncodeError as error:
+        raise InputError(f"a name in the {kind} cannot be written: {error}; rename it") from error
+    if len(header) > LONGEST:
+        raise InputError(
+            f"the names in the {kind} take {len(header)} bytes: expected at most {LONGEST}; "
+            "use shorter names of columns, classes and sites"
+        )
+    return header
+
+
+def unpack(data: bytes, kind: str, meta: type[M]) -> tuple[M, Arrays]:
+    """What the header says, as a `meta`, and the arrays of such bytes, or `FileError`."""
     if not data.startswith(MAGIC):
-        raise FileError(f"not a coke {kind} file: it does not begin as one")
+        raise FileError(
+            f"not a coke {kind} file: it does not begin as one; expected a file that coke wrote"
+        )
     body, digest = data[:-DIGEST], data[-DIGEST:]
     if len(data) < len(MAGIC) + 4 + DIGEST or _digest(body) != digest:
         raise FileError(
@@ -71,31 +93,55 @@ def unpack(data: bytes, kind: str) -> tuple[dict[str, Any], Arrays]:
         )
     start = len(MAGIC) + 4
     end = start + int.from_bytes(body[len(MAGIC) : start], "little")
-    try:
-        header = msgspec.json.decode(body[start:end], type=Header)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FileError(f"the {kind} file's header cannot be read: {error}") from error
+    if end > min(len(body), start + LONGEST):
+        raise FileError(
+            f"the {kind} file's header claims {end - start} bytes of {len(body) - start}: "
+            f"expected at most {LONGEST}; {AGAIN}"
+        )
+    header = _decoded(body[start:end], Header, kind)
     if header.version != VERSION or header.kind != kind:
         raise FileError(
             f"a {header.kind!r} file of version {header.version}: expected {kind!r} of version "
             f"{VERSION}; use the coke release that wrote it"
         )
-    return header.meta, _arrays(header.arrays, body, end, kind)
+    return _decoded(header.meta, meta, kind), _arrays(header.arrays, body, end, kind)
+
+
+def _decoded(text: bytes | msgspec.Raw, wanted: type[M], kind: str) -> M:
+    try:
+        return msgspec.json.decode(text, type=wanted)
+    # RecursionError: a thousand brackets, one inside the other.
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FileError(f"the {kind} file's header cannot be read: {error}; {AGAIN}") from error
 
 
 def _arrays(entries: list[Entry], body: bytes, at: int, kind: str) -> Arrays:
     found: Arrays = {}
     for entry in entries:
-        size = 8 * prod(entry.shape) if entry.dtype != "|b1" else prod(entry.shape)
-        good = entry.dtype in DTYPES and all(0 <= n < 2**40 for n in entry.shape)
-        if not good or entry.name in found or at + size > len(body):
-            raise FileError(f"the {kind} file's array {entry.name!r} does not fit its content")
-        flat = np.frombuffer(body, dtype=entry.dtype, count=prod(entry.shape), offset=at)
+        if entry.name in found or not _possible(entry, len(body) - at):
+            raise FileError(
+                f"the {kind} file's array {entry.name!r} does not fit its content; {AGAIN}"
+            )
+        count = prod(entry.shape)
+        flat = np.frombuffer(body, dtype=entry.dtype, count=count, offset=at)
         found[entry.name] = flat.reshape(entry.shape).copy()
-        at += size
+        at += WIDTHS[entry.dtype] * count
     if at != len(body):
-        raise FileError(f"the {kind} file has {len(body) - at} bytes that belong to no array")
+        raise FileError(
+            f"the {kind} file has {len(body) - at} bytes that belong to no array; {AGAIN}"
+        )
     return found
+
+
+def _possible(entry: Entry, left: int) -> bool:
+    """Whether so many bytes can hold the array; numbers are small before any are multiplied."""
+    if entry.dtype not in WIDTHS or len(entry.shape) > AXES:
+        return False
+    if not all(0 <= n < 2**40 for n in entry.shape):
+        return False
+    # NumPy refuses (0, 10**12, 10**12), though it is empty: an axis of none counts as one here.
+    axes = prod(max(n, 1) for n in entry.shape)
+    return axes < 2**40 and WIDTHS[entry.dtype] * prod(entry.shape) <= left
 
 
 def _plain(a: NDArray[Any]) -> str:
@@ -114,26 +160,36 @@ def write_file(path: str | Path, data: bytes) -> None:
 def atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """`write(part)`, flushed to disk, then renamed to `path`."""
     path = Path(path)
+    part = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-    except OSError as error:
+        # Not tempfile: its files are private (0600), and only the kernel applies the umask safely.
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    except (OSError, ValueError) as error:
         raise FileError(
             f"{path}: cannot be written: {error}; choose a folder you may write to"
         ) from error
-    part = Path(name)
     try:
         write(part)
-        with part.open("rb") as file:
+        with part.open("r+b") as file:
             os.fsync(file.fileno())
-        part.chmod(0o644)
         part.replace(path)
+        _flush_folder(path.parent)
     except OSError as error:
         raise FileError(
             f"{path}: cannot be written: {error}; free space or another folder"
         ) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def _flush_folder(folder: Path) -> None:
+    """The new name on disk too, so that it outlives a power cut; not every platform can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def read_file(path: str | Path) -> bytes:

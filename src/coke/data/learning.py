@@ -55,6 +55,11 @@ def classes_of(y: Labels) -> Labels:
         raise DataError(
             "class labels of different kinds cannot be sorted: use all text or all numbers"
         ) from error
+    if y.dtype.kind == "f" and not np.equal(classes, np.round(classes)).all():
+        raise DataError(
+            f"the target has {len(classes)} values such as {classes[0]}: a class label is text or "
+            'a whole number; for numbers use loss = "quadratic"'
+        )
     if len(classes) < 2:
         raise DataError(
             f"all rows have the one class {classes[0]!r}: expected at least two; a classifier "

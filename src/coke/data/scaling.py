@@ -50,12 +50,15 @@ def _numbers(how: str, Z: Array) -> tuple[Array, Array]:
     d = Z.shape[1]
     if how == "none":
         return np.zeros(d), np.ones(d)
-    if how == "standard":
-        shift, scale = Z.mean(axis=0), Z.std(axis=0)
-    else:
-        shift, scale = Z.min(axis=0), np.ptp(Z, axis=0)
-    # A constant column carries nothing: leave it at zero instead of dividing by zero.
-    flat = scale <= 1e-12 * np.maximum(1.0, np.abs(shift))
+    with np.errstate(over="ignore", invalid="ignore"):
+        if how == "standard":
+            shift, scale = Z.mean(axis=0), Z.std(axis=0)
+        else:
+            shift, scale = Z.min(axis=0), np.ptp(Z, axis=0)
+    if not (np.isfinite(shift).all() and np.isfinite(scale).all()):
+        raise DataError("numbers beyond 1e150 or so cannot be scaled: give them in larger units")
+    # A constant column carries nothing: leave it at zero instead of dividing by (nearly) zero.
+    flat = (scale <= 1e-12 * np.abs(shift)) | (scale < 1e-150)
     return shift, np.where(flat, 1.0, scale)
 
 

@@ -66,9 +66,9 @@ def deal(
         sizes = _drawn(T, n_agents, size_range, rng)
     if sizes is None:
         sizes = [len(part) for part in np.array_split(order, n_agents)]
-    if len(sizes) != n_agents or min(sizes) < 1 or sum(sizes) != T:
+    if len(sizes) != n_agents or min(sizes, default=0) < 1 or sum(sizes) != T:
         raise DataError(
-            f"{len(sizes)} sizes from {min(sizes)} to {max(sizes)} with sum {sum(sizes)}: "
+            f"{len(sizes)} sizes, the smallest {min(sizes, default=0)}, with sum {sum(sizes)}: "
             f"expected {n_agents} sizes of at least 1 with sum {T}"
         )
     parts = np.split(order, np.cumsum(sizes)[:-1])

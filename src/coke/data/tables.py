@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,23 +44,45 @@ def read_rows(
     if missing not in ("refuse", "drop"):
         raise DataError(unknown("treatment of missing values", missing, ("refuse", "drop")))
     table = read_table(source)
-    for name in (target, *([site] if site else []), *drop):
-        if name not in table.column_names:
-            raise DataError(unknown("column", name, table.column_names))
-    table = table.drop_columns(list(drop))
+    inputs = _input_names(table, target, site, drop)
+    table = table.select([*inputs, target, *([site] if site else [])])
+    _require(table, inputs, *NUMBERS)
+    _require(table, [target], *TARGETS)
+    _require(table, [site] if site else [], *SITES)
     if missing == "drop":
         table = without_missing(table)
-    inputs = [name for name in table.column_names if name not in (target, site)]
-    if not inputs:
-        raise DataError(f"no input columns: {table.column_names} leave none beside the target")
     labels = None if site is None else column(table, site)
     return checked_rows(inputs_of(table, inputs), column(table, target), labels, tuple(inputs))
 
 
+def _input_names(table: pa.Table, target: str, site: str | None, drop: Sequence[str]) -> list[str]:
+    """All columns but the named ones, which must be there and have one part to play."""
+    used = [target, *([site] if site else [])]
+    for name in (*used, *drop):
+        if name not in table.column_names:
+            raise DataError(unknown("column", name, table.column_names))
+    if target == site:
+        raise DataError(f"column {target!r} is both target and site: expected two columns")
+    both = [name for name in used if name in drop]
+    if both:
+        raise DataError(
+            f"columns {both} are to be dropped, but are the target or the site: "
+            "keep them, or name others"
+        )
+    inputs = [name for name in table.column_names if name not in (*used, *drop)]
+    if not inputs:
+        raise DataError(
+            f"no input columns: {table.column_names} leave none beside the target, the site and "
+            "the dropped ones; expected at least one"
+        )
+    return inputs
+
+
 def checked_rows(X: Any, y: Any, sites: Any = None, columns: tuple[str, ...] | None = None) -> Rows:
     """Rows from arrays: X (T, d) finite numbers, y (T,), and one site label a row or none."""
-    X = np.ascontiguousarray(X, dtype=np.float64)
-    y = np.asarray(y)
+    X, y = numbers(X), _array(y, "y")
+    if y.dtype.kind in "mMcV":
+        raise DataError(f"y holds {y.dtype}: expected numbers or class labels; convert it before")
     if X.ndim != 2 or y.shape != (len(X),):
         raise DataError(f"X has shape {X.shape}, y {y.shape}: expected (T, d) and (T,)")
     if len(X) == 0:
@@ -75,55 +98,154 @@ def checked_rows(X: Any, y: Any, sites: Any = None, columns: tuple[str, ...] | N
 
 def checked_sites(sites: Any, T: int) -> Labels:
     """One label per row, none missing."""
-    labels = np.asarray(sites)
+    labels = _array(sites, "sites")
     if labels.shape != (T,):
         raise DataError(f"sites has shape {labels.shape}: expected one label a row, ({T},)")
-    empty = labels != labels if labels.dtype.kind == "f" else labels == np.array(None)
-    if np.any(empty):
-        raise DataError(
-            f"{np.count_nonzero(empty)} rows have no site label: name their site or leave them out"
-        )
+    empty = sum(c is None or (isinstance(c, float) and c != c) for c in labels.tolist())
+    if empty:
+        raise DataError(f"{empty} rows have no site label: name their site or leave them out")
     return labels
 
 
-def read_table(source: Any) -> pa.Table:
-    """An Arrow table from a file's path or from any table that speaks Arrow (pandas, polars, …)."""
-    if hasattr(source, "__arrow_c_stream__"):
-        return pa.table(source)
-    if not isinstance(source, str | Path):
+def numbers(X: Any) -> Array:
+    """X as floats, whatever its shape."""
+    X = _array(X, "X")
+    if X.dtype.kind not in "biufO":  # NumPy would turn dates and "1.5" into floats in silence
+        raise DataError(f"X holds {X.dtype}: expected numbers; encode text and dates as numbers")
+    try:
+        return np.asarray(X, dtype=np.float64, order="C")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"X does not hold numbers only: {error}; encode the others") from error
+
+
+def _array(values: Any, what: str) -> Labels:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(
-            f"cannot read rows from a {type(source).__name__}: expected the path of a Parquet or "
-            "CSV file, or a pandas, polars or Arrow table"
-        )
-    path = Path(source)
+            f"{what} cannot be read as an array: {error}; expected rows of equal length"
+        ) from error
+
+
+def read_table(source: Any) -> pa.Table:
+    """An Arrow table from a file's path or from any table that speaks Arrow (pandas, polars, …).
+
+    It has a row at least, names that differ, and columns without Arrow's ways to save space.
+    """
+    if hasattr(source, "__arrow_c_stream__"):
+        return _usable(_from_memory(source), "the table")
+    if isinstance(source, str | Path):
+        return _usable(_from_file(Path(source)), str(source))
+    raise DataError(
+        f"cannot read rows from a {type(source).__name__}: expected the path of a Parquet or "
+        "CSV file, or a pandas, polars or Arrow table"
+    )
+
+
+def _from_memory(source: Any) -> pa.Table:
+    try:
+        return pa.table(source)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise DataError(
+            f"the table cannot be read: {error}; give every column one name and one type"
+        ) from error
+
+
+def _from_file(path: Path) -> pa.Table:
     readers = {".parquet": pa.parquet.read_table, ".csv": pa.csv.read_csv}
     if path.suffix.lower() not in readers:
         raise DataError(f"{path}: expected a file ending in .parquet or .csv")
     try:
-        return readers[path.suffix.lower()](path)
-    except (OSError, pa.ArrowException) as error:
+        table = readers[path.suffix.lower()](path)
+        "".join(table.column_names)  # Arrow decodes names only when asked for them
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path}: its column names are not UTF-8: save it as UTF-8") from error
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise FileError(f"{path}: cannot be read: {error}") from error
+    return table
+
+
+def _usable(table: pa.Table, said: str) -> pa.Table:
+    """The table with plain columns, without pandas' row numbers."""
+    names = [name for name in table.column_names if not name.startswith("__index_level_")]
+    twice = [name for name, n in Counter(names).items() if n > 1]
+    if twice:
+        raise DataError(
+            f"{said}: columns {twice[:8]} are there more than once; rename or remove them"
+        )
+    if table.num_rows == 0:
+        raise DataError(f"{said}: no rows; expected at least one below the column names")
+    plain = {name: [_plain(chunk) for chunk in table[name].chunks] for name in names}
+    return pa.table({name: pa.chunked_array(chunks) for name, chunks in plain.items()})
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """Dictionaries and runs written out; decimals as floats; text that Arrow can filter."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return _plain(values.dictionary).take(values.indices)
+    if pa.types.is_run_end_encoded(kind):
+        return _plain(pc.run_end_decode(values))
+    if pa.types.is_decimal(kind):
+        return values.cast(pa.float64())
+    return values.cast(pa.large_string()) if _is_view(kind) else values
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return str(kind) == "string_view"  # pa.types.is_string_view is younger than our oldest Arrow
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    """Or nothing at all: then its values are counted as missing."""
+    t = pa.types
+    return t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind) or t.is_null(kind)
+
+
+def _is_label(kind: pa.DataType) -> bool:
+    return _is_number(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_site(kind: pa.DataType) -> bool:
+    return _is_label(kind) or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
+
+
+Test = Callable[[pa.DataType], bool]
+NUMBERS: tuple[Test, str] = (
+    _is_number,
+    "inputs must be numbers; encode it as numbers, or train without it: "
+    '--drop {name} (drop = ["{name}"])',
+)
+TARGETS: tuple[Test, str] = (
+    _is_label,
+    "a target must be numbers, or labels of text, numbers or booleans; convert it before "
+    "(text must be UTF-8)",
+)
+SITES: tuple[Test, str] = (
+    _is_site,
+    "site labels must be text, numbers, booleans or dates; convert it before (text must be UTF-8)",
+)
+
+
+def _require(table: pa.Table, names: Sequence[str], good: Test, advice: str) -> None:
+    for name in names:
+        kind = table.schema.field(name).type
+        if not good(kind):
+            raise DataError(f"column {name!r} holds {kind}: {advice.format(name=name)}")
 
 
 def column(table: pa.Table, name: str) -> Labels:
-    """A column as an array; text stays text."""
+    """A column as an array; text stays text, and times become text."""
     values = table[name]
     if values.null_count:
         raise DataError(_missing({name: values.null_count}))
+    if pa.types.is_temporal(values.type):
+        values = values.cast(pa.string())
     return np.asarray(values.combine_chunks().to_numpy(zero_copy_only=False))
 
 
 def inputs_of(table: pa.Table, names: Sequence[str]) -> Array:
     """The named columns as numbers (T, d)."""
-    for name in names:
-        kind = table.schema.field(name).type
-        if not (
-            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-        ):
-            raise DataError(
-                f"column {name!r} holds {kind}: inputs must be numbers; "
-                f'encode it as numbers, or leave it out with --drop {name} (drop = ["{name}"])'
-            )
+    _require(table, names, *NUMBERS)
     holes = {name: table[name].null_count for name in names if table[name].null_count}
     if holes:
         raise DataError(_missing(holes))
@@ -153,6 +275,6 @@ def _missing(counts: dict[str, int]) -> str:
     shown = ", ".join(f"{name} ({n})" for name, n in list(counts.items())[:8])
     more = f" and {len(counts) - 8} more columns" if len(counts) > 8 else ""
     return (
-        f"missing, NaN or infinite values in {shown}{more}: expected finite numbers; "
-        'fill them in, drop the column, or leave those rows out: --missing drop (missing = "drop")'
+        f"missing, NaN or infinite values in {shown}{more}: expected finite numbers; fill them in "
+        'or leave those rows out, which training does with --missing drop (missing = "drop")'
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from scipy.special import expit
 from coke.errors import InputError, unknown
 from coke.maths.arrays import Array
 from coke.maths.margins import Certificate, Margins, Minimum, hinge, logistic
-from coke.maths.risks import Argmin, Regulariser, Risk, matrix, pulled
+from coke.maths.risks import Argmin, Regulariser, Risk, checked_regulariser, matrix, pulled
 
 MINIMISERS: dict[str, Callable[[Margins, Array, Array], Minimum | Certificate]] = {
     "logistic": logistic,
@@ -40,6 +40,9 @@ class Margin:
     def __post_init__(self) -> None:
         if self.metric not in LOSSES:
             raise InputError(unknown("loss", self.metric, LOSSES))
+        if not all(np.isin(y, (-1.0, 1.0)).all() for y in self.y):
+            raise InputError("labels other than -1 and +1: give one class +1, all others -1")
+        object.__setattr__(self, "G", checked_regulariser(self.G, self.size))
 
     @cached_property
     def T(self) -> Array:
@@ -154,19 +157,19 @@ class OneVsRest:
         def solve(p: Array, start: Array) -> tuple[Array, Array]:
             pieces = zip(solvers, self._split(p), self._split(start), strict=True)
             theta, loss = zip(*(solver(*at) for solver, *at in pieces), strict=True)
-            return np.concatenate(theta, axis=-1), np.mean(loss, axis=0)
+            return np.concatenate(theta, axis=-1), _mean(loss)
 
         return solve
 
     def losses(self, theta: Array) -> Array:
         """Mean over classes and rows."""
         pieces = zip(self.parts, self._split(theta), strict=True)
-        return np.asarray(np.mean([part.losses(t) for part, t in pieces], axis=0))
+        return _mean([part.losses(t) for part, t in pieces])
 
     def global_losses(self, theta: Array) -> Array:
         """Mean over classes and all rows."""
         pieces = zip(self.parts, self._split(theta), strict=True)
-        return np.asarray(np.mean([part.global_losses(t) for part, t in pieces], axis=0))
+        return _mean([part.global_losses(t) for part, t in pieces])
 
     def gradient(self, theta: Array) -> Array:
         """Of the sum over classes."""
@@ -176,3 +179,8 @@ class OneVsRest:
     def optimum(self) -> Array:
         """The classes' optima end to end (K·D,)."""
         return np.concatenate([part.optimum() for part in self.parts])
+
+
+def _mean(values: Sequence[Array]) -> Array:
+    """The mean of a few vectors, added in order; how `np.mean` adds depends on their length."""
+    return np.asarray(sum(values[1:], values[0]) / len(values))

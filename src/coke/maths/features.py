@@ -100,7 +100,6 @@ def _streams(seed: int) -> list[int]:
 
 def _orthogonal(stream: Normals, L: int, d: int) -> Array:
     """Blocks of d orthogonal directions, each with the length of an independent normal vector."""
-    blocks = -(-L // d)
-    directions = orthonormal(stream.take(blocks, d, d)).reshape(-1, d)[:L]
+    directions = orthonormal(stream.take(-(-L // d), min(L, d), d)).reshape(-1, d)[:L]
     g = stream.take(L, d)
     return directions * np.sqrt(ordered_sum(g * g))[:, None]

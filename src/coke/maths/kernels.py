@@ -49,7 +49,7 @@ def _matern52(delta: Array) -> Array:
 
 
 def _laplace(stream: Normals, L: int, d: int) -> Array:
-    """Z √(g₁² + g₂²) is Laplace: the characteristic function of the Cauchy kernel."""
+    """z √(g₁² + g₂²) is Laplace, whose characteristic function is the Cauchy kernel."""
     g = stream.take(L, d, 2)
     return np.sqrt(ordered_sum(g * g))
 

@@ -15,6 +15,8 @@ be off, and sharpened on the way to θ*: always for the hinge, rarely for the lo
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -35,12 +37,24 @@ STEPS = 1000  # before giving up; 5 to 30 are usual, 300 the worst of thousands 
 Factor = tuple[Array, bool]  # of SciPy's cho_factor
 
 
-class Margins(NamedTuple):
+@dataclass(frozen=True)
+class Margins:
     """θ ↦ Σ_t c_t l(z_tᵀθ) + θᵀHθ of one agent: all that stays the same from round to round."""
 
     Z: Array  # (T, D)  rows y_t φ(x_t)
     c: Array  # (T,)    weights, positive
     H: Array  # (D, D)  symmetric, positive definite
+
+    @cached_property
+    def root(self) -> Factor:
+        """H, factorised."""
+        factor: Factor = cho_factor(self.H)
+        return factor
+
+    @cached_property
+    def squares(self) -> Array:
+        """‖z_t‖² (T,)."""
+        return np.asarray(np.einsum("td,td->t", self.Z, self.Z))
 
 
 class Minimum(NamedTuple):
@@ -166,9 +180,8 @@ def hinge(own: Margins, p: Array, start: Array) -> Certificate:
 
 
 def _task(own: Margins, p: Array) -> _Task:
-    squares = np.einsum("td,td->t", own.Z, own.Z)
-    spread = float(np.sqrt(np.mean(squares) / np.trace(own.H)))
-    return _Task(*own, p, cho_factor(own.H), float(np.sqrt(np.max(squares))), spread)
+    spread = float(np.sqrt(np.mean(own.squares) / np.trace(own.H)))
+    return _Task(own.Z, own.c, own.H, p, own.root, float(np.sqrt(np.max(own.squares))), spread)
 
 
 def _begin(task: _Task, start: Array, loss: Callable[[Array, Array], float]) -> Array:

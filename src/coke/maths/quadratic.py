@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from coke.maths.arrays import Array
-from coke.maths.risks import Argmin, Regulariser, matrix, penalty, pulled
+from coke.maths.risks import Argmin, Regulariser, checked_regulariser, matrix, penalty, pulled
 
 CHUNK = 4096  # rows whose features are in memory at a time
 
@@ -27,7 +28,10 @@ class Quadratic:
     yy: Array  # (N,)    y²_i
     T: Array  # (N,)
     G: Regulariser  # λ/N, or a matrix (D, D)
-    metric: str = "mse"
+    metric: ClassVar[str] = "mse"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "G", checked_regulariser(self.G, self.size))
 
     @classmethod
     def from_rows(
@@ -71,12 +75,11 @@ class Quadratic:
         return solve
 
     def _inverses(self, pull: Array) -> Array:
-        H = 2.0 * (self.A + matrix(self.G, self.size) + pull[:, :, None] * np.eye(self.size))
-        if np.all(pull > 0) or np.any(self.G):
-            return np.asarray(np.linalg.inv(H), dtype=np.float64)
-        return np.asarray(
-            np.linalg.pinv(H, hermitian=True), dtype=np.float64
-        )  # λ = 0 and nobody to pull: least norm
+        M = 2.0 * (self.A + matrix(self.G, self.size) + pull[:, :, None] * np.eye(self.size))
+        free = (pull[:, 0] == 0) & (not np.any(self.G))  # λ = 0 and no neighbour: of least norm
+        M[~free] = np.linalg.inv(M[~free])
+        M[free] = np.linalg.pinv(M[free], hermitian=True)
+        return M
 
     def losses(self, theta: Array) -> Array:
         """θ_iᵀA_iθ_i − 2b_iᵀθ_i + y²_i."""

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from coke.errors import InputError
 from coke.maths.arrays import Array
 
 Regulariser = float | Array
@@ -63,6 +64,24 @@ class Risk(Protocol):
         Every agent weighs the same, so a row of an agent with few weighs more (as in the paper).
         """
         ...
+
+
+def checked_regulariser(G: Regulariser, size: int) -> Regulariser:
+    """G as a float ≥ 0 or a symmetric matrix (D, D) without negative eigenvalues, or why not."""
+    if np.ndim(G) == 0:
+        if not 0 <= float(G) < np.inf:
+            raise InputError(f"regulariser {G}: expected λ/N ≥ 0")
+        return float(G)
+    G = np.asarray(G, dtype=np.float64)
+    if G.shape != (size, size) or not np.allclose(G, G.T, rtol=1e-10, atol=0):
+        raise InputError(f"regulariser of shape {G.shape}: expected symmetric, {(size, size)}")
+    lowest = float(np.linalg.eigvalsh(G)[0])
+    if lowest < 0:
+        raise InputError(
+            f"the regulariser's smallest eigenvalue is {lowest:.1e}: expected a positive-definite "
+            "matrix, such as λ/N times the identity"
+        )
+    return G
 
 
 def penalty(G: Regulariser, theta: Array) -> Array:

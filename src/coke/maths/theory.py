@@ -87,6 +87,8 @@ def network_constants(graph: Graph) -> tuple[float, float]:
     """σ̃_min(S₋) = √(2 λ₂(D − A)) and σ̃_max(S₊) = √(2 λ_max(D + A))."""
     if len(graph) < 2:
         raise InputError("one agent has nobody to agree with: the theorems need at least two")
+    if not nx.is_connected(graph):
+        raise InputError("the graph is not connected: the theorems need a path between any two")
     A = adjacency(graph).toarray()
     D = np.diag(A.sum(axis=1))
     return math.sqrt(2 * np.linalg.eigvalsh(D - A)[1]), math.sqrt(2 * np.linalg.eigvalsh(D + A)[-1])

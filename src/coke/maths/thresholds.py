@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -51,5 +51,6 @@ class Sequential:
         return self.values[min(k, len(self.values)) - 1]
 
 
-Threshold = Geometric | Sequential
+Threshold = Callable[[int], float]
+"""k ↦ h(k); one of the above, or any function that does not increase."""
 NEVER_SILENT = Geometric(v=0.0)

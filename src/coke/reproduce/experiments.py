@@ -22,8 +22,9 @@ from coke.maths.features import FeatureSettings
 from coke.maths.graph import build_graph
 from coke.maths.problem import local_only
 from coke.reproduce.published import ETA, LEVELS, METHODS, RHO, ROUNDS, SETTINGS, K, Setting
-from coke.run.simulate import OneThread, Record, simulate
+from coke.run.simulate import Record, simulate
 from coke.task import Task, build_algorithm, prepare
+from coke.threads import OneThread
 
 CURVE = 300  # points kept of a curve for the figures
 
@@ -106,7 +107,7 @@ def run_job(job: Job) -> Result:
     curves = {}
     for name in METHODS:
         algorithm = build_algorithm(name, rho=RHO, v=setting.v, mu=setting.mu, eta=ETA)
-        records = simulate(problem, graph, algorithm, rounds=job.rounds)
+        records = simulate(problem, graph, algorithm, rounds=job.rounds, scored=keep)
         curves[name] = follow(records, keep, levels_of(job.setting), phi)
     with OneThread().limit():
         alone = problem.score(local_only(problem.train))._asdict()

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
-from coke.data.files import pack, read_file, unpack, write_file
+from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
 from coke.errors import FileError
+from coke.maths.algorithm import Algorithm
+from coke.maths.graph import Graph
 from coke.maths.problem import Problem
 from coke.run.history import History
 from coke.run.ledger import Ledger
 from coke.run.simulate import Checkpoint, Record
+from coke.threads import OneThread
 
 KIND = "checkpoint"
+
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+
+
+class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the file says beside its arrays."""
+
+    round: Count
+    ledger: tuple[Count, Count, Count]
+    algorithm: str
+    metric: str
+    sites: list[str]
+    problem: str  # its fingerprint
+    config: dict[str, Any]  # read by `coke.config`, which trusts none of it
 
 
 class Saved(NamedTuple):
@@ -27,18 +45,12 @@ class Saved(NamedTuple):
 
 
 def save_checkpoint(
-    path: str | Path, record: Record, history: History, problem: Problem, config: dict[str, Any]
+    path: str | Path, record: Record, history: History, problem: str, config: dict[str, Any]
 ) -> None:
-    """Written whole or not at all."""
-    meta = {
-        "round": record.k,
-        "ledger": list(record.ledger),
-        "algorithm": history.labels.algorithm,
-        "metric": history.labels.metric,
-        "sites": history.labels.sites,
-        "problem": fingerprint(problem),
-        "config": config,
-    }
+    """Written whole or not at all; `problem` is the run's fingerprint."""
+    labels = history.labels
+    named = (labels.algorithm, labels.metric, labels.sites)
+    meta = Meta(record.k, record.ledger, *named, problem, config)
     rows, spoke = history.arrays()
     state = {f"state.{name}": array for name, array in record.state._asdict().items()}
     write_file(path, pack(KIND, meta, {"rows": rows, "spoke": spoke, **state}))
@@ -46,32 +58,45 @@ def save_checkpoint(
 
 def load_checkpoint(path: str | Path) -> tuple[Saved, str]:
     """What was saved, and the fingerprint of the problem it belongs to."""
-    meta, arrays = unpack(read_file(path), KIND)
+    data = read_file(path)
     try:
-        history = History(meta["algorithm"], meta["metric"], meta["sites"])
+        meta, arrays = unpack(data, KIND, Meta)
+        history = History(meta.algorithm, meta.metric, meta.sites)
         history.restore(arrays.pop("rows"), arrays.pop("spoke"))
-        state = {name.removeprefix("state."): array for name, array in arrays.items()}
-        checkpoint = Checkpoint(int(meta["round"]), Ledger(*map(int, meta["ledger"])), state)
+        checkpoint = Checkpoint(meta.round, Ledger(*meta.ledger), _state(arrays))
         if len(history) != checkpoint.k:
             raise ValueError(f"{len(history)} rounds of history for round {checkpoint.k}")
-        return Saved(checkpoint, history, dict(meta["config"])), str(meta["problem"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise FileError(f"{path}: the checkpoint's content does not fit: {error}") from error
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from error
+    except (KeyError, ValueError) as error:
+        raise FileError(
+            f"{path}: the checkpoint's content does not fit together: {error}; {AGAIN}"
+        ) from error
+    return Saved(checkpoint, history, meta.config), meta.problem
 
 
-def fingerprint(problem: Problem) -> str:
-    """Changes whenever the rows, the features or λ do."""
-    zero = np.zeros((len(problem.train.T), problem.train.size))
-    parts = (problem.train.T, problem.train.gradient(zero), problem.optimum)
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        digest.update(np.ascontiguousarray(part).tobytes())
+def _state(arrays: Arrays) -> Arrays:
+    """The arrays of an algorithm's state; whether their shapes fit is for the run to say."""
+    state = {name.removeprefix("state."): array for name, array in arrays.items()}
+    if "theta" not in state or any(array.dtype != np.float64 for array in state.values()):
+        raise ValueError(f"a state of { ({name: str(a.dtype) for name, a in state.items()}) }")
+    return state
+
+
+def fingerprint(problem: Problem, graph: Graph, algorithm: Algorithm) -> str:
+    """Changes whenever the rows, the features, λ, the network or the algorithm's settings do."""
+    ones = np.ones((len(problem.train.T), problem.train.size))  # its gradient sees A, b and G
+    edges = np.array(sorted(tuple(sorted(edge)) for edge in graph.edges), dtype=np.int64)
+    digest = hashlib.blake2b(repr(algorithm).encode(), digest_size=16)
+    with OneThread().limit():
+        for part in (edges, problem.train.T, problem.train.gradient(ones)):
+            digest.update(np.ascontiguousarray(part).tobytes())
     return digest.hexdigest()
 
 
-def check_same(path: str | Path, saved: str, problem: Problem) -> None:
-    """Refuses to go on with other data than the checkpoint's."""
-    if saved != fingerprint(problem):
+def check_same(path: str | Path, saved: str, now: str) -> None:
+    """Refuses to go on with other data or settings than the checkpoint's; both are fingerprints."""
+    if saved != now:
         raise FileError(
             f"{path}: the data or settings have changed since this checkpoint was written; "
             "restore them, or start a new run in another folder"

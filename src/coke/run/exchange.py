@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from coke.maths.arrays import Array, Mask
+from coke.maths.arrays import Array
 
 
 class Together:
@@ -14,7 +14,7 @@ class Together:
     def __init__(self, W: sparse.csr_array):
         self._W = W
 
-    def __call__(self, hat: Array, news: Mask) -> Array:
+    def __call__(self, hat: Array) -> Array:
         """Heard (N, D) from θ̂ (N, D)."""
         return self._W @ hat
 

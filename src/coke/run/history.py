@@ -78,14 +78,25 @@ class History:
 
     def restore(self, rows: NDArray[Any], spoke: NDArray[Any]) -> None:
         """Takes back what `arrays` gave."""
-        if rows.shape[1:] != (len(self.names),) or spoke.shape != (
-            len(rows),
-            len(self.labels.sites),
-        ):
-            raise ValueError(f"history of shapes {rows.shape} and {spoke.shape}")
+        if rows.dtype != np.float64 or spoke.dtype != np.bool_:
+            raise ValueError(f"a history of types {rows.dtype} and {spoke.dtype}")
+        T = rows.shape[:1]
+        wanted = (*T, len(self.names)), (*T, len(self.labels.sites))
+        if (rows.shape, spoke.shape) != wanted:
+            raise ValueError(f"a history of shapes {rows.shape} and {spoke.shape}")
         whole = len(COUNTS)
+        counts = rows[:, :whole]
+        if not ((counts >= 0) & (counts < 2**62) & (counts == np.floor(counts))).all():
+            raise ValueError("a history whose counts are no whole numbers")
         self._rows = [(*map(int, row[:whole]), *row[whole:]) for row in rows.tolist()]
         self._spoke = list(spoke)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the table's columns."""
+        kinds = [pa.int64() if name in COUNTS else pa.float64() for name in self.names]
+        spoke = pa.list_(pa.bool_(), len(self.labels.sites))
+        return pa.schema([*zip(self.names, kinds, strict=True), ("spoke", spoke)])
 
     def table(self) -> pa.Table:
         """As an Arrow table; `.to_pandas()` gives a data frame."""
@@ -114,11 +125,28 @@ class History:
         try:
             labels = msgspec.json.decode((table.schema.metadata or {})[KEY], type=Labels)
             history = cls(labels.algorithm, labels.metric, labels.sites)
-            spoke = table["spoke"].combine_chunks()
-            flat = np.asarray(spoke.flatten().to_numpy(zero_copy_only=False), dtype=np.bool_)
-            history._spoke = list(flat.reshape(table.num_rows, len(labels.sites)))
-            columns = [table[name].to_pylist() for name in history.names]
-            history._rows = [tuple(row) for row in zip(*columns, strict=True)]
-        except (KeyError, ValueError, AttributeError, msgspec.MsgspecError) as error:
-            raise FileError(f"{source}: not a history written by coke: {error}") from error
+            history._take(table)
+        # RecursionError: labels of a thousand brackets, one inside the other.
+        except (KeyError, ValueError, RecursionError) as error:
+            raise FileError(
+                f"{source}: not a history written by coke: {error}; expected a file of "
+                "`History.to_parquet`, unchanged"
+            ) from error
         return history
+
+    def _take(self, table: pa.Table) -> None:
+        """Takes back what `table` gave."""
+        if not table.schema.equals(self.schema):
+            raise ValueError(f"columns {_said(table.schema)}, not {_said(self.schema)}")
+        flat = table["spoke"].combine_chunks().flatten()
+        if flat.null_count or any(column.null_count for column in table.columns):
+            raise ValueError("values are missing")
+        N = len(self.labels.sites)
+        spoke = flat.to_numpy(zero_copy_only=False).reshape(table.num_rows, N)
+        columns = [table[name].to_pylist() for name in self.names]
+        self._spoke = list(spoke)
+        self._rows = list(zip(*columns, strict=True))
+
+
+def _said(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

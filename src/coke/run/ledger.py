@@ -24,9 +24,9 @@ class Ledger(NamedTuple):
     bytes: int = 0
     wire_bytes: int = 0
 
-    def after(self, news: Mask, d: Array, size: int) -> Ledger:
-        """With one more round: agents with news (N, 1) sent D floats to their d_i neighbours."""
-        spoke, payload = int(np.count_nonzero(news)), FLOAT * size
+    def after(self, news: Mask, d: Array, payload: int) -> Ledger:
+        """With one more round: agents with news (N, 1) sent so many bytes to d_i neighbours."""
+        spoke = int(np.count_nonzero(news))
         copies = int(d[news].sum())
         return Ledger(
             self.transmissions + spoke,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithm import Algorithm, State
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, Mask
 from coke.maths.graph import Graph, checked_graph, degrees
 from coke.maths.problem import Problem, Score
+from coke.maths.risks import pooled
 from coke.run.exchange import Together
-from coke.run.ledger import Ledger
+from coke.run.ledger import FLOAT, Ledger
+from coke.threads import OneThread
 
 
 class Record(NamedTuple):
@@ -28,6 +28,7 @@ class Record(NamedTuple):
     score: Score  # mean losses
     consensus_gap: float  # max_i ‖θ_i − mean θ‖
     optimality_gap: float  # max_i ‖θ_i − θ*‖
+    settled: bool  # to the tolerance asked for
     state: State  # to go on from here, or to read θ_i
 
     def checkpoint(self) -> Checkpoint:
@@ -50,24 +51,38 @@ def simulate(
     *,
     rounds: int,
     tol: float | None = None,
+    scored: Container[int] | None = None,
     resume: Checkpoint | None = None,
 ) -> Iterator[Record]:
     """Runs the algorithm and yields one record a round, up to `rounds` or until settled to `tol`.
 
-    The caller may stop earlier by not asking for more. `resume` goes on after a checkpoint, with
-    the same bits as if nothing had happened. Arguments are checked here, before the first round.
+    Training losses are free in every round. Test and global losses are computed in the rounds in
+    `scored` (such as `range(0, 1001, 10)`; None: all) and the last one, and are NaN elsewhere. The
+    caller may stop earlier by not asking for more. `resume` goes on after a checkpoint, with the
+    same bits as if nothing had happened. Arguments are checked here, before the first round.
     """
     if rounds < 1:
         raise InputError(f"rounds={rounds}: expected at least 1")
     if tol is not None and not tol > 0:
         raise InputError(f"tol={tol}: expected a positive tolerance, or None to run all rounds")
     graph = checked_graph(graph, range(len(problem.train.T)))
-    own = algorithm.local(problem.train, degrees(graph))
-    state, ledger, k = algorithm.start(problem.train), Ledger(), 0
-    if resume is not None:
-        state, ledger, k = _resumed(state, resume), resume.ledger, resume.k
-    run = _Run(problem, algorithm, own, Together(algorithm.weights(graph)), degrees(graph))
-    return run.rounds(state, ledger, range(k + 1, rounds + 1), tol)
+    d, alone = degrees(graph), OneThread()
+    with alone.limit():
+        own, state = algorithm.local(problem.train, d), algorithm.start(problem.train)
+        run = _Run(problem, algorithm, own, Together(algorithm.weights(graph)), d, problem.optimum)
+    at = Checkpoint(0, Ledger(), state._asdict()) if resume is None else resume
+    return _rounds(run, _resumed(state, at), at, rounds, _Looks(tol, scored, rounds), alone)
+
+
+class _Looks(NamedTuple):
+    """When to look closely."""
+
+    tol: float | None
+    scored: Container[int] | None
+    last: int
+
+    def at(self, k: int) -> bool:
+        return self.scored is None or k == self.last or k in self.scored
 
 
 class _Run(NamedTuple):
@@ -78,40 +93,45 @@ class _Run(NamedTuple):
     own: Any
     exchange: Together
     d: Array
+    optimum: Array
 
-    def rounds(
-        self, state: State, ledger: Ledger, ks: range, tol: float | None
-    ) -> Iterator[Record]:
-        alone = OneThread()
-        for k in ks:
-            with alone.limit(), np.errstate(over="ignore", invalid="ignore"):
-                record = self.round(state, ledger, k)
-            yield record
-            if tol is not None and settled(state, record.state, tol):
-                return
-            state, ledger = record.state, record.ledger
-
-    def round(self, before: State, ledger: Ledger, k: int) -> Record:
-        """speak, exchange, listen; then look."""
-        s, news = self.algorithm.speak(self.own, before, k)
-        s = self.algorithm.listen(self.own, s, self.exchange(s.hat, news))
+    def step(self, s: State, k: int) -> tuple[State, Mask]:
+        """speak, exchange, listen; and who spoke (N, 1)."""
+        s, news = self.algorithm.speak(self.own, s, k)
+        s = self.algorithm.listen(self.own, s, self.exchange(s.hat))
         if not np.isfinite(s.loss).all():
             raise ConvergenceError(
                 f"round {k}: the parameters of {np.count_nonzero(~np.isfinite(s.loss))} agents are "
                 f"no longer finite: {self.algorithm} diverges here; use a smaller step size"
             )
-        return Record(
-            k,
-            news[:, 0],
-            ledger.after(news, self.d, s.theta.shape[-1]),
-            self.problem.score(s.theta, s.loss),
-            _farthest(s.theta, s.theta.mean(axis=0)),
-            _farthest(s.theta, self.problem.optimum),
-            s,
-        )
+        return s, news
+
+    def look(self, s: State, close: bool) -> tuple[Score, float, float]:
+        """Losses and gaps of the agents' models; test and global losses only if `close`."""
+        if close:
+            score = self.problem.score(s.theta, s.loss)
+        else:
+            score = Score(pooled(s.loss, self.problem.train.T), np.nan, np.nan, np.nan)
+        return score, _farthest(s.theta, s.theta.mean(axis=0)), _farthest(s.theta, self.optimum)
 
 
-def settled(before: State, after: State, tol: float) -> bool:
+def _rounds(
+    run: _Run, state: State, at: Checkpoint, rounds: int, looks: _Looks, alone: OneThread
+) -> Iterator[Record]:
+    ledger = at.ledger
+    for k in range(at.k + 1, rounds + 1):
+        with alone.limit(), np.errstate(over="ignore", invalid="ignore"):
+            after, news = run.step(state, k)
+            settled = looks.tol is not None and _settled(state, after, looks.tol)
+            score, consensus, optimality = run.look(after, settled or looks.at(k))
+        ledger = ledger.after(news, run.d, FLOAT * after.hat.shape[-1])
+        yield Record(k, news[:, 0], ledger, score, consensus, optimality, settled, after)
+        if settled:
+            return
+        state = after
+
+
+def _settled(before: State, after: State, tol: float) -> bool:
     """Nobody moved, disagrees or holds back news by more than tol times the largest ‖θ_i‖.
 
     Holding back counts: under a high threshold a silent network stands still far from agreement.
@@ -119,19 +139,6 @@ def settled(before: State, after: State, tol: float) -> bool:
     theta = after.theta
     away = max(_farthest(theta, x) for x in (before.theta, after.hat, theta.mean(axis=0)))
     return away <= tol * float(_norms(theta).max())
-
-
-class OneThread:
-    """One BLAS thread for the small products of a round: two are slower."""
-
-    def __init__(self) -> None:
-        self._pools = ThreadpoolController()
-        info = self._pools.select(user_api="blas").info()
-        self._already = all(pool["num_threads"] == 1 for pool in info)
-
-    def limit(self) -> AbstractContextManager[Any]:
-        """In force inside the `with` only: a caller's own work between rounds keeps its threads."""
-        return nullcontext() if self._already else self._pools.limit(limits=1, user_api="blas")
 
 
 def _norms(x: Array) -> Array:
