@@ -58,11 +58,16 @@ def theory(
         return
     table = Table(box=box.SIMPLE_HEAD, show_header=False)
     for key, meaning in MEANINGS.items():
-        value = document[key]
-        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-        table.add_row(key.replace("_", " "), shown, meaning)
+        table.add_row(key.replace("_", " "), _shown(document[key]), meaning)
     Console().print(table)
     sys.stdout.write(advice(document) + "\n")
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, float):
+        return "–" if value is None else str(value)
+    close = 0 < 1 - value < 1e-3  # a factor just below one: say by how much
+    return f"1 − {1 - value:.2g}" if close else f"{value:.4g}"
 
 
 MEANINGS = {

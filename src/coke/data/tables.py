@@ -45,10 +45,10 @@ def read_rows(
         raise DataError(unknown("treatment of missing values", missing, ("refuse", "drop")))
     table = read_table(source)
     inputs = _input_names(table, target, site, drop)
-    table = table.select([*inputs, target, *([site] if site else [])])
+    table = table.select([*inputs, target, *([] if site is None else [site])])
     _require(table, inputs, *NUMBERS)
     _require(table, [target], *TARGETS)
-    _require(table, [site] if site else [], *SITES)
+    _require(table, [] if site is None else [site], *SITES)
     if missing == "drop":
         table = without_missing(table)
     labels = None if site is None else column(table, site)
@@ -57,7 +57,7 @@ def read_rows(
 
 def _input_names(table: pa.Table, target: str, site: str | None, drop: Sequence[str]) -> list[str]:
     """All columns but the named ones, which must be there and have one part to play."""
-    used = [target, *([site] if site else [])]
+    used = [target] if site is None else [target, site]
     for name in (*used, *drop):
         if name not in table.column_names:
             raise DataError(unknown("column", name, table.column_names))
@@ -91,8 +91,9 @@ def checked_rows(X: Any, y: Any, sites: Any = None, columns: tuple[str, ...] | N
     bad = ~np.isfinite(X)
     if bad.any():
         raise DataError(_missing({names[j]: int(n) for j, n in enumerate(bad.sum(axis=0)) if n}))
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise DataError(_missing({"the target": int(np.count_nonzero(~np.isfinite(y)))}))
+    gone = int(np.count_nonzero(~np.isfinite(y))) if y.dtype.kind == "f" else _gone(y)
+    if gone:
+        raise DataError(_missing({"the target": gone}))
     return Rows(X, y, None if sites is None else checked_sites(sites, len(X)), names)
 
 
@@ -101,10 +102,16 @@ def checked_sites(sites: Any, T: int) -> Labels:
     labels = _array(sites, "sites")
     if labels.shape != (T,):
         raise DataError(f"sites has shape {labels.shape}: expected one label a row, ({T},)")
-    empty = sum(c is None or (isinstance(c, float) and c != c) for c in labels.tolist())
-    if empty:
-        raise DataError(f"{empty} rows have no site label: name their site or leave them out")
+    if _gone(labels):
+        raise DataError(
+            f"{_gone(labels)} rows have no site label: name their site or leave them out"
+        )
     return labels
+
+
+def _gone(labels: Labels) -> int:
+    """How many are None or NaN."""
+    return sum(c is None or (isinstance(c, float) and c != c) for c in labels.tolist())
 
 
 def numbers(X: Any) -> Array:
@@ -161,7 +168,9 @@ def _from_file(path: Path) -> pa.Table:
     except UnicodeDecodeError as error:
         raise FileError(f"{path}: its column names are not UTF-8: save it as UTF-8") from error
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise FileError(f"{path}: cannot be read: {error}") from error
+        raise FileError(
+            f"{path}: cannot be read: {error}; expected Parquet, or comma-separated UTF-8 text"
+        ) from error
     return table
 
 

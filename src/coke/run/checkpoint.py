@@ -78,8 +78,9 @@ def load_checkpoint(path: str | Path) -> tuple[Saved, str]:
 def _state(arrays: Arrays) -> Arrays:
     """The arrays of an algorithm's state; whether their shapes fit is for the run to say."""
     state = {name.removeprefix("state."): array for name, array in arrays.items()}
-    if "theta" not in state or any(array.dtype != np.float64 for array in state.values()):
-        raise ValueError(f"a state of { ({name: str(a.dtype) for name, a in state.items()}) }")
+    kinds = {name: str(array.dtype) for name, array in state.items()}
+    if "theta" not in kinds or set(kinds.values()) != {"float64"}:
+        raise ValueError(f"a state of {kinds}")
     return state
 
 

@@ -1,0 +1,83 @@
+"""`make reproduce`: after `coke reproduce all`, holds the numbers against the paper's claims.
+
+Prints every check with its figure, lists all deviations beyond 15 %, exits non-zero on a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+Check = tuple[str, bool]
+
+
+def at(table: dict[str, Any], k: int) -> dict[str, Any]:
+    """The row of an iteration mark."""
+    return next(row for row in table["rows"] if row["k"] == k)
+
+
+def near_the_paper(found: dict[str, Any]) -> Iterator[Check]:
+    """Energy and Air quality: DKLA and COKE within 5 % (train) and 10 % (test), CTA within 6 %."""
+    for name in ("table4", "table5"):
+        table = found[name]
+        end = at(table, 2000)
+        for method, part, most in (
+            ("dkla", "train", 0.05), ("coke", "train", 0.05), ("dkla", "test", 0.10),
+            ("coke", "test", 0.10), ("cta", "train", 0.06),
+        ):  # fmt: skip
+            off = end[method][part]["relative"]
+            yield f"{table['data']}: {method} {part} {100 * off:+.1f} %", abs(off) <= most
+        sent = at(table, 200)["coke"]["transmissions"]
+        ratio = sent["mean"] / sent["paper"]
+        yield f"{table['data']}: sent by k = 200, {ratio:.1f} × the paper's", 0.1 < ratio < 10
+
+
+def order_of_methods(found: dict[str, Any]) -> Iterator[Check]:
+    """At every mark DKLA is ahead of CTA and of COKE, on every data set."""
+    for name in ("table1", "table2", "table4", "table5"):
+        rows = found[name]["rows"]
+        train = [{m: row[m]["train"]["mean"] for m in ("cta", "dkla", "coke")} for row in rows]
+        good = all(t["dkla"] <= 1.003 * min(t["cta"], t["coke"]) for t in train)
+        yield f"{found[name]['data']}: DKLA leads at every mark", good
+
+
+def coke_against_dkla(found: dict[str, Any]) -> Iterator[Check]:
+    """COKE ends within 0.5 % of DKLA with fewer transmissions, on every data set."""
+    for name in ("table1", "table2", "table4", "table5"):
+        end = at(found[name], 2000)
+        off = end["coke"]["train"]["mean"] / end["dkla"]["train"]["mean"] - 1
+        sent = end["coke"]["transmissions"]["mean"] / end["dkla"]["transmissions"]["mean"]
+        text = f"{found[name]['data']}: COKE {100 * off:+.2f} % of DKLA with {100 * sent:.0f} %"
+        yield f"{text} of its transmissions", abs(off) <= 0.005 and sent < 1
+
+
+def deviations(found: dict[str, Any]) -> Iterator[str]:
+    """Everything more than 15 % from the paper."""
+    for name in ("table1", "table2", "table4", "table5"):
+        for row in found[name]["rows"]:
+            for method in ("cta", "dkla", "coke"):
+                for part in ("train", "test"):
+                    off = row[method][part]["relative"]
+                    if abs(off) > 0.15:
+                        where = f"{found[name]['data']}, k = {row['k']}, {method} {part}"
+                        yield f"{where}: {100 * off:+.0f} %"
+
+
+def main() -> int:
+    """All checks of a reproduction.json."""
+    found = json.loads(Path(sys.argv[1]).read_text())
+    failed = 0
+    for checks in (near_the_paper, order_of_methods, coke_against_dkla):
+        for text, good in checks(found):
+            print(f"{'ok  ' if good else 'MISS'} {text}")
+            failed += not good
+    print("\nbeyond 15 % (see docs/reproduction.md):")
+    print("\n".join(f"  {text}" for text in deviations(found)))
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
