@@ -19,6 +19,7 @@ from coke import History, load_model
 from coke.cli import main
 from coke.config import default_settings, from_settings, read_settings
 from coke.errors import ConfigError
+from coke.maths.graph import build_graph
 
 COKE = [sys.executable, "-c", "from coke.cli import main; main()"]
 SMALL = """
@@ -158,6 +159,15 @@ def test_a_users_own_file_with_sites_and_classes(folder: Path) -> None:
         (["small.toml", "--out", "small.toml"], "not a folder to write to"),
         (["--resume", "empty"], "no checkpoint"),
         (["small.toml", "--resume", "empty"], "keeps its own settings"),
+        (["--resume", "empty", "--rho", "5"], "with rho: a resumed run keeps its own settings"),
+        (["--resume", "empty", "--out", "other"], "stays in its folder"),
+        (["--resume", "nowhere"], "no such folder"),
+        (["--rounds", "many"], "Invalid value for '--rounds'"),
+        (["--nonsense"], "No such option"),
+        (["--tol", "0"], "tol=0.0: expected"),
+        (["--agents", "0"], "agents=0: expected at least 1"),
+        (["--data", "numbers.csv", "--target", "y", "--loss", "logistic"], "whole number"),
+        (["--data", "none [/].csv", "--target", "y"], "none [/].csv"),
     ],
 )
 def test_bad_input_is_one_line_of_advice(
@@ -166,6 +176,7 @@ def test_bad_input_is_one_line_of_advice(
     (folder / "bad.toml").write_text("rounds = = 3")
     (folder / "typo.toml").write_text("[data]\nagnets = 3")
     (folder / "kind.toml").write_text('rounds = "many"')
+    (folder / "numbers.csv").write_text("x,y\n" + "".join(f"{i},{i / 7}\n" for i in range(60)))
     (folder / "empty").mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["coke", "run", *arguments, "--json"])
@@ -173,6 +184,7 @@ def test_bad_input_is_one_line_of_advice(
         main()
     assert stop.value.code == 2
     out, err = capsys.readouterr()
+    assert not (folder / "nowhere").exists()
     assert said in json.loads(out)["error"]
     assert said in err.replace("\n", " ")
 
@@ -232,14 +244,64 @@ def test_resume_refuses_changed_data(folder: Path) -> None:
     assert "have changed" in run.stderr
 
 
+def test_resume_refuses_a_run_that_is_not_there_any_more(folder: Path) -> None:
+    """A new run in the same folder takes the place of the old one's checkpoints."""
+    coke("run", "small.toml", "--out", "o", cwd=folder)
+    coke("run", "small.toml", "--algorithm", "dkla", "--out", "o", cwd=folder)
+    run = coke("run", "--resume", "o", "--rounds", 70, "--json", cwd=folder)
+    assert json.loads(run.stdout)["algorithm"] == "dkla"
+
+
+def test_a_settled_run_stays_settled(folder: Path) -> None:
+    settle = ["--tol", 0.2, "--rounds", 500]
+    done = json.loads(coke("run", "small.toml", *settle, "--out", "o", "--json", cwd=folder).stdout)
+    assert done["rounds"] < 500
+    again = json.loads(coke("run", "--resume", "o", "--json", cwd=folder).stdout)
+    assert again["rounds"] == done["rounds"]
+    further = coke("run", "--resume", "o", "--tol", 1e-12, "--rounds", 510, "--json", cwd=folder)
+    assert json.loads(further.stdout)["rounds"] == 510
+
+
+def test_another_algorithm_may_diverge_without_harm(folder: Path) -> None:
+    run = coke("run", "small.toml", "--beside", "cta", "--eta", 50, "--rounds", 500,
+               "--out", "o", "--json", cwd=folder)  # fmt: skip
+    document = json.loads(run.stdout)
+    assert document["beside"] == []
+    assert document["failed"][0]["algorithm"] == "cta"
+    assert "smaller step size" in document["failed"][0]["error"]
+    assert {"model.coke", "report.html", "history-cta.parquet"} <= {
+        path.name for path in (folder / "o").iterdir()
+    }
+    run = coke("run", "small.toml", "--algorithm", "cta", "--eta", 50, "--rounds", 500,
+               "--out", "p", "--json", cwd=folder, code=2)  # fmt: skip
+    assert json.loads(run.stdout)["kind"] == "ConvergenceError"
+    assert (folder / "p" / "history-cta.parquet").exists()  # what was done is kept
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_pictures_of_silence_and_odd_names(folder: Path, rounds: int) -> None:
+    """Nobody speaks; names that are long, alike, or look like formulas."""
+    names = ["St. Elisabeth hospital, ward north", "St. Elisabeth hospital, ward south", "$x_1$"]
+    table = pa.table({"x": np.arange(30.0), "s": names * 10, "y": np.ones(30)})
+    pa.parquet.write_table(table, folder / "rows.parquet")
+    source = ["--data", "rows.parquet", "--target", "y", "--site", "s", "--rounds", rounds]
+    run = coke("run", *source, "--v", 1e9, "--out", "o", "--json", cwd=folder)
+    assert json.loads(run.stdout)["transmissions"] == 0
+    coke("run", *source, "--v", 0, "--out", "p", cwd=folder)
+
+
 def test_version_and_help(folder: Path) -> None:
     assert coke("--version", cwd=folder).stdout.startswith("coke 0.")
     assert "--resume" in coke("run", "--help", cwd=folder).stdout
+    assert "Commands" in coke(cwd=folder, code=2).stdout
+    for arguments in (["--graph", "ring"], ["--agents", 5]):  # one option changed from the default
+        coke("run", *arguments, "--rounds", 1, cwd=folder)
 
 
 def test_the_default_configuration_is_the_papers() -> None:
     config = from_settings(default_settings())
-    assert (config.data.agents, config.graph.edges) == (20, 95)
+    graph = build_graph(config.graph.kind, 20, edges=config.graph.edges, seed=config.seed)
+    assert (config.data.agents, graph.number_of_edges()) == (20, 95)
     assert (config.lam, config.rho, config.v, config.mu, config.eta) == (5e-5, 1e-2, 1, 0.95, 0.99)
     assert (config.features.n_features, config.features.sigma) == (100, 1.0)
     assert from_settings(config.settings()) == config

@@ -128,6 +128,25 @@ def test_scaling_uses_training_rows_of_all_sites_and_can_be_undone(how: str) -> 
     assert_allclose(scaling.predictions(z), np.concatenate(sites.y))
 
 
+@pytest.mark.parametrize("unit", [1e-130, 1e-13, 1.0, 1e130])
+def test_scaling_does_not_mind_units(unit: float) -> None:
+    """Metres or nanometres: the scaled rows are the same."""
+    X = np.random.default_rng(0).normal(3, 5, size=(40, 2))
+    rows = checked_rows(X * unit, X[:, 0] * unit)
+    sites = split_rows(rows, {0: np.arange(40)}, test=0.0, seed=0)
+    scaling = fit_scaling("standard", sites, scale_target=True)
+    units = scaled(sites, scaling, scale_target=True)
+    assert_allclose(units.X[0], (X - X.mean(axis=0)) / X.std(axis=0), atol=1e-12)
+    assert_allclose(units.y[0], units.X[0][:, 0], atol=1e-12)
+
+
+def test_numbers_too_large_to_scale_are_refused() -> None:
+    rows = checked_rows(np.array([[1e300], [-1e300]]), np.zeros(2))
+    sites = split_rows(rows, {0: np.arange(2)}, test=0.0, seed=0)
+    with pytest.raises(DataError, match="larger units"):
+        fit_scaling("standard", sites, scale_target=False)
+
+
 def test_the_synthetic_problem_is_the_papers() -> None:
     """20 sites of 4000 to 6000 rows in R⁵; noise variance 0.1 around a smooth function."""
     rows = synthetic_rows(20, (4000, 6000), seed=0)

@@ -76,21 +76,17 @@ def test_any_bytes_are_a_model_or_a_file_error(data: bytes) -> None:
         model_from_bytes(data)
 
 
-SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.sampled_from([10**400, 2**63, -1, 0])
-    | st.floats()
-    | st.text(max_size=5)
-)
-VALUES = st.recursive(
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+EXTREMES = st.sampled_from([10**400, 2**63, -1, 0, 1e308, 5e-324, [[]], {"": 0}])
+VALUES = EXTREMES | st.recursive(
     SCALARS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=8,
 )
 SIZES = st.sampled_from([0, 1, 3, 8, 10**12, 2**40 - 1, 2**62, 10**400, -1]) | st.integers(0, 5)
-SHAPES = st.lists(SIZES, max_size=5) | st.integers(5, 70).map(lambda n: [1] * n) | VALUES
+FIENDISH = st.sampled_from([[1] * 65, [0, 10**12, 10**12], [0, *[2**40 - 1] * 3], [2**62, 4]])
+SHAPES = FIENDISH | st.lists(SIZES, max_size=5) | VALUES
+FLOATS = st.sampled_from([0.0, 1.0, 5e-324, 1e-300, 1e300, 1e308, np.inf, np.nan]) | st.floats()
 
 
 def forged(header: Any, body: bytes = b"") -> bytes:
@@ -107,31 +103,38 @@ def parts_of(data: bytes) -> tuple[Any, bytes]:
     return json.loads(data[start:end]), data[end:-DIGEST]
 
 
+PLAUSIBLE = (
+    st.floats(allow_nan=False, allow_infinity=False)
+    | st.lists(st.text(max_size=3), min_size=3, max_size=3)
+    | st.lists(st.integers() | st.floats(-9, 9) | st.booleans(), min_size=3, max_size=3)
+    | st.sampled_from(["hinge", "logistic", "quadratic"])
+)
+
+
 @st.composite
 def forgeries(draw: Any, whole: bytes) -> bytes:
     """A good file in which one thing is replaced by anything."""
     header, body = parts_of(whole)
-    what = draw(st.sampled_from(["bytes", "header", "part", "meta", "entry", "values"]))
-    if what == "bytes":
-        return forged(draw(st.binary(max_size=50)), body)
-    if what == "header":
-        return forged(draw(VALUES), body)
+    what = draw(st.sampled_from(["all", "part", "meta", "entry", "entry", "values"]))
+    if what == "all":
+        return forged(draw(VALUES | st.binary(max_size=50)), body)
     if what == "part":
         header[draw(st.sampled_from([*header, "more"]))] = draw(VALUES)
     if what == "meta":
-        header["meta"][draw(st.sampled_from([*header["meta"], "more"]))] = draw(VALUES)
+        name = draw(st.sampled_from([*header["meta"], "more"]))
+        header["meta"][name] = draw(PLAUSIBLE | VALUES)
     if what == "entry":
-        entry = draw(st.sampled_from(header["arrays"]))
-        part = draw(st.sampled_from(["name", "dtype", "shape", "more"]))
+        name = draw(st.sampled_from(["name", "dtype", "shape", "shape", "shape", "more"]))
         other = {"dtype": VALUES | st.sampled_from(["<i8", "|b1"]), "shape": SHAPES}
-        entry[part] = draw(other.get(part, VALUES))
+        draw(st.sampled_from(header["arrays"]))[name] = draw(other.get(name, VALUES))
     if what == "values":
-        one = draw(hnp.arrays(np.float64, hnp.array_shapes(min_dims=0, max_dims=3, max_side=5)))
-        at, arrays = draw(st.integers(0, len(header["arrays"]) - 1)), split(header, body)
+        arrays, at = split(header, body), draw(st.integers(0, len(header["arrays"]) - 1))
+        shape = st.just(header["arrays"][at]["shape"]) | hnp.array_shapes(min_dims=0, max_side=5)
+        one = draw(hnp.arrays(np.float64, draw(shape), elements=FLOATS))
         header["arrays"][at] |= {"dtype": "<f8", "shape": list(one.shape)}
         arrays[at] = one.tobytes()
-        return forged(header, b"".join(arrays))
-    return forged(header, draw(st.sampled_from([body, b"", body[:-8], body * 2])))
+        body = b"".join(arrays)
+    return forged(header, draw(st.sampled_from([body, body, body, b"", body[:-8], body * 2])))
 
 
 def split(header: Any, body: bytes) -> list[bytes]:

@@ -153,11 +153,7 @@ def _checked(config: Config) -> None:
         "rounds": (config.rounds, config.rounds >= 1, "at least 1"),
         "tol": (config.tol, config.tol is None or config.tol > 0, "a positive number"),
         "test": (config.data.test, 0 <= config.data.test < 1, "a share from 0 to below 1"),
-        "agents": (
-            config.data.agents,
-            config.data.agents >= 1,
-            "0 agents cannot learn: at least 1",
-        ),
+        "agents": (config.data.agents, config.data.agents >= 1, "at least 1"),
     }
     for name, (value, good, expected) in numbers.items():
         if not good:

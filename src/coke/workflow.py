@@ -156,6 +156,8 @@ class Run:
 
     def _records(self, saved: Saved | None) -> Iterator[Record]:
         config, at = self.config, saved.checkpoint if saved else None
+        if saved and saved.settled and saved.config.get("tol") == config.tol:
+            return iter(())
         return simulate(
             self.task.problem,
             self.graph,

@@ -15,14 +15,8 @@ from rich.table import Table
 from coke.tables import Row, lines
 
 console = Console(stderr=True)  # progress and messages; stdout is for results
-APART = (
-    "beside",
-    "failed",
-    "yardsticks",
-    "interrupted",
-    "model",
-    "report",
-)  # not numbers of the run
+# what a run says beside its numbers
+APART = ("beside", "failed", "yardsticks", "interrupted", "model", "report")
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 

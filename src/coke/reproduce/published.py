@@ -130,7 +130,7 @@ LEVELS: dict[str, tuple[Levels, Levels]] = {
 
 FIGURES = {
     "figure1": "Functional convergence by COKE: every agent's prediction for one row",
-    "figure2": "Training MSE against rounds",
+    "figure2": "Training MSE against rounds (mean; band: all seeds)",
     "figure3": "Training MSE against transmissions",
 }
 FIGURE_SETTINGS = ("synthetic", "twitter")

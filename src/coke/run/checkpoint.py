@@ -33,6 +33,7 @@ class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metric: str
     sites: list[str]
     problem: str  # its fingerprint
+    settled: bool
     config: dict[str, Any]  # read by `coke.config`, which trusts none of it
 
 
@@ -42,6 +43,7 @@ class Saved(NamedTuple):
     checkpoint: Checkpoint
     history: History
     config: dict[str, Any]  # the settings of the run, to start it again from the file alone
+    settled: bool  # to the tolerance of those settings: there is nothing to go on with
 
 
 def save_checkpoint(
@@ -50,7 +52,7 @@ def save_checkpoint(
     """Written whole or not at all; `problem` is the run's fingerprint."""
     labels = history.labels
     named = (labels.algorithm, labels.metric, labels.sites)
-    meta = Meta(record.k, record.ledger, *named, problem, config)
+    meta = Meta(record.k, record.ledger, *named, problem, record.settled, config)
     rows, spoke = history.arrays()
     state = {f"state.{name}": array for name, array in record.state._asdict().items()}
     write_file(path, pack(KIND, meta, {"rows": rows, "spoke": spoke, **state}))
@@ -72,7 +74,7 @@ def load_checkpoint(path: str | Path) -> tuple[Saved, str]:
         raise FileError(
             f"{path}: the checkpoint's content does not fit together: {error}; {AGAIN}"
         ) from error
-    return Saved(checkpoint, history, meta.config), meta.problem
+    return Saved(checkpoint, history, meta.config, meta.settled), meta.problem
 
 
 def _state(arrays: Arrays) -> Arrays:
