@@ -52,6 +52,13 @@ def coke_against_dkla(found: dict[str, Any]) -> Iterator[Check]:
         sent = end["coke"]["transmissions"]["mean"] / end["dkla"]["transmissions"]["mean"]
         text = f"{found[name]['data']}: COKE {100 * off:+.2f} % of DKLA with {100 * sent:.0f} %"
         yield f"{text} of its transmissions", abs(off) <= 0.005 and sent < 1
+    rows = {(row["data"], row["method"]): row for row in found["figure2"]["rows"]}
+    for data in ("Synthetic", "Twitter"):
+        coke, dkla = rows[data, "coke"], rows[data, "dkla"]
+        off = coke["train"]["mean"] / dkla["train"]["mean"] - 1
+        sent = coke["transmissions"]["mean"] / dkla["transmissions"]["mean"]
+        text = f"{data}: COKE {100 * off:+.2f} % of DKLA with {100 * sent:.0f} %"
+        yield f"{text} of its transmissions", abs(off) <= 0.005 and sent < 1
 
 
 def deviations(found: dict[str, Any]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from coke.commands.output import AsJson, console, print_json
 from coke.data.files import write_file
 from coke.errors import ConfigError, unknown
-from coke.reproduce.published import FIGURES, MARKS, NAMES, ROUNDS, settings_of
+from coke.reproduce.published import FIGURES, MARKS, NAMES, ROUNDS, SETTINGS, settings_of
 from coke.workflow import Folder
 
 
@@ -23,7 +23,10 @@ def reproduce(
         list[str] | None, typer.Argument(help="table1 … table6, figure1 … figure3, or all.")
     ] = None,
     seeds: Annotated[int, typer.Option(help="Runs with different splits, graphs and ω.")] = 10,
-    rounds: Annotated[int, typer.Option(help="Rounds of every run; the paper has 2000.")] = ROUNDS,
+    rounds: Annotated[
+        int | None,
+        typer.Option(help="Of every run; the paper's 2000, for synthetic data 5000."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for tables, figures and JSON.")] = Path(
         "out/reproduction"
     ),
@@ -32,7 +35,8 @@ def reproduce(
 ) -> None:
     """The paper's experiments: Markdown, PNG and JSON, the paper's number beside ours."""
     wanted = _names(names or ["all"])
-    if seeds < 1 or workers < 1 or (rounds < ROUNDS and any(name in MARKS for name in wanted)):
+    short = rounds is not None and rounds < (ROUNDS if set(MARKS) & set(wanted) else 1)
+    if seeds < 1 or workers < 1 or short:
         raise ConfigError(
             f"seeds={seeds}, workers={workers}, rounds={rounds}: expected at least one seed and "
             f"worker, and {ROUNDS} rounds for the tables"
@@ -53,13 +57,13 @@ def _names(names: list[str]) -> list[str]:
     return list(NAMES) if "all" in names else [name for name in NAMES if name in names]
 
 
-def _run(names: list[str], seeds: int, rounds: int, folder: Path, workers: int) -> list[Any]:
+def _run(names: list[str], seeds: int, rounds: int | None, folder: Path, workers: int) -> list[Any]:
     from coke.reproduce.experiments import Job, run_all
 
     settings = dict.fromkeys(setting for name in names for setting in settings_of(name))
     tabled = {MARKS[name].setting for name in names if name in MARKS}
     jobs = [
-        Job(setting, split, seed, rounds)
+        Job(setting, split, seed, rounds or SETTINGS[setting].rounds)
         for setting in settings
         for split in (("iid", "sorted") if setting in tabled else ("iid",))
         for seed in range(seeds if split == "iid" else -(-seeds // 2))  # sorted ones vary less
@@ -79,12 +83,12 @@ def _write(names: list[str], results: list[Any], folder: Path) -> dict[str, Any]
 
     found = document(names, results)
     texts = []
-    for name, table in found.items():
-        texts.append((marks_markdown if name in MARKS else levels_markdown)(name, table))
+    for name in (name for name in names if name not in FIGURES):
+        texts.append((marks_markdown if name in MARKS else levels_markdown)(name, found[name]))
     for name in (name for name in names if name in FIGURES):
         write_file(folder / f"{name}.png", png(figure(name, results)))
         texts.append(f"## {name}\n\n![{FIGURES[name]}]({name}.png)\n")
-        found[name] = {"title": FIGURES[name], "file": f"{name}.png"}
+        found[name] |= {"title": FIGURES[name], "file": f"{name}.png"}
     seeds = len({result.job.seed for result in results})
     head = f"# The paper's tables and figures, ours beside them\n\n{seeds} seeds each.\n\n"
     write_file(folder / "reproduction.md", (head + "\n".join(texts)).encode())

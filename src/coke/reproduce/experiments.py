@@ -163,7 +163,7 @@ def run_all(
     watch(len(done), len(jobs))
     missing = [job for job in jobs if job not in done]
     # Longest first, so that no core idles at the end.
-    missing.sort(key=lambda job: -SETTINGS[job.setting].n_features * SETTINGS[job.setting].agents)
+    missing.sort(key=lambda job: -job.rounds * SETTINGS[job.setting].n_features)
     with ProcessPoolExecutor(workers) as pool:
         futures = {pool.submit(run_job, job): job for job in missing}
         try:

@@ -26,10 +26,13 @@ class Setting(NamedTuple):
     mapping: str = "cos-sin"
     agents: int = 10
     edges: int = 28
+    rounds: int = ROUNDS
 
 
 SETTINGS: dict[str, Setting] = {
-    "synthetic": Setting("Synthetic", "synthetic", 1.0, 100, 5e-5, 1.0, 0.95, agents=20, edges=95),
+    "synthetic": Setting(
+        "Synthetic", "synthetic", 1.0, 100, 5e-5, 1.0, 0.95, agents=20, edges=95, rounds=5000
+    ),
     "twitter": Setting("Twitter", "twitter", 1.0, 100, 1e-3, 1.0, 0.97),
     "twitter-large": Setting("Twitter (large)", "twitter", 1.0, 100, 1e-3, 0.5, 0.98),
     "toms": Setting("Tom's hardware", "toms", 1.0, 100, 1e-2, 0.5, 0.95, mapping="cos-phase"),

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from coke.reproduce.experiments import Curve, Result
-from coke.reproduce.published import LEVELS, MARKS, METHODS, SETTINGS, Levels, Marks
+from coke.reproduce.published import (
+    FIGURE_SETTINGS,
+    LEVELS,
+    MARKS,
+    METHODS,
+    SETTINGS,
+    Levels,
+    Marks,
+)
 
 
 def statistics(values: Sequence[float], paper: float | None = None) -> dict[str, Any]:
@@ -113,4 +121,23 @@ def document(names: Sequence[str], results: Sequence[Result]) -> dict[str, Any]:
                     for part in LEVELS[name]
                 ]
             }
+        else:
+            found[name] = {"rows": [row for s in FIGURE_SETTINGS for row in ends(s, results)]}
     return found
+
+
+def ends(setting: str, results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Where the curves of a figure end."""
+    rows = []
+    for name in METHODS:
+        curves = [r.methods[name] for r in of(results, setting)]
+        rows.append(
+            {
+                "data": SETTINGS[setting].title,
+                "method": name,
+                "k": curves[0].k[-1],
+                "train": statistics([curve.train[-1] for curve in curves]),
+                "transmissions": statistics([float(curve.sent[-1]) for curve in curves]),
+            }
+        )
+    return rows
