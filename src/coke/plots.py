@@ -71,17 +71,23 @@ def speakers_plot(history: History) -> Figure:
         figure = Figure(figsize=(7, 4.6), layout="constrained")
         top, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         extent = (rounds[0] - 0.5, rounds[-1] + 0.5, len(sites) - 0.5, -0.5)
-        # Averages of neighbouring rounds, not a pick of them, where a pixel holds several.
-        image = {"aspect": "auto", "interpolation": "antialiased", "cmap": "Blues"}
-        top.imshow(history.spoke.T.astype(float), extent=extent, vmin=0, vmax=1.2, **image)
+        image = {"aspect": "auto", "interpolation": "nearest", "cmap": "Blues"}
+        top.imshow(_binned(history.spoke).T, extent=extent, vmin=0, vmax=1.2, **image)
         step = -(-len(sites) // 25)
         top.set_yticks(range(0, len(sites), step), sites[::step], fontsize=8, parse_math=False)
         top.set(ylabel="agent", title=f"{history.labels.algorithm}: who spoke when (blue)")
         dot = "o" if len(rounds) < 2 else None
         share = _smooth(history.spoke.mean(axis=1))
         below.plot(rounds, share, color=COLOURS[0], linewidth=1, marker=dot)
-        below.set(ylim=(0, 1.05), xlabel="round", ylabel="share speaking")
+        below.set(ylim=(0, 1.05), xlabel="round", ylabel="share\nspeaking")
     return figure
+
+
+def _binned(spoke: NDArray[Any], most: int = 500) -> NDArray[Any]:
+    """Averages of neighbouring rounds, not a pick of them, where a pixel holds several."""
+    starts = np.unique(np.linspace(0, len(spoke), min(most, len(spoke)), endpoint=False, dtype=int))
+    widths = np.diff([*starts, len(spoke)])
+    return np.asarray(np.add.reduceat(spoke.astype(float), starts) / widths[:, None])
 
 
 def shortened(name: str, most: int) -> str:
