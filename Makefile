@@ -6,7 +6,7 @@ OUT ?= out/synthetic
 # One BLAS thread: the matrices are small, and two threads only get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: run test lint format bench-simulate mutants reproduce clean
+.PHONY: run test lint format bench-simulate bench-communication mutants reproduce clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/coke run --beside dkla --beside cta --out $(OUT)
@@ -26,6 +26,9 @@ format: $(VENV)/dev.stamp
 
 bench-simulate: $(VENV)/run.stamp
 	$(BIN)/python benchmarks/simulate.py
+
+bench-communication: $(VENV)/run.stamp
+	$(BIN)/python benchmarks/communication.py
 
 # Needs the data sets: `coke data fetch NAME`, or their folder in COKE_DATA.
 reproduce: $(VENV)/run.stamp

@@ -46,11 +46,11 @@ class Gossip:
         zero = np.zeros((len(risk.T), risk.size))
         return GossipState(zero, zero, local_only(risk), risk.losses(zero))
 
-    def speak(self, own: Risk, s: GossipState, k: int) -> tuple[GossipState, NDArray[np.bool_]]:
+    def speak(self, own: Risk, s: GossipState, k: int) -> tuple[GossipState, NDArray[np.int64]]:
         """Take the average, tell it to the neighbours."""
         theta = s.heard
-        news = np.ones((len(theta), 1), dtype=np.bool_)
-        return GossipState(theta, theta, s.heard, own.losses(theta)), news
+        size = np.full((len(theta), 1), 8 * theta.shape[-1])  # bytes of each message
+        return GossipState(theta, theta, s.heard, own.losses(theta)), size
 
     def listen(self, own: Risk, s: GossipState, heard: Array) -> GossipState:
         """Keep what was heard for the next round."""

@@ -116,7 +116,7 @@ def test_a_resumed_run_is_the_same_run_bit_for_bit(tmp_path: Path) -> None:
         saved.history.append(r)
     assert r is not None
     assert_array_equal(r.state.theta, last.state.theta)
-    assert_array_equal(r.state.gamma, last.state.gamma)
+    assert_array_equal(r.state.g, last.state.g)
     for name, column in (("whole", whole), ("parts", saved.history)):
         column.to_parquet(tmp_path / name)
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "parts").read_bytes()

@@ -26,7 +26,7 @@ from coke.data.fetch import fetch
 from coke.data.paper import find_file, paper_rows, raw_table
 from coke.data.raw import AIR, FORMATS, parse_raw, unpacked
 from coke.data.tables import inputs_of
-from coke.errors import CokeError, DataError, FileError
+from coke.errors import CokeError, DataError, FileError, InputError
 
 DataFile = Callable[[str], Path]
 
@@ -99,6 +99,9 @@ def server() -> Iterator[tuple[str, dict[str, bytes]]]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             data = files.get(self.path)
+            if self.path.startswith("/chunked"):  # cut: the last chunk never comes
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nab")
+                return
             self.send_response(200 if data is not None else 404)
             short = self.path.startswith("/short")
             self.send_header("Content-Length", str(len(data or b"") + 100 * short))
@@ -155,6 +158,8 @@ def test_downloads_that_fail_say_so(data_file: DataFile, tmp_path: Path, server:
         f"{url}/cut": "not UCI's|cut or altered",
         f"{url}/other": "not UCI's",
         f"{url}/bad.zip": "not UCI's",
+        f"{url}/chunked": "cannot be downloaded.*IncompleteRead",
+        f"{url}/a b": "cannot be downloaded.*control characters",
         closed: "refused.*--file",
         "ftp://somewhere": "https://",
     }.items():
@@ -165,6 +170,35 @@ def test_downloads_that_fail_say_so(data_file: DataFile, tmp_path: Path, server:
     assert not list(tmp_path.iterdir())  # nothing half-done is left
     with pytest.raises(DataError, match="Did you mean 'energy'"):
         fetch("enrgy", tmp_path)
+
+
+def test_a_file_downloaded_elsewhere_is_taken(
+    data_file: DataFile, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """`file` is checked and kept as a download would be, and nothing is downloaded."""
+    monkeypatch.setattr("coke.data.fetch.download", None)
+    raw = pyarrow.parquet.read_table(data_file("energy.parquet"))
+    file, to = tmp_path / "energy.zip", tmp_path / "to"
+    file.write_bytes(zipped(energydata_complete_dot_csv=as_uci_writes_it("energy", raw)))
+    got = fetch("energy", to, file=file)
+    assert (got.path, got.rows) == (to / "energy.parquet", raw.num_rows)
+    assert got.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    with pytest.raises(FileError, match="SHA-256 is"):
+        fetch("energy", to, file=file, sha256="0" * 64)
+    with pytest.raises(FileError, match="cannot be read"):
+        fetch("energy", to, file=tmp_path / "absent.zip")
+    with pytest.raises(InputError, match="expected one"):
+        fetch("energy", to, file=file, url="https://somewhere")
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_download(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("coke.data.fetch.download", None)
+    (tmp_path / "file").write_bytes(b"")
+    for to in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(FileError, match=r"not a folder to write to.*--to"):
+            fetch("energy", to)
 
 
 def test_an_altered_file_is_noticed(data_file: DataFile) -> None:
@@ -194,11 +228,59 @@ def test_unpacking_finds_the_file_at_any_depth() -> None:
         unpacked(zipped(a=b"", b=b""), "wanted.csv")
 
 
+def test_unpacking_tries_every_archive_inside() -> None:
+    """Others, damaged ones and ones in name only come first, as in UCI's file."""
+    first = {"a_dot_zip": b"none", "b_dot_tar_dot_gz": b"\x1f\x8b", "c_dot_zip": zipped(x=b"")}
+    assert unpacked(zipped(**first, d_dot_tgz=tarred("./w.csv", b"found")), "w.csv") == b"found"
+    with pytest.raises(
+        FileError, match=r"no w\.csv in the archive, which holds a\.zip.*; a\.zip: "
+    ):
+        unpacked(zipped(**first), "w.csv")
+
+
+def test_unpacking_reads_nothing_that_is_not_wanted(monkeypatch: Any) -> None:
+    data = zipped(big=b"0" * 1000, sub__w_dot_csv=b"found")
+    honest, read = zipfile.ZipFile.read, []
+
+    def watched(self: zipfile.ZipFile, name: str) -> bytes:
+        read.append(name)
+        return honest(self, name)
+
+    monkeypatch.setattr(zipfile.ZipFile, "read", watched)
+    assert unpacked(data, "w.csv") == b"found"
+    assert read == ["sub/w.csv"]
+
+
+def test_archives_that_cannot_be_unpacked_say_so() -> None:
+    """Encrypted, of an unknown method, damaged, and cut: each a FileError."""
+    whole = bytearray(zipped(w_dot_csv=b"0123456789" * 50))
+    entry = whole.index(b"PK\x01\x02")
+
+    def changed(*at: tuple[int, int]) -> bytes:
+        data = whole.copy()
+        for place, value in at:
+            data[place] = value
+        return bytes(data)
+
+    tar = tarred("w.csv", bytes(range(256)) * 50)
+    for data, said in {
+        changed((6, 1), (entry + 8, 1)): "encrypted",
+        changed((8, 77), (entry + 10, 77)): "not supported",
+        changed((35, 255), (36, 255)): "Error|invalid|CRC",
+        tar[: len(tar) // 2]: "ended|end of",
+        tar[:60] + bytes(60) + tar[120:]: "",
+    }.items():
+        with pytest.raises(FileError, match=f"the archive around w.csv cannot be read.*({said})"):
+            unpacked(data, "w.csv")
+
+
 def test_missing_data_sets_say_where_they_were_looked_for(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setenv("COKE_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(FileError, match="coke data fetch energy"):
         find_file("energy")
+    with pytest.raises(FileError, match=r"twitter_adaraker\.parquet.*cannot be downloaded"):
+        paper_rows("twitter")
     with pytest.raises(FileError, match="cannot be read"):
         raw_table("energy", tmp_path / "absent.csv")
     with pytest.raises(DataError, match="unknown data set"):

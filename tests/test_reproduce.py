@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from numpy.testing import assert_allclose
 
 from coke.cli import main
-from coke.reproduce.experiments import Curve, Job, Result, kept_rounds, levels_of, run_job, task_of
+from coke.reproduce.experiments import (
+    Curve,
+    Job,
+    Result,
+    kept_rounds,
+    levels_of,
+    run_all,
+    run_job,
+    task_of,
+)
 from coke.reproduce.published import LEVELS, MARKS, METHODS, NAMES, SETTINGS, K, settings_of
 from coke.reproduce.summary import levels_table, marks_table, statistics
-from coke.reproduce.writing import levels_markdown, marks_markdown
+from coke.reproduce.writing import caption, extent, levels_markdown, marks_markdown
 
 DataFile = Callable[[str], Path]
 
@@ -27,6 +44,18 @@ def command(monkeypatch: Any, *arguments: str) -> int:
     code = stop.value.code
     assert isinstance(code, int)
     return code
+
+
+@pytest.fixture
+def small_twitter(monkeypatch: Any, tmp_path: Path) -> Path:
+    """A data folder that holds nothing but a small stand-in for the Twitter rows."""
+    rng = np.random.default_rng(0)
+    columns = {name: rng.random(200) for name in ("x0", "x1", "y")}
+    (tmp_path / "data").mkdir()
+    pa.parquet.write_table(pa.table(columns), tmp_path / "data" / "twitter_adaraker.parquet")
+    monkeypatch.setenv("COKE_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "data" / "twitter_adaraker.parquet"
 
 
 def test_the_papers_tables_are_whole() -> None:
@@ -78,6 +107,43 @@ def test_means_spreads_and_differences() -> None:
     assert "21.47 → 22 ± 2 (+2.5 %)" in text
     part = {"data": "Energy", "rows": [level]}
     assert "11 → 150" in levels_markdown("table6", {"parts": [part]})
+
+
+def test_savings_compare_the_same_seeds() -> None:
+    """DKLA alone reaches the level with seed 2, after 1000: that says nothing about COKE."""
+    results = [fake("energy", seed, 0.02, sent) for seed, sent in enumerate((100, 200, 50))]
+    key = str(levels_of("energy")[0])
+    for result, dkla, coke in zip(results, (200, 400, 1000), (100, 200, None), strict=True):
+        for name, sent in (("dkla", dkla), ("coke", coke)):
+            curve = msgspec.structs.replace(result.methods[name], levels={key: sent})
+            result.methods[name] = curve
+    table = LEVELS["table6"][0]._replace(level=LEVELS["table6"][0].level[:1])
+    (row,) = levels_table(table, results)
+    assert row["saving"] == 0.5
+    assert (row["dkla"]["reached"], row["coke"]["reached"]) == (3, 2)
+    results[0].methods["coke"].levels[key] = results[1].methods["coke"].levels[key] = None
+    assert levels_table(table, results)[0]["saving"] is None
+
+
+def test_seeds_rounds_and_settings_are_told_as_they_were(monkeypatch: Any) -> None:
+    """Numbers in the text are those of the runs, in the singular where there is one."""
+    one = fake("energy", 0, 0.02, 100)
+    assert extent([one]) == "1 seed of i.i.d. splits; 2000 rounds (Energy)."
+    other = msgspec.structs.replace(one, job=Job("synthetic", "iid", 1, 5000))
+    third = msgspec.structs.replace(one, job=Job("energy", "sorted", 0))
+    assert extent([one, other, third]) == (
+        "2 seeds of i.i.d. splits, 1 seed of sorted splits; "
+        "2000 rounds (Energy), 5000 rounds (Synthetic)."
+    )
+    monkeypatch.setattr("coke.reproduce.writing.RHO", 0.5)
+    monkeypatch.setattr("coke.reproduce.writing.ETA", 0.25)
+    monkeypatch.setitem(SETTINGS, "energy", SETTINGS["energy"]._replace(agents=7))
+    assert "ρ = 0.5, η = 0.25" in caption(SETTINGS["energy"])
+    rows = marks_table(MARKS["table4"], [one])
+    assert rows[0]["dkla"]["transmissions"]["paper"] == 7 * 50
+    text = marks_markdown("table4", {"data": "Energy", "rows": rows, "behind_the_metric": []})
+    assert "send 7 a round" in text
+    assert "| 350 |" in text
 
 
 def test_a_job_is_the_papers_experiment(data_file: DataFile, monkeypatch: Any) -> None:
@@ -133,6 +199,7 @@ def test_bad_requests_are_refused(monkeypatch: Any, tmp_path: Path, capsys: Any)
         ("tabel1",): "Did you mean 'table1'",
         ("table1", "--seeds", "0"): "at least one seed",
         ("table1", "--rounds", "10"): "2000 rounds",
+        ("table3", "--rounds", "30"): "2000 rounds",
     }.items():
         assert command(monkeypatch, "reproduce", *arguments, "--out", str(tmp_path)) == 2
         assert said in capsys.readouterr().err.replace("\n", " ")
@@ -140,6 +207,91 @@ def test_bad_requests_are_refused(monkeypatch: Any, tmp_path: Path, capsys: Any)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert command(monkeypatch, "reproduce", "table4", "--out", str(tmp_path)) == 2
     assert "coke data fetch energy" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_missing_data_are_told_before_any_run(
+    small_twitter: Path, monkeypatch: Any, tmp_path: Path, capsys: Any
+) -> None:
+    """Table 3 has its Twitter rows, not Tom's hardware; a damaged file is no better than none."""
+    monkeypatch.setattr("coke.reproduce.experiments.run_all", None)
+    out = ["--out", str(tmp_path / "out")]
+    assert command(monkeypatch, "reproduce", "table3", *out) == 2
+    assert "coke data fetch toms_hardware" in capsys.readouterr().err
+    small_twitter.write_bytes(b"PAR1")
+    assert command(monkeypatch, "reproduce", "table1", *out) == 2
+    assert "twitter_adaraker.parquet" in capsys.readouterr().err
+    small_twitter.unlink()
+    for named in ("table1", "figure1"):
+        assert command(monkeypatch, "reproduce", named, *out) == 2
+        assert "cannot be downloaded" in capsys.readouterr().err
+
+
+def test_all_goes_without_twitter_where_it_is_missing(
+    data_file: DataFile, monkeypatch: Any, tmp_path: Path, capsys: Any
+) -> None:
+    for name in ("energy.parquet", "air_quality.parquet", "toms_hardware.parquet"):
+        (tmp_path / name).symlink_to(data_file(name))
+    monkeypatch.setenv("COKE_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def faked(jobs: list[Job], *_: Any) -> list[Result]:
+        return [msgspec.structs.replace(fake(j.setting, j.seed, 0.02, 9), job=j) for j in jobs]
+
+    monkeypatch.setattr("coke.reproduce.experiments.run_all", faked)
+    out = tmp_path / "out"
+    assert command(monkeypatch, "reproduce", "--seeds", "3", "--out", str(out), "--json") == 0
+    said = capsys.readouterr()
+    assert list(json.loads(said.out)) == ["table2", "table4", "table5", "table6"]
+    text = (out / "reproduction.md").read_text()
+    assert "3 seeds of i.i.d. splits, 2 seeds of sorted splits" in text
+    for told in (text, said.err):
+        assert "Left out: table1, table3, figure1, figure2, figure3. " in told
+        assert "cannot be downloaded" in told
+    assert command(monkeypatch, "reproduce", "all", "figure1", "--out", str(out)) == 2
+    assert "error: twitter_adaraker.parquet" in capsys.readouterr().err
+
+
+def test_a_run_is_kept_for_its_data_and_its_constants(
+    small_twitter: Path, monkeypatch: Any, tmp_path: Path
+) -> None:
+    """Other rows, levels or marks make another result, so the kept one is not taken for it."""
+
+    def kept() -> set[str]:
+        run_all([Job("twitter-large", "iid", 0, 5)], tmp_path, 1, lambda done, total: None)
+        return {path.name for path in (tmp_path / "jobs").iterdir()}
+
+    assert len(kept()) == 1
+    assert len(kept()) == 1
+    table = pa.parquet.read_table(small_twitter)
+    pa.parquet.write_table(table.slice(1), small_twitter)
+    assert len(kept()) == 2
+    monkeypatch.setattr("coke.reproduce.experiments.CURVE", 200)
+    assert len(kept()) == 3
+    monkeypatch.setattr("coke.reproduce.experiments.K", (1, 2))
+    assert len(kept()) == 4
+    monkeypatch.setattr("coke.reproduce.experiments.LEVELS", {})
+    assert len(kept()) == 5
+
+
+@pytest.mark.usefixtures("small_twitter")
+def test_ctrl_c_stops_at_once_and_says_what_is_kept(
+    monkeypatch: Any, tmp_path: Path, capsys: Any
+) -> None:
+    options = ["--seeds", "2", "--rounds", "1000000", "--workers", "2", "--out", str(tmp_path)]
+    sent: list[float] = []
+
+    def interrupt() -> None:
+        while len(active_children()) < 2:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    assert command(monkeypatch, "reproduce", "figure2", *options) == 130
+    assert time.monotonic() - sent[0] < 2.0
+    assert not active_children()
+    assert f"finished runs are kept in {tmp_path}" in capsys.readouterr().err
 
 
 def test_theory_prints_the_guarantee_beside_what_is_measured(
@@ -164,4 +316,10 @@ def test_fetch_says_what_went_wrong(monkeypatch: Any, tmp_path: Path, capsys: An
     assert command(monkeypatch, "data", "fetch", "energy", *closed, *to) == 2
     assert "check the connection" in json.loads(capsys.readouterr().out)["error"]
     assert command(monkeypatch, "data", "fetch", "enrgy", *to) == 2
-    assert "Did you mean 'energy'" in json.loads(capsys.readouterr().out)["error"]
+    said = capsys.readouterr()
+    assert "Did you mean 'energy'" in json.loads(said.out)["error"]
+    assert said.err.startswith("error:")  # no progress bar before it
+    (tmp_path / "mine.zip").write_bytes(b"not an archive")
+    file = ["--file", str(tmp_path / "mine.zip")]
+    assert command(monkeypatch, "data", "fetch", "energy", *file, *to) == 2
+    assert "not UCI's energydata_complete.csv" in json.loads(capsys.readouterr().out)["error"]

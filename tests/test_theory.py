@@ -45,7 +45,7 @@ def shrinkage(c: Case, graph: Graph, rho: float, rounds: int) -> Iterator[tuple[
     before = rho * np.sum((S_plus.T @ star / 2) ** 2) + np.sum(beta_star**2) / rho
     for r in simulate(c.problem, graph, dkla(rho), rounds=rounds):
         beta = beta + rho / 2 * S_minus.T @ r.state.theta
-        assert_allclose(S_minus @ beta, r.state.gamma, atol=1e-9)  # γ = S₋β: the same algorithm
+        assert_allclose(S_minus @ beta, rho * r.state.g, atol=1e-9)  # γ = S₋β: the same algorithm
         away = S_plus.T @ (r.state.theta - star) / 2
         now = rho * np.sum(away**2) + np.sum((beta - beta_star) ** 2) / rho
         yield float(before), float(now)

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 import coke
 from coke.commands import data
+from coke.commands.compare import compare
 from coke.commands.output import console, print_json
 from coke.commands.predict import predict
 from coke.commands.reproduce import reproduce
@@ -24,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run)
+app.command()(compare)
 app.command()(predict)
 app.command()(reproduce)
 app.command()(theory)
@@ -52,14 +54,14 @@ def main() -> None:
         code = app(standalone_mode=False)
     except CokeError as error:
         _refuse(str(error), type(error).__name__)
-    except KeyboardInterrupt:
-        _stopped()
     except Exception as error:
         # Usage errors of the option parser, which typer may bring along under another name.
         if not hasattr(error, "format_message"):
             raise
         _refuse(error.format_message(), "UsageError")
     else:
+        if code == INTERRUPTED:  # what typer makes of a KeyboardInterrupt
+            _stopped()
         raise SystemExit(code or 0)
 
 

@@ -126,3 +126,23 @@ def network_plot(graph: Graph, history: History) -> Figure:
         axes.margins(0.15)
         axes.set(title=f"{len(graph)} agents, {graph.number_of_edges()} edges", aspect="equal")
     return figure
+
+
+def cost_plot(rows: Sequence[Any], optimum: float) -> Figure:
+    """What each method had spent when it settled at the goal, and how far above the optimum it was.
+
+    Filled: it reached the goal; hollow: it had not by its horizon.
+    """
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(8, 4.6), layout="constrained")
+        axes = figure.subplots()
+        for i, row in enumerate(rows):
+            above = max(row.global_train_mse / optimum - 1.0, 1e-6)
+            spent, colour = max(row.wire_bytes, 1), COLOURS[i % len(COLOURS)]
+            fill = colour if row.reached else "none"
+            axes.scatter(spent, above, s=55, edgecolors=colour, facecolors=fill, zorder=3)
+            axes.annotate(row.method, (spent, above), xytext=(6, 4), textcoords="offset points")
+        axes.set(xscale="log", yscale="log", xlabel="bytes on the wire")
+        axes.set_ylabel("training MSE above the optimum (relative)")
+        axes.margins(x=0.2, y=0.1)
+    return figure

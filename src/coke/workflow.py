@@ -10,11 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from coke.config import Config, from_settings
+from coke.data.files import read_file, write_file
 from coke.data.sites import Sites
 from coke.errors import ConvergenceError, FileError
+from coke.maths.coke import FLOAT
 from coke.maths.graph import Graph
 from coke.maths.problem import local_only
 from coke.model import Model
@@ -26,7 +29,6 @@ from coke.run.checkpoint import (
     save_checkpoint,
 )
 from coke.run.history import GAPS, LOSSES, History
-from coke.run.ledger import FLOAT
 from coke.run.simulate import Record, simulate
 from coke.task import Task
 
@@ -86,12 +88,23 @@ class Folder:
         for path in self.path.glob("checkpoint-*.coke"):
             path.unlink()
 
+    @property
+    def settings(self) -> Path:
+        """The settings of the run, written when it starts and when it is resumed."""
+        return self.path / "settings.json"
+
+    def keep_config(self, config: Config) -> None:
+        """For a later resume."""
+        write_file(self.settings, msgspec.json.format(msgspec.json.encode(config.settings())))
+
     def saved_config(self) -> Config:
         """The settings of the run that left its checkpoints here."""
-        found = sorted(self.path.glob("checkpoint-*.coke"))
-        if not found:
+        if not self.settings.exists():
             raise FileError(f"{self.path}: no checkpoint to resume from; was --out this folder?")
-        return from_settings(load_checkpoint(found[0])[0].config)
+        try:
+            return from_settings(msgspec.json.decode(read_file(self.settings), type=dict))
+        except msgspec.DecodeError as error:
+            raise FileError(f"{self.settings}: cannot be read: {error}") from error
 
 
 class Effects(NamedTuple):
@@ -105,8 +118,10 @@ class Effects(NamedTuple):
 
 def train_all(config: Config, task: Task, graph: Graph, effects: Effects) -> list[Outcome]:
     """Every algorithm of the configuration, one after the other; the first is the run's own."""
-    if effects.folder is not None and not effects.resume:
-        effects.folder.clear()
+    if effects.folder is not None:
+        if not effects.resume:
+            effects.folder.clear()
+        effects.folder.keep_config(config)
     outcomes: list[Outcome] = []
     for name in config.algorithms():
         run = Run(config, task, graph, name, effects)

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from coke.commands.output import AsJson, console, print_json
 from coke.data.fetch import fetch as download
 from coke.data.paper import data_folders
+from coke.data.raw import format_of
 
 app = typer.Typer(help="The paper's data sets.", no_args_is_help=True)
 
@@ -28,21 +29,26 @@ def fetch(
         Path | None, typer.Option(help="Folder; without it COKE_DATA or the user's cache.")
     ] = None,
     url: Annotated[str | None, typer.Option(help="Another place to download it from.")] = None,
-    sha256: Annotated[str | None, typer.Option(help="Refuse any other download.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="UCI's file or archive, downloaded elsewhere.")
+    ] = None,
+    sha256: Annotated[str | None, typer.Option(help="Refuse any other file.")] = None,
     json: AsJson = False,
 ) -> None:
     """Download a data set from UCI, check it, and keep it as Parquet."""
+    format_of(name)  # refused before a progress bar shows
     columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console, disable=file is not None) as progress:
         bar = progress.add_task(name, total=None)
         got = download(
             name,
             to or data_folders()[0],
             url=url,
+            file=file,
             sha256=sha256,
             watch=lambda done, total: progress.update(bar, completed=done, total=total),
         )
     if json:
         print_json({**got._asdict(), "path": str(got.path)})
     else:
-        sys.stdout.write(f"{got.rows} rows in {got.path} (download: SHA-256 {got.sha256})\n")
+        sys.stdout.write(f"{got.rows} rows in {got.path} (UCI's file: SHA-256 {got.sha256})\n")

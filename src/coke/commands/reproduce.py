@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from coke.commands.output import AsJson, console, print_json
 from coke.data.files import write_file
-from coke.errors import ConfigError, unknown
-from coke.reproduce.published import FIGURES, MARKS, NAMES, ROUNDS, SETTINGS, settings_of
+from coke.errors import ConfigError, FileError, unknown
+from coke.reproduce.published import FIGURES, LEVELS, MARKS, NAMES, ROUNDS, SETTINGS, settings_of
 from coke.workflow import Folder
 
 
@@ -34,16 +34,21 @@ def reproduce(
     json: AsJson = False,
 ) -> None:
     """The paper's experiments: Markdown, PNG and JSON, the paper's number beside ours."""
-    wanted = _names(names or ["all"])
-    short = rounds is not None and rounds < (ROUNDS if set(MARKS) & set(wanted) else 1)
+    names = names or ["all"]
+    wanted = _names(names)
+    tables = {*MARKS, *LEVELS} & set(wanted)
+    short = rounds is not None and rounds < (ROUNDS if tables else 1)
     if seeds < 1 or workers < 1 or short:
         raise ConfigError(
             f"seeds={seeds}, workers={workers}, rounds={rounds}: expected at least one seed and "
             f"worker, and {ROUNDS} rounds for the tables"
         )
+    wanted, note = _possible(wanted, names)
+    if note:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
     folder = Folder(out)
     found = _run(wanted, seeds, rounds, folder.path, workers)
-    written = _write(wanted, found, folder.path)
+    written = _write(wanted, found, folder.path, note)
     if json:
         print_json(written)
     else:
@@ -55,6 +60,25 @@ def _names(names: list[str]) -> list[str]:
         if name not in (*NAMES, "all"):
             raise ConfigError(unknown("table or figure", name, (*NAMES, "all")))
     return list(NAMES) if "all" in names else [name for name in NAMES if name in names]
+
+
+def _possible(wanted: list[str], named: list[str]) -> tuple[list[str], str]:
+    """What can be run on the data there are, and a note on what `all` must do without."""
+    from coke.reproduce.experiments import check_data, data_file
+
+    note, without = "", []
+    try:
+        data_file(SETTINGS["twitter"])
+    except FileError as error:  # no command brings these rows, so `all` goes on without them
+        without = [name for name in wanted if name not in named and _needs_twitter(name)]
+        note = f"Left out: {', '.join(without)}. {error}" if without else ""
+    wanted = [name for name in wanted if name not in without]
+    check_data(setting for name in wanted for setting in settings_of(name))
+    return wanted, note
+
+
+def _needs_twitter(name: str) -> bool:
+    return any(SETTINGS[setting].data == "twitter" for setting in settings_of(name))
 
 
 def _run(names: list[str], seeds: int, rounds: int | None, folder: Path, workers: int) -> list[Any]:
@@ -69,17 +93,22 @@ def _run(names: list[str], seeds: int, rounds: int | None, folder: Path, workers
         for seed in range(seeds if split == "iid" else -(-seeds // 2))  # sorted ones vary less
     ]
     columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("runs", total=len(jobs))
-        return run_all(
-            jobs, folder, workers, lambda done, total: progress.update(bar, completed=done)
-        )
+    try:
+        with Progress(*columns, console=console) as progress:
+            bar = progress.add_task("runs", total=len(jobs))
+            return run_all(
+                jobs, folder, workers, lambda done, total: progress.update(bar, completed=done)
+            )
+    except KeyboardInterrupt:
+        kept = f"finished runs are kept in {folder}: the same command goes on from there"
+        console.print(kept, markup=False, highlight=False, soft_wrap=True)
+        raise
 
 
-def _write(names: list[str], results: list[Any], folder: Path) -> dict[str, Any]:
+def _write(names: list[str], results: list[Any], folder: Path, note: str) -> dict[str, Any]:
     from coke.plots import png
     from coke.reproduce.summary import document
-    from coke.reproduce.writing import figure, levels_markdown, marks_markdown
+    from coke.reproduce.writing import extent, figure, levels_markdown, marks_markdown
 
     found = document(names, results)
     texts = []
@@ -89,8 +118,8 @@ def _write(names: list[str], results: list[Any], folder: Path) -> dict[str, Any]
         write_file(folder / f"{name}.png", png(figure(name, results)))
         texts.append(f"## {name}\n\n![{FIGURES[name]}]({name}.png)\n")
         found[name] |= {"title": FIGURES[name], "file": f"{name}.png"}
-    seeds = len({result.job.seed for result in results})
-    head = f"# The paper's tables and figures, ours beside them\n\n{seeds} seeds each.\n\n"
-    write_file(folder / "reproduction.md", (head + "\n".join(texts)).encode())
+    head = ["# The paper's tables and figures, ours beside them\n", extent(results) + "\n"]
+    head += [note + "\n"] if note else []
+    write_file(folder / "reproduction.md", "\n".join([*head, *texts]).encode())
     write_file(folder / "reproduction.json", msgspec.json.format(msgspec.json.encode(found)))
     return found

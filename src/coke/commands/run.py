@@ -10,7 +10,15 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from coke.commands.output import AsJson, console, run_rows, show_run
-from coke.config import Config, default_settings, from_settings, load_task, merged, read_settings
+from coke.config import (
+    Config,
+    Settings,
+    default_settings,
+    from_settings,
+    load_task,
+    merged,
+    read_settings,
+)
 from coke.data.files import write_file
 from coke.data.sites import Sites
 from coke.errors import ConfigError
@@ -123,7 +131,7 @@ def run(
     if stopped:
         how = f"; go on with: coke run --resume {folder.path}" if folder else ""
         console.print(f"stopped by Ctrl-C{how}", markup=False, soft_wrap=True)
-        raise typer.Exit(INTERRUPTED)
+        raise SystemExit(INTERRUPTED)  # all is said: not typer's way, which says it again
 
 
 def _config(path: Path | None, resume: Path | None, changes: dict[str, Any]) -> Config:
@@ -137,12 +145,14 @@ def _config(path: Path | None, resume: Path | None, changes: dict[str, Any]) -> 
             )
         saved = Folder(resume, create=False).saved_config().settings()
         return from_settings(merged(saved, changes))
+    return from_settings(settings_from(path, changes))
+
+
+def settings_from(path: Path | None, changes: dict[str, Any]) -> Settings:
+    """A file's settings, or the defaults of one's own data, or the synthetic problem's; changed."""
     if path is not None:
-        return from_settings(merged(read_settings(path), changes))
-    settings = {} if changes["data.file"] else default_settings()
-    if changes["graph.kind"] and not changes["graph.edges"]:
-        settings.pop("graph", None)  # the default's number of edges belongs to its graph
-    return from_settings(merged(settings, changes))
+        return merged(read_settings(path), changes)
+    return merged({} if changes["data.file"] else default_settings(), changes)
 
 
 def _watched(

@@ -1,9 +1,9 @@
-"""Downloading a data set: checked, in one piece, with a word on how far it is."""
+"""Getting a data set: checked, in one piece, with a word on how far the download is."""
 
 from __future__ import annotations
 
 import hashlib
-import urllib.error
+import http.client
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pyarrow.parquet
 
-from coke.data.files import atomically
-from coke.data.raw import FORMATS, parse_raw
-from coke.errors import DataError, FileError, unknown
+from coke.data.files import atomically, read_file
+from coke.data.raw import format_of, parse_raw
+from coke.errors import FileError, InputError
 
 BLOCK = 1 << 16
 LIMIT = 1 << 30  # bytes; no data set here is near it
@@ -23,12 +23,12 @@ Watch = Callable[[int, int | None], None]  # bytes so far, bytes in all where th
 
 
 class Fetched(NamedTuple):
-    """What was downloaded."""
+    """What was downloaded, or read."""
 
     path: Path
     rows: int
     bytes: int
-    sha256: str  # of the download
+    sha256: str  # of UCI's file
 
 
 def fetch(
@@ -36,22 +36,37 @@ def fetch(
     folder: Path,
     *,
     url: str | None = None,
+    file: Path | None = None,
     sha256: str | None = None,
     watch: Watch = lambda done, total: None,
 ) -> Fetched:
-    """Downloads UCI's file, checks it and writes `folder`/NAME.parquet, whole or not at all."""
-    if name not in FORMATS:
-        raise DataError(unknown("data set", name, FORMATS))
-    address = url or FORMATS[name].url
-    data = download(address, watch)
+    """Downloads UCI's file, or reads `file`; checks it and writes `folder`/NAME.parquet, whole."""
+    known = format_of(name)
+    if url is not None and file is not None:
+        raise InputError(f"url={url!r} and file={str(file)!r}: expected one; leave out the other")
+    make_folder(folder)
+    source = str(file or url or known.url)
+    data = download(source, watch) if file is None else read_file(file)
     digest = hashlib.sha256(data).hexdigest()
     if sha256 is not None and digest != sha256.lower():
-        raise FileError(f"{address}: SHA-256 is {digest}, expected {sha256}; the file has changed")
+        raise FileError(f"{source}: SHA-256 is {digest}, expected {sha256}; the file has changed")
     table = parse_raw(name, data)
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.parquet"
     atomically(path, lambda part: pyarrow.parquet.write_table(table, part))
     return Fetched(path, table.num_rows, len(data), digest)
+
+
+def make_folder(folder: Path) -> None:
+    """A folder that can be written to, made where it is missing; or `FileError`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise FileError(
+            f"{folder}: not a folder to write to ({error.strerror}); choose another, with --to"
+        ) from error
 
 
 def download(url: str, watch: Watch) -> bytes:
@@ -63,18 +78,18 @@ def download(url: str, watch: Watch) -> bytes:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
             length = answer.headers.get("Content-Length")
             total = int(length) if length else None
-            while block := answer.read(BLOCK):
+            while done <= LIMIT and (block := answer.read(BLOCK)):
                 blocks.append(block)
                 done += len(block)
                 watch(done, total)
-                if done > LIMIT:
-                    raise FileError(f"{url}: more than {LIMIT} bytes; this is not the data set")
-    except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise FileError(
             f"{url}: cannot be downloaded ({reason}); check the connection, or download it "
             "elsewhere and name the file with --file"
         ) from error
+    if done > LIMIT:
+        raise FileError(f"{url}: more than {LIMIT} bytes; this is not the data set")
     if total is not None and done != total:
         raise FileError(f"{url}: {done} of {total} bytes came; try again")
     return b"".join(blocks)

@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from coke.data.raw import FORMATS, parse_raw
+from coke.data.raw import FORMATS, format_of, parse_raw
 from coke.data.tables import Rows, checked_rows, inputs_of, read_table
 from coke.errors import DataError, FileError, unknown
 from coke.maths.arrays import Array
 
+PREPARED = "it cannot be downloaded, since which rows the paper used is not known"
 Keep = Callable[[Array], NDArray[np.bool_]]
 
 
@@ -71,17 +72,23 @@ def find_file(name: str) -> Path:
     for folder in data_folders():
         if (folder / f"{name}.parquet").exists():
             return folder / f"{name}.parquet"
-    fetch = f"`coke data fetch {name}`, or " if name in FORMATS else ""
+    fetch = f"`coke data fetch {name}`, or " if name in FORMATS else f"{PREPARED}; "
     raise FileError(
         f"{name}.parquet is in none of {', '.join(map(str, data_folders()))}: {fetch}put it there, "
         "or name its folder in COKE_DATA"
     )
 
 
+def paper_file(name: str) -> Path:
+    """The file of one of the paper's data sets: UCI's rows, or Twitter's as they were prepared."""
+    if name not in (*RECIPES, "twitter"):
+        raise DataError(unknown("data set", name, (*RECIPES, "twitter")))
+    return find_file(name if name in RECIPES else "twitter_adaraker")
+
+
 def raw_table(name: str, file: str | Path | None = None) -> pa.Table:
     """UCI's rows under their column names: of a file the user names, or of the folders."""
-    if name not in FORMATS:
-        raise DataError(unknown("data set", name, FORMATS))
+    format_of(name)
     if file is None:
         return read_table(find_file(name))
     path = Path(file)
@@ -99,6 +106,6 @@ def paper_rows(name: str, file: str | Path | None = None) -> Rows:
         return RECIPES[name](raw_table(name, file))
     if name != "twitter":
         raise DataError(unknown("data set", name, (*RECIPES, "twitter")))
-    table = read_table(find_file("twitter_adaraker") if file is None else file)
+    table = read_table(paper_file(name) if file is None else file)
     inputs = tuple(column for column in table.column_names if column != "y")
     return checked_rows(inputs_of(table, inputs), table["y"].to_numpy(), None, inputs)

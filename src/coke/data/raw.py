@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import lzma
+import struct
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from coke.data.tables import inputs_of
-from coke.errors import FileError
+from coke.errors import DataError, FileError, unknown
 
 
 class Format(NamedTuple):
@@ -30,6 +34,14 @@ class Format(NamedTuple):
 
 
 LIMIT = 1 << 31  # bytes an archive may unpack to
+DEPTH = 3  # archives inside archives
+GZIP = b"\x1f\x8b"
+ARCHIVES = (".zip", ".tar.gz", ".tgz")
+# What damaged, encrypted or unusual archives raise; RuntimeError: also NotImplementedError.
+UNREADABLE = (
+    OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, tarfile.TarError, zlib.error,
+    lzma.LZMAError, struct.error,
+)  # fmt: skip
 AIR = (
     "PT08.S1(CO)", "NMHC(GT)", "C6H6(GT)", "PT08.S2(NMHC)", "NOx(GT)", "PT08.S3(NOx)", "NO2(GT)",
     "PT08.S4(NO2)", "PT08.S5(O3)", "T", "RH", "AH",
@@ -84,6 +96,13 @@ FORMATS: dict[str, Format] = {
 }  # fmt: skip
 
 
+def format_of(name: str) -> Format:
+    """The format of that name, or `DataError`."""
+    if name not in FORMATS:
+        raise DataError(unknown("data set", name, FORMATS))
+    return FORMATS[name]
+
+
 def parse_raw(name: str, data: bytes) -> pa.Table:
     """The table in UCI's file, or in an archive around it; checked to be whole."""
     known = FORMATS[name]
@@ -102,36 +121,46 @@ def parse_raw(name: str, data: bytes) -> pa.Table:
     return table
 
 
-def unpacked(data: bytes, member: str, depth: int = 3) -> bytes:
+def unpacked(data: bytes, member: str) -> bytes:
     """The file of that name in nested archives, read in memory; any other bytes as they are."""
+    archive = zipfile.is_zipfile(io.BytesIO(data)) or data.startswith(GZIP)
+    return _find(data, member, DEPTH) if archive else data
+
+
+def _find(data: bytes, member: str, depth: int) -> bytes:
+    """The file of that name in an archive, or in any archive inside it."""
     try:
         files = _files(data)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError) as error:
+        for name, read in files.items():
+            if name.rsplit("/", 1)[-1] == member:
+                return read()
+    except UNREADABLE as error:
         raise FileError(f"the archive around {member} cannot be read: {error}") from error
-    if files is None:
-        return data
-    for name, content in files.items():
-        if name.rsplit("/", 1)[-1] == member:
-            return content
-    for name, content in files.items():
-        if depth and name.endswith((".zip", ".tar.gz", ".tgz")):
-            return unpacked(content, member, depth - 1)
-    raise FileError(f"no {member} in the archive, which holds {', '.join(sorted(files)[:8])}")
+    misses = []
+    for name in (name for name in files if depth and name.endswith(ARCHIVES)):
+        try:
+            return _find(files[name](), member, depth - 1)
+        except UNREADABLE as error:  # among them our own FileError
+            misses.append(f"; {name}: {error}")
+    held = ", ".join(sorted(files)[:8])
+    raise FileError(f"no {member} in the archive, which holds {held}{''.join(misses[:4])}")
 
 
-def _files(data: bytes) -> dict[str, bytes] | None:
-    """The content of an archive by name, nothing written to disk; None if it is none."""
-    if zipfile.is_zipfile(io.BytesIO(data)):
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            _bounded(sum(entry.file_size for entry in archive.infolist()))
-            return {name: archive.read(name) for name in archive.namelist()}
-    if data[:2] == b"\x1f\x8b":
-        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-            entries = [entry for entry in tar if entry.isfile()]
-            _bounded(sum(entry.size for entry in entries))
-            opened = ((entry.name, tar.extractfile(entry)) for entry in entries)
-            return {name: file.read() for name, file in opened if file is not None}
-    return None
+def _files(data: bytes) -> dict[str, Callable[[], bytes]]:
+    """How to read each file of an archive; none is read yet, nothing is written to disk."""
+    if data.startswith(GZIP):
+        tar = tarfile.open(fileobj=io.BytesIO(data))  # noqa: SIM115  read from later
+        entries = [entry for entry in tar if entry.isfile()]
+        _bounded(sum(entry.size for entry in entries))
+        return {entry.name: partial(_extract, tar, entry) for entry in entries}
+    archive = zipfile.ZipFile(io.BytesIO(data))
+    _bounded(sum(entry.file_size for entry in archive.infolist()))
+    return {name: partial(archive.read, name) for name in archive.namelist()}
+
+
+def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(entry)
+    return b"" if file is None else file.read()
 
 
 def _bounded(size: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from scipy import sparse
 
-from coke.maths.arrays import Array, Mask
+from coke.maths.arrays import Array, Sizes
 from coke.maths.graph import Graph
 from coke.maths.risks import Risk
 
@@ -34,8 +34,8 @@ class Algorithm(Protocol):
         """The state before round 1."""
         ...
 
-    def speak(self, own: Any, s: State, k: int) -> tuple[State, Mask]:
-        """Round k up to the transmission; and who transmits its θ̂_i (A, 1)."""
+    def speak(self, own: Any, s: State, k: int) -> tuple[State, Sizes]:
+        """Round k up to the transmission of θ̂_i; and the bytes of it (A, 1), 0 for silence."""
         ...
 
     def listen(self, own: Any, s: State, heard: Array) -> State:

@@ -7,3 +7,4 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Sizes = NDArray[np.int64]  # bytes of each agent's message (A, 1); 0 is silence

@@ -13,7 +13,8 @@ import numpy as np
 from scipy import sparse
 
 from coke.errors import InputError
-from coke.maths.arrays import Array, Mask
+from coke.maths.arrays import Array, Sizes
+from coke.maths.coke import FLOAT
 from coke.maths.graph import Graph, metropolis
 from coke.maths.risks import Risk
 
@@ -50,11 +51,11 @@ class CTA:
         zero = np.zeros((len(risk.T), risk.size))
         return CTAState(zero, zero, zero, risk.losses(zero))
 
-    def speak(self, own: Risk, s: CTAState, k: int) -> tuple[CTAState, Mask]:
+    def speak(self, own: Risk, s: CTAState, k: int) -> tuple[CTAState, Sizes]:
         """A gradient step from the combination; everyone transmits."""
         theta = s.heard - self.eta * own.gradient(s.heard)
-        news = np.ones((len(theta), 1), dtype=np.bool_)
-        return CTAState(theta, theta, s.heard, own.losses(theta)), news
+        size = np.full((len(theta), 1), FLOAT * theta.shape[-1])
+        return CTAState(theta, theta, s.heard, own.losses(theta)), size
 
     def listen(self, own: Risk, s: CTAState, heard: Array) -> CTAState:
         """The combination of what was sent, for the next round."""

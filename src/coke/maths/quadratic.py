@@ -15,6 +15,7 @@ import numpy as np
 
 from coke.maths.arrays import Array
 from coke.maths.risks import Argmin, Regulariser, checked_regulariser, matrix, penalty, pulled
+from coke.maths.whitening import Whitening
 
 CHUNK = 4096  # rows whose features are in memory at a time
 
@@ -98,6 +99,11 @@ class Quadratic:
     def gradient(self, theta: Array) -> Array:
         """2(A_iθ_i − b_i + Gθ_i)."""
         return 2.0 * (np.matvec(self.A, theta) - self.b + pulled(self.G, theta))
+
+    def whitened(self, basis: Whitening) -> Quadratic:
+        """The same risks as functions of u = Cᵀθ."""
+        A, b = basis.statistics(self.A, self.b)
+        return replace(self, A=A, b=b, G=basis.regulariser(self.G))
 
     def optimum(self) -> Array:
         """(Σ_i A_i + N G)⁻¹ Σ_i b_i, of least norm where λ = 0 leaves a choice."""

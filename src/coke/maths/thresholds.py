@@ -51,6 +51,24 @@ class Sequential:
         return self.values[min(k, len(self.values)) - 1]
 
 
+@dataclass(frozen=True)
+class Shrinking:
+    """h_i is `start` at first, and `factor` times smaller after every silent round of agent i.
+
+    It stays after a send. So censoring goes on for as long as the run does, where v μᵏ falls below
+    every innovation at last.
+    """
+
+    start: float
+    factor: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.start < math.inf and 0 < self.factor < 1):
+            raise InputError(
+                f"start={self.start}, factor={self.factor}: expected start ≥ 0, 0 < factor < 1"
+            )
+
+
 Threshold = Callable[[int], float]
 """k ↦ h(k); one of the above, or any function that does not increase."""
 NEVER_SILENT = Geometric(v=0.0)

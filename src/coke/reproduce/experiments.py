@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from numpy.typing import NDArray
 
 import coke
 from coke.data.files import read_file, write_file
-from coke.data.paper import paper_rows, raw_table
+from coke.data.paper import paper_file, paper_rows, raw_table
 from coke.data.sites import by_label, deal, split_rows
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows, inputs_of
@@ -59,6 +62,20 @@ class Result(msgspec.Struct):
     local_only: dict[str, float]  # scores without any communication
     optimum: dict[str, float]  # scores of θ*
     optimal_prediction: float  # θ*'s, for the row of `agents`
+
+
+def data_file(setting: Setting) -> Path | None:
+    """The file that the rows are read from; None for synthetic ones."""
+    if setting.data == "synthetic":
+        return None
+    return paper_file("toms_hardware" if setting.data == "toms" else setting.data)
+
+
+def check_data(settings: Iterable[str]) -> None:
+    """All files are there and whole, or the error that a run would meet later."""
+    for setting in {SETTINGS[name].data: SETTINGS[name] for name in settings}.values():
+        if data_file(setting) is not None:
+            load(setting, seed=0)
 
 
 def load(setting: Setting, seed: int) -> Rows:
@@ -156,37 +173,59 @@ def follow(
 def run_all(
     jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[int, int], None]
 ) -> list[Result]:
-    """All jobs, two at a time; a finished one is kept in the folder and not run again."""
+    """All jobs, `workers` at a time; a finished one is kept in the folder and not run again."""
     cache = folder / "jobs"
     cache.mkdir(parents=True, exist_ok=True)
-    done = {job: result for job in jobs if (result := _kept(cache, job)) is not None}
+    data = {name: _data_digest(name) for name in {job.setting for job in jobs}}
+    places = {job: _place(cache, job, data[job.setting]) for job in jobs}
+    done = {job: result for job in jobs if (result := _kept(places[job])) is not None}
     watch(len(done), len(jobs))
     missing = [job for job in jobs if job not in done]
     # Longest first, so that no core idles at the end.
     missing.sort(key=lambda job: -job.rounds * SETTINGS[job.setting].n_features)
-    with ProcessPoolExecutor(workers) as pool:
+    with _pool(workers) as pool:
         futures = {pool.submit(run_job, job): job for job in missing}
-        try:
-            for future in as_completed(futures):
-                job, result = futures[future], future.result()
-                write_file(_place(cache, job), msgspec.json.encode(result))
-                done[job] = result
-                watch(len(done), len(jobs))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for future in as_completed(futures):
+            job, result = futures[future], future.result()
+            write_file(places[job], msgspec.json.encode(result))
+            done[job] = result
+            watch(len(done), len(jobs))
     return [done[job] for job in jobs]
 
 
-def _place(cache: Path, job: Job) -> Path:
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with the block: at once where it fails or is interrupted."""
+    others = active_children()
+    # Ctrl-C reaches every process of the terminal: the workers leave it to this one.
+    with ProcessPoolExecutor(
+        workers, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
+    ) as pool:
+        try:
+            yield pool
+        except BaseException:
+            for child in active_children():
+                if child not in others:
+                    child.terminate()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _data_digest(setting: str) -> str | None:
+    path = data_file(SETTINGS[setting])
+    return None if path is None else hashlib.blake2b(read_file(path), digest_size=16).hexdigest()
+
+
+def _place(cache: Path, job: Job, data: str | None) -> Path:
     """Named by all that the result depends on, so that a changed setting is run again."""
-    what = msgspec.json.encode([coke.__version__, job, SETTINGS[job.setting], RHO, ETA])
+    levels = levels_of(job.setting)
+    constants = (coke.__version__, METHODS, RHO, ETA, K, CURVE)
+    what = msgspec.json.encode([constants, job, SETTINGS[job.setting], levels, data])
     digest = hashlib.blake2b(what, digest_size=8).hexdigest()
     return cache / f"{job.setting}-{job.split}-{job.seed}-{digest}.json"
 
 
-def _kept(cache: Path, job: Job) -> Result | None:
-    path = _place(cache, job)
+def _kept(path: Path) -> Result | None:
     if not path.exists():
         return None
     try:

@@ -38,9 +38,10 @@ def marks_table(table: Marks, results: Sequence[Result]) -> list[dict[str, Any]]
     rows = []
     for j, k in enumerate(table.k):
         row: dict[str, Any] = {"k": k}
+        everybody = float(k * SETTINGS[table.setting].agents)
         for name in METHODS:
             curves = [r.methods[name] for r in of(results, table.setting)]
-            sent = float(table.sent[j]) if name == "coke" else float(k * 10)
+            sent = float(table.sent[j]) if name == "coke" else everybody
             row[name] = {
                 "train": statistics(_at(curves, "train", k), table.train[name][j] * table.unit),
                 "test": statistics(_at(curves, "test", k), table.test[name][j] * table.unit),
@@ -56,20 +57,27 @@ def _at(curves: Sequence[Curve], column: str, k: int) -> list[float]:
 
 def levels_table(table: Levels, results: Sequence[Result]) -> list[dict[str, Any]]:
     """One row per MSE level: transmissions to reach it, and what COKE saves of DKLA's."""
-    rows = []
+    rows, runs = [], of(results, table.setting)
     for j, level in enumerate(table.level):
         row: dict[str, Any] = {"level": level * table.unit}
+        key = str(level * table.unit)
         for name in METHODS:
-            key = str(level * table.unit)
-            sent = [r.methods[name].levels[key] for r in of(results, table.setting)]
+            sent = [r.methods[name].levels[key] for r in runs]
             reached = [float(n) for n in sent if n is not None]
             paper = table.sent[name][j]
             row[name] = {"paper": paper, "reached": len(reached), "seeds": len(sent)}
             row[name] |= statistics(reached) if reached else {"mean": None, "spread": None}
-        row["saving"] = _saving(row["dkla"]["mean"], row["coke"]["mean"])
+        row["saving"] = _mean_saving(runs, key)
         row["saving_paper"] = _saving(row["dkla"]["paper"], row["coke"]["paper"])
         rows.append(row)
     return rows
+
+
+def _mean_saving(runs: Sequence[Result], key: str) -> float | None:
+    """COKE's saving in the mean over the seeds where both methods reach the level."""
+    pairs = [(r.methods["dkla"].levels[key], r.methods["coke"].levels[key]) for r in runs]
+    both = [(dkla, coke) for dkla, coke in pairs if dkla is not None and coke is not None]
+    return _saving(sum(dkla for dkla, _ in both), sum(coke for _, coke in both))
 
 
 def _saving(dkla: float | None, coke: float | None) -> float | None:

@@ -11,24 +11,52 @@ from matplotlib.figure import Figure
 
 from coke.plots import COLOURS, STYLE
 from coke.reproduce.experiments import Result
-from coke.reproduce.published import FIGURE_SETTINGS, FIGURES, MARKS, METHODS, SETTINGS, Setting
+from coke.reproduce.published import (
+    ETA,
+    FIGURE_SETTINGS,
+    FIGURES,
+    MARKS,
+    METHODS,
+    RHO,
+    SETTINGS,
+    Setting,
+)
 from coke.reproduce.summary import of
 
 LABELS = {"cta": "CTA", "dkla": "DKLA", "coke": "COKE"}
 HUES = {"coke": COLOURS[0], "dkla": COLOURS[1], "cta": COLOURS[2]}
 
 
+def extent(results: Sequence[Result]) -> str:
+    """How many seeds and rounds there were, in one line."""
+    splits: dict[str, set[int]] = {}
+    rounds: dict[int, list[str]] = {}
+    for job in (result.job for result in results):
+        splits.setdefault(job.split, set()).add(job.seed)
+        titles = rounds.setdefault(job.rounds, [])
+        titles += [] if SETTINGS[job.setting].title in titles else [SETTINGS[job.setting].title]
+    names = {"iid": "i.i.d.", "sorted": "sorted"}
+    seeds = [f"{counted(len(s), 'seed')} of {names[split]} splits" for split, s in splits.items()]
+    lengths = [f"{counted(n, 'round')} ({', '.join(titles)})" for n, titles in rounds.items()]
+    return f"{', '.join(seeds)}; {', '.join(lengths)}."
+
+
+def counted(n: int, what: str) -> str:
+    """1 seed, 2 seeds."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
 def caption(s: Setting) -> str:
     """The settings of a run in one line."""
     return (
-        f"σ = {s.sigma:g}, L = {s.n_features} ({s.mapping}), λ = {s.lam:g}, ρ = 0.01, η = 0.99, "
-        f"h(k) = {s.v:g} · {s.mu:g}ᵏ, {s.agents} agents, {s.edges} edges"
+        f"σ = {s.sigma:g}, L = {s.n_features} ({s.mapping}), λ = {s.lam:g}, ρ = {RHO:g}, "
+        f"η = {ETA:g}, h(k) = {s.v:g} · {s.mu:g}ᵏ, {s.agents} agents, {s.edges} edges"
     )
 
 
 def marks_markdown(name: str, found: dict[str, Any]) -> str:
     """A table at iteration marks: paper → ours ± spread (difference)."""
-    unit = MARKS[name].unit
+    unit, agents = MARKS[name].unit, SETTINGS[MARKS[name].setting].agents
     lines = [f"## {name}: {found['data']}", "", caption(SETTINGS[MARKS[name].setting]), ""]
     for part, title in (("train", "Training"), ("test", "Test")):
         lines += [f"{title} MSE, × {unit:g}: paper → ours ± spread over seeds (difference)", ""]
@@ -37,12 +65,12 @@ def marks_markdown(name: str, found: dict[str, Any]) -> str:
             cells = (_cell(row[method][part], unit) for method in METHODS)
             lines.append(f"| {row['k']} | " + " | ".join(cells) + " |")
         lines.append("")
-    lines += ["Transmissions of COKE (DKLA and CTA send 10 a round)", ""]
+    lines += [f"Transmissions of COKE (DKLA and CTA send {agents} a round)", ""]
     lines += ["| k | paper | ours | DKLA |", "|---:|---:|---:|---:|"]
     for row in found["rows"]:
         sent = row["coke"]["transmissions"]
         ours = f"{sent['mean']:.0f} ± {sent['spread']:.0f}"
-        lines.append(f"| {row['k']} | {sent['paper']:.0f} | {ours} | {10 * row['k']} |")
+        lines.append(f"| {row['k']} | {sent['paper']:.0f} | {ours} | {agents * row['k']} |")
     return "\n".join([*lines, "", *_hidden(found["behind_the_metric"], unit)])
 
 
@@ -126,7 +154,7 @@ def _against_sent(axes: Any, runs: Sequence[Result]) -> None:
         for run in runs:
             curve = run.methods[name]
             first = run is runs[0]
-            label = f"{LABELS[name]} ({len(runs)} seeds)" if first else None
+            label = f"{LABELS[name]} ({counted(len(runs), 'seed')})" if first else None
             at = np.array(curve.sent) > 0
             sent, train = np.array(curve.sent)[at], np.array(curve.train)[at]
             axes.plot(sent, train, color=HUES[name], linewidth=0.9, label=label)

@@ -92,7 +92,10 @@ def fingerprint(problem: Problem, graph: Graph, algorithm: Algorithm) -> str:
     edges = np.array(sorted(tuple(sorted(edge)) for edge in graph.edges), dtype=np.int64)
     digest = hashlib.blake2b(repr(algorithm).encode(), digest_size=16)
     with OneThread().limit():
-        for part in (edges, problem.train.T, problem.train.gradient(ones)):
+        parts = [edges, problem.train.T, problem.train.gradient(ones)]
+        if problem.test is not None:
+            parts += [problem.test.T, problem.test.losses(ones)]
+        for part in parts:
             digest.update(np.ascontiguousarray(part).tobytes())
     return digest.hexdigest()
 

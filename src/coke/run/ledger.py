@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coke.maths.arrays import Array, Mask
+from coke.maths.arrays import Array, Sizes
 
 HEADER = 13  # bytes: flags 1, epoch 2, step 4, tag 4, quiet 2 (the edge protocol's word)
-FLOAT = 8  # bytes of an entry of θ
 
 
 class Ledger(NamedTuple):
@@ -24,12 +23,10 @@ class Ledger(NamedTuple):
     bytes: int = 0
     wire_bytes: int = 0
 
-    def after(self, news: Mask, d: Array, payload: int) -> Ledger:
-        """With one more round: agents with news (N, 1) sent so many bytes to d_i neighbours."""
-        spoke = int(np.count_nonzero(news))
-        copies = int(d[news].sum())
+    def after(self, size: Sizes, d: Array) -> Ledger:
+        """With one more round: agents sent so many bytes (N, 1) to d_i neighbours (N, 1)."""
         return Ledger(
-            self.transmissions + spoke,
-            self.bytes + spoke * payload,
-            self.wire_bytes + int(d.sum()) * HEADER + copies * payload,
+            self.transmissions + int(np.count_nonzero(size)),
+            self.bytes + int(size.sum()),
+            self.wire_bytes + int((d * (HEADER + size)).sum()),
         )

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithm import Algorithm, State
-from coke.maths.arrays import Array, Mask
+from coke.maths.arrays import Array, Sizes
 from coke.maths.graph import Graph, checked_graph, degrees
 from coke.maths.problem import Problem, Score
 from coke.maths.risks import pooled
 from coke.run.exchange import Together
-from coke.run.ledger import FLOAT, Ledger
+from coke.run.ledger import Ledger
 from coke.threads import OneThread
 
 
@@ -95,16 +95,16 @@ class _Run(NamedTuple):
     d: Array
     optimum: Array
 
-    def step(self, s: State, k: int) -> tuple[State, Mask]:
-        """speak, exchange, listen; and who spoke (N, 1)."""
-        s, news = self.algorithm.speak(self.own, s, k)
+    def step(self, s: State, k: int) -> tuple[State, Sizes]:
+        """speak, exchange, listen; and the bytes each sent (N, 1)."""
+        s, size = self.algorithm.speak(self.own, s, k)
         s = self.algorithm.listen(self.own, s, self.exchange(s.hat))
         if not np.isfinite(s.loss).all():
             raise ConvergenceError(
                 f"round {k}: the parameters of {np.count_nonzero(~np.isfinite(s.loss))} agents are "
                 f"no longer finite: {self.algorithm} diverges here; use a smaller step size"
             )
-        return s, news
+        return s, size
 
     def look(self, s: State, close: bool) -> tuple[Score, float, float]:
         """Losses and gaps of the agents' models; test and global losses only if `close`."""
@@ -121,11 +121,11 @@ def _rounds(
     ledger = at.ledger
     for k in range(at.k + 1, rounds + 1):
         with alone.limit(), np.errstate(over="ignore", invalid="ignore"):
-            after, news = run.step(state, k)
+            after, size = run.step(state, k)
             settled = looks.tol is not None and _settled(state, after, looks.tol)
             score, consensus, optimality = run.look(after, settled or looks.at(k))
-        ledger = ledger.after(news, run.d, FLOAT * after.hat.shape[-1])
-        yield Record(k, news[:, 0], ledger, score, consensus, optimality, settled, after)
+        ledger = ledger.after(size, run.d)
+        yield Record(k, size[:, 0] > 0, ledger, score, consensus, optimality, settled, after)
         if settled:
             return
         state = after
