@@ -1,7 +1,7 @@
 """`make bench-communication`: what every method spends to reach 1 % of the optimum, on real data.
 
-The four `*_adaraker` sets with the paper's σ, L, λ and cos-sin, N = 10, 28 edges, i.i.d. and sorted by
-target. One setting of ours for all; the paper's COKE at its published parameters for 5000 rounds.
+The four `*_adaraker` sets with the paper's σ, L, λ and cos-sin, N = 10, 28 edges, i.i.d. and sorted
+by target. One setting of ours for all; the paper's COKE as published, for 5000 rounds.
 Prints the table of docs/communication.md and the ratios, keeps the numbers as JSON.
 """
 

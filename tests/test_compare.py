@@ -33,7 +33,7 @@ from coke.maths.quantise import Coarse, Float64
 from coke.maths.thresholds import Geometric, Shrinking
 from coke.maths.whitening import expected_gram, misfit, moments, whitening
 from coke.run.agree import agree
-from coke.run.compare import Case, Comparison, Paper, advice
+from coke.run.compare import Case, Comparison, Paper, Trace, advice
 from coke.run.ledger import HEADER, Ledger
 from coke.run.simulate import simulate
 from coke.run.trees import conjugate_gradients, spanning_tree
@@ -232,6 +232,21 @@ def test_every_method_is_held_to_the_same_goal() -> None:
     text = advice(list(rows.values()))
     assert text.startswith("Take ")
     assert "No method" in advice([rows["local-only"]])
+
+
+def test_settled_is_not_the_first_hit() -> None:
+    """A loss that meets the goal, leaves it and comes back has settled when it came back."""
+    comparison = small_comparison()
+    theta = comparison.case.problem.everywhere(comparison.case.problem.optimum)
+    losses = [2.0, 1.0, 1.5, 1.0, 1.001, 1.0]
+    traces = [
+        Trace(k, loss * comparison.optimum, Ledger(k, 10 * k, 20 * k), lambda: theta)
+        for k, loss in enumerate(losses, start=1)
+    ]
+    row = comparison._settle("x", traces)
+    assert (row.reached, row.first_hit, row.rounds, row.bytes) == (True, 2, 4, 40)
+    row = comparison._settle("x", traces[:3])
+    assert (row.reached, row.rounds) == (False, 3)
 
 
 def test_a_tighter_goal_costs_more() -> None:

@@ -75,6 +75,6 @@ def _refuse(message: str, kind: str) -> NoReturn:
 
 def _stopped() -> NoReturn:
     if "--json" in sys.argv:
-        print_json({"error": "stopped by Ctrl-C before there was anything to keep", "kind": "Stop"})
+        print_json({"error": "stopped by Ctrl-C", "kind": "Stop"})
     console.print("stopped by Ctrl-C")
     raise SystemExit(INTERRUPTED)

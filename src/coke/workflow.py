@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from coke.config import Config, from_settings
-from coke.data.files import read_file, write_file
+from coke.data.files import make_folder, read_file, write_file
 from coke.data.sites import Sites
 from coke.errors import ConvergenceError, FileError
 from coke.maths.coke import FLOAT
@@ -60,15 +60,7 @@ class Folder:
         self.path = path
         if not create and not path.is_dir():
             raise FileError(f"{path}: there is no such folder to resume from")
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            probe = path / ".writable"
-            probe.write_bytes(b"")
-            probe.unlink()
-        except OSError as error:
-            raise FileError(
-                f"{path}: not a folder to write to ({error.strerror}); choose another --out"
-            ) from error
+        make_folder(path)
 
     def checkpoint(self, name: str) -> Path:
         """The state after the last round of an algorithm."""

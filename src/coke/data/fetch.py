@@ -56,19 +56,6 @@ def fetch(
     return Fetched(path, table.num_rows, len(data), digest)
 
 
-def make_folder(folder: Path) -> None:
-    """A folder that can be written to, made where it is missing; or `FileError`."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise FileError(
-            f"{folder}: not a folder to write to ({error.strerror}); choose another, with --to"
-        ) from error
-
-
 def download(url: str, watch: Watch) -> bytes:
     """All bytes at a URL, or `FileError` with what to do instead."""
     if not url.startswith(("https://", "http://")):

@@ -192,6 +192,19 @@ def _flush_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def make_folder(folder: Path) -> None:
+    """A folder that can be written to, made where it is missing; or `FileError`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise FileError(
+            f"{folder}: not a folder to write to ({error.strerror}); choose another"
+        ) from error
+
+
 def read_file(path: str | Path) -> bytes:
     """All bytes of a file."""
     try:
