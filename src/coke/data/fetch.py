@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pyarrow.parquet
 
-from coke.data.files import atomically, read_file
+from coke.data.files import atomically, make_folder, read_file
 from coke.data.raw import format_of, parse_raw
 from coke.errors import FileError, InputError
 
