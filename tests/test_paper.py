@@ -197,7 +197,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_download(
     monkeypatch.setattr("coke.data.fetch.download", None)
     (tmp_path / "file").write_bytes(b"")
     for to in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(FileError, match=r"not a folder to write to.*--to"):
+        with pytest.raises(FileError, match=r"not a folder to write to.*choose another"):
             fetch("energy", to)
 
 
