@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from multiprocessing import active_children
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -198,9 +198,9 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that end with the block: at once where it fails or is interrupted."""
     others = active_children()
     # Ctrl-C reaches every process of the terminal: the workers leave it to this one.
-    with ProcessPoolExecutor(
-        workers, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)
-    ) as pool:
+    # Spawned, not forked: a fork of a process with threads may hang on a lock one of them holds.
+    spawned, ignore = get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(workers, spawned, signal.signal, ignore) as pool:
         try:
             yield pool
         except BaseException:
