@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from coke.errors import InputError
+from coke.errors import InputError, MessageError
 from coke.maths.arrays import Array
-from coke.maths.quantise import GRID, LIMIT, Coarse, Codec, Float32, Float64, MessageError
+from coke.maths.quantise import GRID, LIMIT, Coarse, Codec, Float32, Float64
 
 CODECS: dict[str, Codec] = {
     "coarse": Coarse(),

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 import coke
-from coke.commands import data
+from coke.commands import data, identity
 from coke.commands.compare import compare
 from coke.commands.output import console, print_json
 from coke.commands.predict import predict
@@ -30,6 +30,7 @@ app.command()(predict)
 app.command()(reproduce)
 app.command()(theory)
 app.add_typer(data.app, name="data")
+app.add_typer(identity.identity_app, name="identity")
 
 
 def _version(wanted: bool) -> None:

@@ -14,16 +14,20 @@ import msgspec
 from coke.data.scaling import SCALES
 from coke.data.sites import SPLITS, Sites, by_label, deal, split_rows
 from coke.data.synthetic import synthetic_rows
-from coke.data.tables import Rows, read_rows
+from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError, FileError, nearest, unknown
 from coke.maths.algorithm import Algorithm
+from coke.maths.arrays import Array
 from coke.maths.features import FeatureSettings
 from coke.maths.graph import GRAPHS, Graph, build_graph
-from coke.task import Task, build_algorithm, prepare
+from coke.run.basis import WHITENINGS
+from coke.task import Choices, Task, build_algorithm, prepare
 
 Settings = dict[str, Any]
 LOSSES = ("quadratic", "logistic", "hinge")
 MISSING = ("refuse", "drop")
+AUTO = "auto"  # σ from the spread of the inputs
+TOL = 1e-3  # of the target's spread, by which nothing moves any more when `coke` stops
 
 
 class DataConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,7 +51,7 @@ class FeatureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     n_features: int = 100
     kernel: str = "gaussian"
-    sigma: float = 1.0
+    sigma: float | str = "auto"
     mapping: str = "cos-sin"
     sampling: str = "iid"
 
@@ -72,16 +76,24 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     eta: float = 0.99
     rounds: int = 1000
     tol: float | None = None
+    max_bytes: int | None = None
+    max_transmissions: int | None = None
+    whitening: str = "mixture"
+    sample: str | None = None
     seed: int = 0
     data: DataConfig = DataConfig()
     features: FeatureConfig = FeatureConfig()
     graph: GraphConfig = GraphConfig()
 
-    def algorithms(self) -> dict[str, Algorithm]:
-        """The algorithm and those beside it, by name, checked."""
+    def algorithms(self) -> dict[str, Algorithm | None]:
+        """The algorithm and those beside it, by name, checked; None for the automatic one."""
         names = dict.fromkeys([self.algorithm, *self.beside])
         common = {"rho": self.rho, "v": self.v, "mu": self.mu, "eta": self.eta}
         return {name: build_algorithm(name, **common) for name in names}
+
+    def tolerance(self, name: str) -> float | None:
+        """In units of the target's spread; the paper's methods run all rounds unless told."""
+        return TOL if self.tol is None and name == "coke" else self.tol
 
     def settings(self) -> Settings:
         """Plain dictionaries that `from_settings` takes back."""
@@ -145,13 +157,25 @@ def _checked(config: Config) -> None:
     feature_settings(config).checked()
     _known("loss", config.loss, LOSSES)
     _known("graph", config.graph.kind, GRAPHS)
+    _known("whitening", config.whitening, WHITENINGS)
+    if (config.whitening == "sample") != (config.sample is not None):
+        raise ConfigError(
+            f"whitening={config.whitening!r} with sample={config.sample!r}: name a file of public "
+            'inputs for whitening = "sample", and none for any other'
+        )
     _known("scale", config.data.scale, SCALES)
     _known("split", config.data.split or "iid", SPLITS)
     _known("treatment of missing values", config.data.missing, MISSING)
     numbers = {
         "lambda": (config.lam, 0 <= config.lam < inf, "λ ≥ 0; the paper uses 1e-5 … 1e-3"),
         "rounds": (config.rounds, config.rounds >= 1, "at least 1"),
-        "tol": (config.tol, config.tol is None or config.tol > 0, "a positive number"),
+        "tol": (config.tol, config.tol is None or config.tol >= 0, "a number, 0 for all rounds"),
+        "max_bytes": (config.max_bytes, _positive(config.max_bytes), "a positive number"),
+        "max_transmissions": (
+            config.max_transmissions,
+            _positive(config.max_transmissions),
+            "a positive number",
+        ),
         "test": (config.data.test, 0 <= config.data.test < 1, "a share from 0 to below 1"),
         "agents": (config.data.agents, config.data.agents >= 1, "at least 1"),
     }
@@ -160,6 +184,10 @@ def _checked(config: Config) -> None:
             raise ConfigError(f"{name}={value}: expected {expected}")
     if config.lam == 0 and config.loss != "quadratic":
         raise ConfigError(f"lambda=0 with the {config.loss} loss: expected lambda > 0, try 1e-4")
+
+
+def _positive(limit: int | None) -> bool:
+    return limit is None or limit > 0
 
 
 def _known(what: str, name: str, names: Iterable[str]) -> None:
@@ -181,7 +209,23 @@ def check_source(config: Config) -> None:
 def feature_settings(config: Config) -> FeatureSettings:
     """The features that all sites draw."""
     f = config.features
-    return FeatureSettings(f.n_features, f.kernel, f.sigma, f.mapping, f.sampling, config.seed)
+    if isinstance(f.sigma, str) and f.sigma != AUTO:
+        raise ConfigError(f'sigma={f.sigma!r}: expected a positive number, or "{AUTO}"')
+    sigma = 1.0 if isinstance(f.sigma, str) else f.sigma
+    return FeatureSettings(f.n_features, f.kernel, sigma, f.mapping, f.sampling, config.seed)
+
+
+def choices(config: Config, sample: Array | None = None) -> Choices:
+    """How to learn; `sample` are public inputs for whitening = "sample"."""
+    return Choices(
+        feature_settings(config),
+        config.loss,
+        config.lam,
+        config.data.scale,
+        config.features.sigma == AUTO,
+        config.whitening,
+        sample,
+    )
 
 
 def load_rows(config: Config) -> Rows:
@@ -215,12 +259,7 @@ def load_task(config: Config) -> tuple[Task, Graph, Sites]:
     rows = load_rows(config)
     sites = load_sites(config, rows)
     graph = build_graph(config.graph.kind, len(sites.X), edges=config.graph.edges, seed=config.seed)
-    task = prepare(
-        sites,
-        rows.columns,
-        feature_settings(config),
-        loss=config.loss,
-        lam=config.lam,
-        scale=config.data.scale,
-    )
-    return task, graph, sites
+    sample = None
+    if config.sample is not None:
+        sample = inputs_of(read_table(config.sample), rows.columns)
+    return prepare(sites, rows.columns, graph, choices(config, sample)), graph, sites

@@ -26,6 +26,10 @@ class ConfigError(InputError):
     """A configuration file or command line that cannot be used."""
 
 
+class MessageError(InputError):
+    """Bytes from outside that no sender can have meant."""
+
+
 class FileError(CokeError, OSError):
     """A file or folder that cannot be read or written, or whose content is damaged."""
 

@@ -21,7 +21,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coke.config import Config, feature_settings, from_settings
+from coke.config import Config, choices, feature_settings, from_settings
 from coke.data.sites import by_label, deal, split_rows
 from coke.data.tables import Labels, Rows, checked_rows
 from coke.errors import DataError, InputError, unknown
@@ -70,6 +70,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def fit(self, X: Any, y: Any = None) -> Self:
         """Draws the features for inputs as wide as X; nothing else of X is used."""
         wanted = {"seed": self.seed, "features": {key: getattr(self, key) for key in FEATURES}}
+        if isinstance(self.sigma, str):
+            raise InputError(f"sigma={self.sigma!r}: expected a positive number")
         settings = feature_settings(from_settings(plain(wanted)))
         X = _validated(self, X)
         self.features_ = draw_features(settings, X.shape[1])
@@ -83,7 +85,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
 
 FEATURES = ("n_features", "kernel", "sigma", "mapping", "sampling")
-NUMBERS = ("rho", "v", "mu", "eta", "rounds", "tol", "seed")
+NUMBERS = ("rho", "v", "mu", "eta", "rounds", "tol", "max_bytes", "max_transmissions", "seed")
 
 
 def plain(value: Any) -> Any:
@@ -91,6 +93,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _public(sample: Any, d: int) -> Array:
+    """A public sample of inputs (n, d)."""
+    X = np.asarray(sample, dtype=np.float64)
+    if X.ndim != 2 or X.shape[1] != d or not len(X) or not np.isfinite(X).all():
+        raise DataError(f"sample of shape {X.shape}: expected finite rows of {d} inputs")
+    return X
 
 
 class _Consensus(BaseEstimator):
@@ -105,7 +115,7 @@ class _Consensus(BaseEstimator):
         loss: str = "auto",
         n_features: int = 100,
         kernel: str = "gaussian",
-        sigma: float = 1.0,
+        sigma: float | str = "auto",
         mapping: str = "cos-sin",
         sampling: str = "iid",
         lam: float = 1e-3,
@@ -114,7 +124,11 @@ class _Consensus(BaseEstimator):
         mu: float = 0.95,
         eta: float = 0.99,
         rounds: int = 300,
-        tol: float | None = 1e-4,
+        tol: float | None = None,
+        max_bytes: int | None = None,
+        max_transmissions: int | None = None,
+        whitening: str = "mixture",
+        sample: Any = None,
         scale: str = "standard",
         seed: int = 0,
     ):
@@ -135,6 +149,10 @@ class _Consensus(BaseEstimator):
         self.eta = eta
         self.rounds = rounds
         self.tol = tol
+        self.max_bytes = max_bytes
+        self.max_transmissions = max_transmissions
+        self.whitening = whitening
+        self.sample = sample
         self.scale = scale
         self.seed = seed
 
@@ -150,7 +168,8 @@ class _Consensus(BaseEstimator):
         """The parameters, checked for kinds and ranges as those of a configuration file are."""
         named = isinstance(self.graph, str)
         settings = {
-            **{key: getattr(self, key) for key in ("algorithm", *NUMBERS)},
+            **{key: getattr(self, key) for key in ("algorithm", "whitening", *NUMBERS)},
+            "sample": None if self.sample is None else "given",
             "loss": self._loss(),
             "lambda": self.lam,
             "data": {"agents": self.n_agents, "scale": self.scale, "test": 0.0},
@@ -167,25 +186,29 @@ class _Consensus(BaseEstimator):
             deal(y, self.n_agents, seed=self.seed) if rows.sites is None else by_label(rows.sites)
         )
         graph = self._network(list(parts))
-        task = prepare(
-            split_rows(rows, parts, test=0.0, seed=self.seed),
-            self._column_names(rows),
-            feature_settings(config),
-            loss=config.loss,
-            lam=config.lam,
-            scale=config.data.scale,
-        )
-        algorithm = config.algorithms()[self.algorithm]
+        sample = None if self.sample is None else _public(self.sample, X.shape[1])
+        sites = split_rows(rows, parts, test=0.0, seed=self.seed)
+        task = prepare(sites, self._column_names(rows), graph, choices(config, sample))
+        way = task.way(config.algorithms()[self.algorithm])
         self.history_ = History(self.algorithm, task.problem.train.metric, task.sites)
-        for last in simulate(task.problem, graph, algorithm, rounds=self.rounds, tol=self.tol):
+        for last in simulate(
+            way.problem,
+            graph,
+            way.algorithm,
+            rounds=self.rounds,
+            tol=way.tolerance(config.tolerance(self.algorithm)),
+            max_bytes=self.max_bytes,
+            max_transmissions=self.max_transmissions,
+            spent=way.spent,
+        ):
             self.history_.append(last)
         self.sites_ = np.array(list(parts))
-        self.thetas_ = last.state.theta
+        self.thetas_ = way.theta(last.state.theta)
         self.optimum_ = task.problem.optimum
         self.model_ = task.model(self.thetas_.mean(axis=0))
         self.n_iter_, self.converged_ = last.k, last.settled
         self.transmissions_ = last.ledger.transmissions
-        self.bytes_ = last.ledger.bytes
+        self.bytes_, self.wire_bytes_ = last.ledger.bytes, last.ledger.wire_bytes
         return self
 
     def _network(self, sites: list[Any]) -> Graph:
@@ -205,17 +228,24 @@ class COKERegressor(RegressorMixin, _Consensus):
     n_agents : sites to deal the rows out to, where `fit` is given no `sites`.
     graph : a name ("random", "ring", …) or a networkx.Graph on the site labels.
     edges : how many, for graph="random".
-    algorithm : "coke" (censored by h(k) = v μᵏ), "dkla" (never silent) or "cta" (step η).
-    n_features, kernel, sigma, mapping, sampling : the random features, see `RandomFeatures`.
-    lam : λ, the regularisation of all sites together.  rho : ρ, the ADMM step.
-    rounds, tol : at most so many; fewer where all agents settle within tol (None: never fewer).
+    algorithm : "coke" (nothing to tune), or the paper's "coke-paper" (ρ, and censored by
+        h(k) = v μᵏ), "dkla" (ρ, never silent) and "cta" (step η).
+    n_features, kernel, sigma, mapping, sampling : the random features, see `RandomFeatures`;
+        sigma="auto" is √(Σ_j var_j / 2) over the scaled inputs.
+    lam : λ, the regularisation of all sites together.
+    rounds, tol : at most so many; fewer where no prediction moves by more than tol times the
+        target's spread. None: 1e-3 for "coke", all rounds for the others.
+    max_bytes, max_transmissions : a budget for all sites together, agreement included.
+    whitening : how "coke" finds its basis: "mixture", "moments", "gram" or "sample", a public
+        array of inputs in `sample`; see docs/communication.md.
     scale : "standard", "minmax" or "none", for inputs and target, with numbers common to all sites.
     seed : of the features, the graph and the dealing out. The same seed gives the same bits.
 
     Attributes
     ----------
     model_ : the agents' mean model (`model_.save(path)`).  thetas_ : θ_i (N, D).  optimum_ : θ*.
-    history_, transmissions_, bytes_ : what happened and what it cost.  sites_ : the labels.
+    history_, transmissions_, bytes_, wire_bytes_ : what happened and what it cost.
+    sites_ : the labels.
     n_iter_, converged_ : rounds, and whether the agents settled within tol before the last.
 
     >>> import numpy as np

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from coke.maths.graph import Graph
+from coke.run.goal import Goal, Row
 from coke.run.history import History
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # colour-blind safe
@@ -128,21 +129,32 @@ def network_plot(graph: Graph, history: History) -> Figure:
     return figure
 
 
-def cost_plot(rows: Sequence[Any], optimum: float) -> Figure:
-    """What each method had spent when it settled at the goal, and how far above the optimum it was.
+def cost_plot(rows: Sequence[Row], goal: Goal) -> Figure:
+    """How far above the optimum each method was after how many bytes on the wire.
 
-    Filled: it reached the goal; hollow: it had not by its horizon.
+    A filled dot: where it settled at the goal; a hollow one: where it was at its horizon.
     """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(8, 4.6), layout="constrained")
         axes = figure.subplots()
+        floor = 1e-3 * (goal.wanted / goal.optimum - 1.0)  # below it there is little to see
         for i, row in enumerate(rows):
-            above = max(row.global_train_mse / optimum - 1.0, 1e-6)
-            spent, colour = max(row.wire_bytes, 1), COLOURS[i % len(COLOURS)]
-            fill = colour if row.reached else "none"
-            axes.scatter(spent, above, s=55, edgecolors=colour, facecolors=fill, zorder=3)
-            axes.annotate(row.method, (spent, above), xytext=(6, 4), textcoords="offset points")
+            colour = COLOURS[i % len(COLOURS)]
+            spent, value = (np.array(column) for column in zip(*row.curve, strict=True))
+            above = np.maximum(value / goal.optimum - 1.0, floor)
+            upto = spent <= 3 * max(row.wire_bytes, 1)
+            axes.plot(np.maximum(spent, 1)[upto], above[upto], color=colour, lw=1.2, alpha=0.7)
+            at = max(row.wire_bytes, 1), max(row.value / goal.optimum - 1.0, floor)
+            fill = colour if row.reached else "white"
+            look: dict[str, Any] = {
+                "edgecolors": colour,
+                "facecolors": fill,
+                "zorder": 3,
+                "label": row.method,
+            }
+            axes.scatter(*at, s=45, **look)
+        axes.axhline(goal.wanted / goal.optimum - 1.0, color="#888888", lw=0.8, ls="--")
         axes.set(xscale="log", yscale="log", xlabel="bytes on the wire")
-        axes.set_ylabel("training MSE above the optimum (relative)")
-        axes.margins(x=0.2, y=0.1)
+        axes.set_ylabel(f"{'training MSE' if goal.metric == 'mse' else 'objective'} above optimum")
+        axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure

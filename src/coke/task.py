@@ -2,29 +2,77 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
-from coke.data.learning import classes_of, learning_problem, numbers_of
-from coke.data.scaling import Scaling, fit_scaling, scaled
+from coke.data.learning import checked_classes, learning_problem, numbers_of
+from coke.data.scaling import Columns, Scaling, columns_of, fit_scaling, scaled
 from coke.data.sites import Sites
 from coke.data.tables import Labels
-from coke.errors import InputError, unknown
+from coke.errors import DataError, InputError, unknown
 from coke.maths.algorithm import Algorithm
 from coke.maths.arrays import Array
+from coke.maths.automatic import automatic
 from coke.maths.coke import COKE, dkla
 from coke.maths.cta import CTA
 from coke.maths.features import Features, FeatureSettings, draw_features
+from coke.maths.graph import Graph
 from coke.maths.problem import Problem
 from coke.maths.thresholds import Geometric
+from coke.maths.whitening import Whitening
 from coke.model import Model
+from coke.run.agree import Told, needed, tell
+from coke.run.basis import Common, Own, common_basis
+from coke.run.compare import Case
+from coke.run.ledger import Ledger, Spent
+from coke.run.talk import Network, Talk, flood, together
 from coke.threads import OneThread
 
-ALGORITHMS = ("coke", "dkla", "cta")
+ALGORITHMS = ("coke", "coke-paper", "dkla", "cta")
 
 
-class Task(NamedTuple):
+class Choices(NamedTuple):
+    """How to learn: what all sites must have in common before they begin."""
+
+    features: FeatureSettings
+    loss: str
+    lam: float
+    scale: str
+    auto_sigma: bool = False  # σ from the inputs' spread instead of the settings'
+    whitening: str = "mixture"
+    sample: Array | None = None  # public inputs, in their own units
+
+
+class Way(NamedTuple):
+    """An algorithm on a task: in which basis it learns, and what was sent before it begins."""
+
+    problem: Problem
+    algorithm: Algorithm
+    spread: float  # the unit of its tolerance
+    spent: Spent  # (N, 3)
+    theta: Callable[[Array], Array]  # back to the plain features
+
+    def tolerance(self, tol: float | None) -> float | None:
+        """In the norm of θ, from one in units of the spread."""
+        return None if tol is None else tol * self.spread
+
+
+class Whitened(NamedTuple):
+    """The problem in the agreed basis."""
+
+    problem: Problem
+    basis: Whitening
+    spread: float
+    spent: Spent  # by the whole agreement
+
+
+@dataclass(frozen=True)
+class Task:
     """A problem and what it takes to turn its θ into predictions."""
 
     problem: Problem
@@ -34,41 +82,148 @@ class Task(NamedTuple):
     classes: Labels
     columns: tuple[str, ...]
     sites: tuple[str, ...]
+    rows: Sites  # in the common units
+    graph: Graph
+    net: Network
+    spent: Spent  # (N, 3) on the network and the scaling
+    common: Common
 
     def model(self, theta: Array) -> Model:
         """The model of one θ (D,), such as an agent's own or the agents' mean."""
-        outputs = len(self.classes) if len(self.classes) > 2 else 1
-        vectors = theta.reshape(outputs, -1)
+        vectors = theta.reshape(self.outputs, -1)
         return Model(vectors, self.features, self.scaling, self.loss, self.classes, self.columns)
 
+    @property
+    def outputs(self) -> int:
+        """Vectors in θ: one, or one a class."""
+        return len(self.classes) if len(self.classes) > 2 else 1
 
-def prepare(
-    sites: Sites,
-    columns: tuple[str, ...],
-    settings: FeatureSettings,
-    *,
-    loss: str,
-    lam: float,
-    scale: str,
-) -> Task:
-    """Scales, draws the features, makes one pass over the rows."""
-    regression = loss == "quadratic"
-    everything = np.concatenate([*sites.y, *sites.y_test])
+    @cached_property
+    def spread(self) -> float:
+        """Of the scaled target; 1 for class labels, whose margins are about one."""
+        return float(_target(np.concatenate(self.rows.y), self.loss).sd[0])
+
+    @cached_property
+    def whitened(self) -> Whitened:
+        """The problem in the basis that the sites agree on, and what agreeing costs."""
+        with OneThread().limit():
+            talks = {}
+            for i, name in enumerate(self.sites):
+                y = _target(self.rows.y[i], self.loss)
+                own = Own(self.rows.X[i], self.problem.train.gram(i), y)
+                talks[name] = common_basis(self.net, name, self.common, own)
+            agreed, ledgers = together(talks)
+            basis, spread = agreed[self.sites[0]]
+            return Whitened(
+                self.problem.whitened(basis), basis, spread, self.spent + _rows(self.sites, ledgers)
+            )
+
+    def case(self) -> Case:
+        """What all methods can be compared on."""
+        way = self.way(None)
+        d = self.features.omega.shape[1]
+        ours = (way.problem, way.algorithm, way.spent, way.theta, self.whitened.basis, d)
+        return Case(self.problem, self.graph, *ours)
+
+    def way(self, algorithm: Algorithm | None) -> Way:
+        """How to run that algorithm; None stands for the automatic one."""
+        if algorithm is not None:
+            nothing = np.zeros_like(self.spent)
+            return Way(self.problem, algorithm, self.spread, nothing, lambda theta: theta)
+        problem, basis, spread, spent = self.whitened
+        chosen = automatic(problem.train.metric, self.net.graph, spread)
+        return Way(problem, chosen, spread, spent, partial(_plain, basis, self.outputs))
+
+
+def prepare(sites: Sites, columns: tuple[str, ...], graph: Graph, choices: Choices) -> Task:
+    """The sites learn the network, agree on units, draw the features and pass over their rows."""
+    regression, names = choices.loss == "quadratic", sites.names
+    if len(set(names)) != len(names):
+        raise DataError(f"sites {names[:8]}: expected every site to have its own name")
+    with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
+        talks = {
+            name: _begin(name, [names[n] for n in sorted(graph[i])], _told(sites, i, choices))
+            for i, name in enumerate(names)
+        }
+        found, ledgers = together(talks)
+        net, told = found[names[0]]
+        d = sites.X[0].shape[1]
+        classes = np.empty(0) if regression else checked_classes(told.labels)
+        scaling = fit_scaling(choices.scale, d, told.columns)
+        units = scaled(sites, scaling, scale_target=regression)
+        settings = choices.features
+        if choices.auto_sigma:
+            settings = settings._replace(sigma=_sigma(scaling, told.columns))
+        features = draw_features(settings, d)
+        problem = learning_problem(
+            units, features, loss=choices.loss, lam=choices.lam, classes=classes
+        )
+    sample = None if choices.sample is None else scaling.inputs(choices.sample)
+    common = Common(
+        features, settings.sigma, choices.lam / len(names), problem.train.metric,
+        choices.whitening, sample, settings.seed,
+    )  # fmt: skip
+    return Task(
+        problem, features, scaling, choices.loss, classes, columns, names, units, graph, net,
+        _rows(names, ledgers), common,
+    )  # fmt: skip
+
+
+def _told(sites: Sites, i: int, choices: Choices) -> Told | None:
+    """What site i tells for scaling, σ and classes; nothing where nothing is to be agreed on."""
+    regression = choices.loss == "quadratic"
+    moments = choices.scale == "standard" or choices.auto_sigma
+    ranges = choices.scale == "minmax"
+    everything = np.concatenate([sites.y[i], sites.y_test[i]])
     if regression:
         numbers_of(everything)
-    classes = np.empty(0) if regression else classes_of(everything)
-    scaling = fit_scaling(scale, sites, scale_target=regression)
-    units = scaled(sites, scaling, scale_target=regression)
-    features = draw_features(settings, sites.X[0].shape[1])
-    with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
-        problem = learning_problem(units, features, loss=loss, lam=lam, classes=classes)
-    return Task(problem, features, scaling, loss, classes, columns, sites.names)
+        if not (moments or ranges):
+            return None
+    Z = np.column_stack([sites.X[i], sites.y[i].astype(np.float64)]) if regression else sites.X[i]
+    labels = () if regression else tuple(np.unique(everything).tolist())
+    return Told(needed(columns_of(Z), moments=moments, ranges=ranges), labels)
 
 
-def build_algorithm(name: str, *, rho: float, v: float, mu: float, eta: float) -> Algorithm:
-    """The algorithm of that name; all settings are checked, also those it does not use."""
-    known: dict[str, Algorithm] = {
-        "coke": COKE(rho, Geometric(v, mu)),
+def _begin(me: str, neighbours: list[str], told: Told | None) -> Talk[tuple[Network, Told]]:
+    """One site's part in learning the network and the common units."""
+    net = yield from flood(me, neighbours)
+    nothing = np.empty(0)
+    if told is None:
+        return net, Told(Columns(0.0, nothing, nothing, nothing, nothing))
+    return net, (yield from tell(net, me, told))
+
+
+def _sigma(scaling: Scaling, columns: Columns) -> float:
+    """√(Σ_j var_j / 2) of the scaled inputs, as scikit-learn's gamma = "scale" would have it."""
+    d = len(scaling.x_scale)
+    total = float(np.sum((columns.sd[:d] / scaling.x_scale) ** 2))
+    return math.sqrt(total / 2) if total > 0 else 1.0
+
+
+def _target(y: Labels, loss: str) -> Columns:
+    """The moments of a scaled target; of class labels, whose margins are about one, 0 and 1."""
+    if loss == "quadratic":
+        return columns_of(y[:, None])
+    return Columns(float(len(y)), np.zeros(1), np.ones(1), np.zeros(1), np.zeros(1))
+
+
+def _rows(names: tuple[str, ...], ledgers: dict[str, Ledger]) -> Spent:
+    return np.array([ledgers[name] for name in names], dtype=np.int64)
+
+
+def _plain(basis: Whitening, outputs: int, u: Array) -> Array:
+    """θ in the plain features of u (…, K·D), class by class."""
+    return basis.theta(u.reshape(*u.shape[:-1], outputs, -1)).reshape(u.shape)
+
+
+def build_algorithm(name: str, *, rho: float, v: float, mu: float, eta: float) -> Algorithm | None:
+    """The algorithm of that name, None for the automatic one, which needs to see the network first.
+
+    All settings are checked, also those it does not use.
+    """
+    known: dict[str, Algorithm | None] = {
+        "coke": None,
+        "coke-paper": COKE(rho, Geometric(v, mu)),
         "dkla": dkla(rho),
         "cta": CTA(eta),
     }

@@ -131,8 +131,8 @@ class Run:
     def __init__(self, config: Config, task: Task, graph: Graph, name: str, effects: Effects):
         self.config, self.task, self.graph, self.name = config, task, graph, name
         self.folder, self.effects = effects.folder, effects
-        self.algorithm = config.algorithms()[name]
-        self.fingerprint = fingerprint(task.problem, graph, self.algorithm)
+        self.way = task.way(config.algorithms()[name])
+        self.fingerprint = fingerprint(self.way.problem, graph, self.way.algorithm)
         self.interrupted = False
 
     def train(self) -> Outcome:
@@ -159,6 +159,7 @@ class Run:
             self._save(record, history)
         if self.folder and len(history):
             history.to_parquet(self.folder.history(self.name))
+        theta = None if theta is None else self.way.theta(theta)
         return Outcome(self.name, history, theta, time.process_time() - started, error)
 
     def _records(self, saved: Saved | None) -> Iterator[Record]:
@@ -166,11 +167,14 @@ class Run:
         if saved and saved.settled and saved.config.get("tol") == config.tol:
             return iter(())
         return simulate(
-            self.task.problem,
+            self.way.problem,
             self.graph,
-            self.algorithm,
+            self.way.algorithm,
             rounds=config.rounds,
-            tol=config.tol,
+            tol=self.way.tolerance(config.tolerance(self.name)),
+            max_bytes=config.max_bytes,
+            max_transmissions=config.max_transmissions,
+            spent=self.way.spent,
             resume=at,
         )
 

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich import box
 from rich.console import Console
@@ -14,13 +13,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from coke.commands.output import AsJson, console, print_json
-from coke.commands.run import settings_from
-from coke.config import Config, from_settings, load_task
+from coke.commands.run import number_or_word, settings_from
+from coke.config import from_settings, load_task
 from coke.data.files import write_file
-from coke.errors import ConfigError
-from coke.run.compare import Case, Comparison, Paper, Row, advice
+from coke.run.compare import Comparison, Paper
+from coke.run.goal import Row, advice
 from coke.tables import shown
 from coke.workflow import Folder
+
+HORIZON = {"quadratic": 2000}  # rounds of the paper's methods
+SHORTER = 300  # for class labels, whose rounds take longer
 
 
 def compare(
@@ -31,41 +33,58 @@ def compare(
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
     site: Annotated[str | None, typer.Option(help="Column that says who holds a row.")] = None,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,
+    missing: Annotated[
+        str | None, typer.Option(help="Rows with missing values: refuse or drop.")
+    ] = None,
     agents: Annotated[int | None, typer.Option(help="Number of agents.")] = None,
+    graph: Annotated[str | None, typer.Option(help="random, ring, star, complete, …")] = None,
     edges: Annotated[int | None, typer.Option(help="Edges of a random graph.")] = None,
     split: Annotated[str | None, typer.Option(help="iid, or sorted by target.")] = None,
     scale: Annotated[str | None, typer.Option(help="none, standard or minmax.")] = None,
-    sigma: Annotated[float | None, typer.Option(help="Kernel bandwidth σ.")] = None,
+    sigma: Annotated[str | None, typer.Option(help="Kernel bandwidth σ, or auto.")] = None,
     features: Annotated[int | None, typer.Option(help="Number of random features L.")] = None,
+    kernel: Annotated[str | None, typer.Option(help="gaussian, laplacian, cauchy, …")] = None,
     mapping: Annotated[str | None, typer.Option(help="cos-sin or cos-phase.")] = None,
     lam: Annotated[float | None, typer.Option("--lambda", help="Regularisation λ.")] = None,
+    loss: Annotated[str | None, typer.Option(help="quadratic, logistic or hinge.")] = None,
+    whitening: Annotated[
+        str | None, typer.Option(help="Common basis: mixture, moments, gram or sample.")
+    ] = None,
+    sample: Annotated[
+        Path | None, typer.Option(help="File of public inputs, for --whitening sample.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of features, graph and splits.")] = None,
     goal: Annotated[
-        float, typer.Option(help="Times the optimum's training MSE, on everybody's rows.")
+        float, typer.Option(help="Times the optimum's training MSE or objective.")
     ] = 1.01,
     method: Annotated[list[str] | None, typer.Option(help="Only this one; may repeat.")] = None,
-    rounds: Annotated[int, typer.Option(help="Horizon of the paper's COKE and DKLA.")] = 2000,
+    rounds: Annotated[
+        int | None, typer.Option(help="Horizon of the paper's COKE and DKLA (2000, classes 300).")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the plot.")] = None,
     json: AsJson = False,
 ) -> None:
     """Which method reaches a wanted accuracy with the fewest bytes on these data."""
     changes = {
         "data.file": str(data.resolve()) if data else None, "data.target": target,
-        "data.site": site, "data.drop": drop, "data.agents": agents, "data.split": split,
-        "data.scale": scale, "features.sigma": sigma, "features.n_features": features,
-        "features.mapping": mapping, "graph.edges": edges, "lambda": lam, "seed": seed,
+        "data.site": site, "data.drop": drop, "data.missing": missing, "data.agents": agents,
+        "data.split": split, "data.scale": scale, "features.sigma": number_or_word(sigma),
+        "features.n_features": features, "features.kernel": kernel, "features.mapping": mapping,
+        "graph.kind": graph, "graph.edges": edges, "lambda": lam, "loss": loss,
+        "whitening": whitening, "sample": str(sample.resolve()) if sample else None, "seed": seed,
     }  # fmt: skip
     wanted = from_settings(settings_from(config, changes))
     folder = Folder(out) if out else None
-    if wanted.loss != "quadratic":
-        raise ConfigError(f'loss = "{wanted.loss}": methods are compared for "quadratic" so far')
     with console.status("reading rows, one pass over them"):
-        comparison = Comparison(*_case(wanted, rounds), goal)
+        task, _, _ = load_task(wanted)
+        horizon = rounds or HORIZON.get(wanted.loss, SHORTER)
+        paper = Paper(wanted.rho, wanted.v, wanted.mu, wanted.eta, horizon)
+        comparison = Comparison(task.case(), paper, goal)
     rows = _rows(comparison, method or list(comparison.methods))
     document = {
         "goal": goal,
-        "optimum": comparison.optimum,
-        "rows": [row._asdict() for row in rows],
+        "optimum": comparison.goal.optimum,
+        "rows": [row.document(comparison.goal.metric) for row in rows],
         "advice": advice(rows),
     }
     if folder:
@@ -73,15 +92,7 @@ def compare(
     if json:
         print_json(document)
     else:
-        _show(rows, document)
-
-
-def _case(config: Config, rounds: int) -> tuple[Case, Paper]:
-    task, graph, sites = load_task(config)
-    X = [task.scaling.inputs(x) for x in sites.X]
-    spread = float(np.concatenate([task.scaling.targets(y) for y in sites.y]).std())
-    case = Case(task.problem, task.features, X, graph, spread, config.features.sigma, config.seed)
-    return case, Paper(config.rho, config.v, config.mu, config.eta, rounds)
+        _show(rows, comparison.goal.metric, document)
 
 
 def _rows(comparison: Comparison, methods: list[str]) -> list[Row]:
@@ -95,10 +106,11 @@ def _rows(comparison: Comparison, methods: list[str]) -> list[Row]:
     return rows
 
 
-def _show(rows: list[Row], document: dict[str, Any]) -> None:
-    title = f"to {document['goal']:g} × the optimum's MSE {document['optimum']:.4g}"
+def _show(rows: list[Row], metric: str, document: dict[str, Any]) -> None:
+    of = "MSE" if metric == "mse" else "objective"
+    title = f"to {document['goal']:g} × the optimum's {of} {document['optimum']:.4g}"
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("method", "settled", "rounds", "sends", "bytes", "wire", "agreement", "MSE"):
+    for name in ("method", "settled", "rounds", "sends", "bytes", "wire", "agreement", of):
         table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for row in rows:
         sizes = (row.bytes, row.wire_bytes, row.agreement_bytes)
@@ -108,7 +120,7 @@ def _show(rows: list[Row], document: dict[str, Any]) -> None:
             str(row.rounds),
             shown("", row.transmissions),
             *(shown("bytes", size) for size in sizes),
-            shown("", row.global_train_mse),
+            shown("", row.value),
         )
     Console().print(table)
     sys.stdout.write(f"{document['advice']}\n")
@@ -118,5 +130,5 @@ def _plot(rows: list[Row], comparison: Comparison, folder: Folder) -> str:
     from coke.plots import cost_plot, png  # here: matplotlib is slow to import
 
     path = folder.path / "compare.png"
-    write_file(path, png(cost_plot(rows, comparison.optimum)))
+    write_file(path, png(cost_plot(rows, comparison.goal)))
     return str(path)

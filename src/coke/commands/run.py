@@ -38,7 +38,7 @@ from coke.workflow import (
 )
 
 INTERRUPTED = 130
-MAY_CHANGE = ("rounds", "tol")  # when a run is resumed
+MAY_CHANGE = ("rounds", "tol", "max_bytes", "max_transmissions")  # when a run is resumed
 
 
 def run(
@@ -68,7 +68,7 @@ def run(
         str | None, typer.Option(help="How rows are dealt out: iid, or sorted by target.")
     ] = None,
     scale: Annotated[str | None, typer.Option(help="none, standard or minmax.")] = None,
-    sigma: Annotated[float | None, typer.Option(help="Kernel bandwidth σ.")] = None,
+    sigma: Annotated[str | None, typer.Option(help="Kernel bandwidth σ, or auto.")] = None,
     features: Annotated[int | None, typer.Option(help="Number of random features L.")] = None,
     kernel: Annotated[
         str | None, typer.Option(help="gaussian, laplacian, cauchy, matern32 or matern52.")
@@ -76,18 +76,28 @@ def run(
     mapping: Annotated[str | None, typer.Option(help="cos-sin or cos-phase.")] = None,
     lam: Annotated[float | None, typer.Option("--lambda", help="Regularisation λ.")] = None,
     loss: Annotated[str | None, typer.Option(help="quadratic, logistic or hinge.")] = None,
-    algorithm: Annotated[str | None, typer.Option(help="coke, dkla or cta.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(help="coke, or the paper's coke-paper, dkla or cta.")
+    ] = None,
     beside: Annotated[
         list[str] | None, typer.Option(help="Another algorithm to run as well; may be repeated.")
     ] = None,
-    rho: Annotated[float | None, typer.Option(help="ADMM step ρ.")] = None,
+    rho: Annotated[float | None, typer.Option(help="ADMM step ρ of coke-paper, dkla.")] = None,
     v: Annotated[float | None, typer.Option(help="Threshold h(k) = v μᵏ: v.")] = None,
     mu: Annotated[float | None, typer.Option(help="Threshold h(k) = v μᵏ: μ.")] = None,
     eta: Annotated[float | None, typer.Option(help="Step η of CTA.")] = None,
     rounds: Annotated[int | None, typer.Option(help="At most so many rounds.")] = None,
     tol: Annotated[
         float | None,
-        typer.Option(help="Stop once all agents have settled within this share of ‖θ‖."),
+        typer.Option(help="Stop once no prediction moves by more, in the target's spread."),
+    ] = None,
+    max_bytes: Annotated[int | None, typer.Option(help="Budget of all sites together.")] = None,
+    max_transmissions: Annotated[int | None, typer.Option(help="Budget of all sites.")] = None,
+    whitening: Annotated[
+        str | None, typer.Option(help="Common basis: mixture, moments, gram or sample.")
+    ] = None,
+    sample: Annotated[
+        Path | None, typer.Option(help="File of public inputs, for --whitening sample.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of features, graph, data and splits.")] = None,
     out: Annotated[
@@ -103,12 +113,13 @@ def run(
     changes = {
         "data.file": str(data.resolve()) if data else None, "data.target": target,
         "data.site": site, "data.drop": drop, "data.missing": missing, "data.agents": agents,
-        "data.split": split, "data.scale": scale, "features.sigma": sigma,
+        "data.split": split, "data.scale": scale, "features.sigma": number_or_word(sigma),
         "features.n_features": features, "features.kernel": kernel, "features.mapping": mapping,
         "graph.kind": graph,
         "graph.edges": edges, "lambda": lam, "loss": loss, "algorithm": algorithm,
         "beside": beside, "rho": rho, "v": v, "mu": mu, "eta": eta, "rounds": rounds, "tol": tol,
-        "seed": seed,
+        "max_bytes": max_bytes, "max_transmissions": max_transmissions, "whitening": whitening,
+        "sample": str(sample.resolve()) if sample else None, "seed": seed,
     }  # fmt: skip
     if resume is not None and out is not None:
         raise ConfigError(
@@ -141,11 +152,19 @@ def _config(path: Path | None, resume: Path | None, changes: dict[str, Any]) -> 
         if fixed:
             raise ConfigError(
                 f"--resume {resume} with {', '.join(fixed)}: a resumed run keeps its own settings; "
-                "only --rounds and --tol may change"
+                "only --rounds, --tol and budgets may change"
             )
         saved = Folder(resume, create=False).saved_config().settings()
         return from_settings(merged(saved, changes))
     return from_settings(settings_from(path, changes))
+
+
+def number_or_word(text: str | None) -> float | str | None:
+    """An option that is a number or a word such as auto."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def settings_from(path: Path | None, changes: dict[str, Any]) -> Settings:

@@ -101,7 +101,7 @@ def summary(config: Config, task: Task, graph: Graph, sites: Sites) -> dict[str,
     pace = measured_factor(problem, graph, config.rho)
     X = task.scaling.inputs(np.concatenate(sites.X))
     some = X[np.random.default_rng(config.seed).permutation(len(X))[:SAMPLE]]
-    K = gram(config.features.kernel, some, some, config.features.sigma)
+    K = gram(config.features.kernel, some, some, task.common.sigma)
     wide = degrees_of_freedom(K, 1 / math.sqrt(T))
     return {
         "assumptions_hold": assumptions(risk, graph).hold,

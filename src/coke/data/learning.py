@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,15 +47,10 @@ def _signs(y: Labels, c: Any) -> Array:
     return np.where(y == c, 1.0, -1.0)
 
 
-def classes_of(y: Labels) -> Labels:
-    """The class labels, sorted; one class at one site is fine, one class in all is not."""
-    try:
-        classes = np.unique(y)
-    except TypeError as error:
-        raise DataError(
-            "class labels of different kinds cannot be sorted: use all text or all numbers"
-        ) from error
-    if y.dtype.kind == "f" and not np.equal(classes, np.round(classes)).all():
+def checked_classes(labels: Sequence[Any]) -> Labels:
+    """The sorted labels of all sites; one class at one site is fine, one class in all is not."""
+    classes = np.array(labels)
+    if classes.dtype.kind == "f" and not np.equal(classes, np.round(classes)).all():
         raise DataError(
             f"the target has {len(classes)} values such as {classes[0]}: a class label is text or "
             'a whole number; for numbers use loss = "quadratic"'

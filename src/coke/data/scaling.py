@@ -1,4 +1,8 @@
-"""Scaling with numbers common to all sites: x ↦ (x − shift)/scale by column, and y alike."""
+"""Scaling with numbers common to all sites: x ↦ (x − shift)/scale by column, and y alike.
+
+A site gives away moments or ranges of its columns, never rows; merged, they are those of all sites'
+training rows together.
+"""
 
 from __future__ import annotations
 
@@ -34,32 +38,55 @@ class Scaling(NamedTuple):
         return f * self.y_scale + self.y_shift
 
 
-def fit_scaling(how: str, sites: Sites, *, scale_target: bool) -> Scaling:
-    """From the training rows of all sites: "none", "standard" (mean, spread), "minmax" ([0, 1])."""
+class Columns(NamedTuple):
+    """What is told of some rows: their number, and of each column as much as is needed."""
+
+    T: float
+    mean: Array  # (c,)
+    sd: Array  # (c,)
+    low: Array  # (c,)
+    high: Array  # (c,)
+
+    def merged(self, other: Columns) -> Columns:
+        """Of both sets of rows together."""
+        T = self.T + other.T
+        share, apart = other.T / T, other.mean - self.mean
+        within = (1.0 - share) * self.sd**2 + share * other.sd**2
+        return Columns(
+            T,
+            self.mean + share * apart,
+            np.sqrt(within + share * (1.0 - share) * apart**2),
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+        )
+
+
+def columns_of(Z: Array) -> Columns:
+    """Of the rows Z (T, c)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = Columns(float(len(Z)), Z.mean(axis=0), Z.std(axis=0), Z.min(axis=0), Z.max(axis=0))
+    if not (np.isfinite(found.mean).all() and np.isfinite(found.sd).all()):
+        raise DataError("numbers beyond 1e150 or so cannot be scaled: give them in larger units")
+    return found
+
+
+def fit_scaling(how: str, d: int, told: Columns) -> Scaling:
+    """For d inputs, and the target if it is the last of the columns.
+
+    "none", "standard" (to mean 0, spread 1) or "minmax" (to [0, 1]).
+    """
     if how not in SCALES:
         raise DataError(unknown("scale", how, SCALES))
-    x_shift, x_scale = _numbers(how, np.concatenate(sites.X))
-    y_shift, y_scale = np.zeros(1), np.ones(1)
-    if scale_target:
-        y = np.concatenate(sites.y).astype(np.float64)
-        y_shift, y_scale = _numbers(how, y[:, None])
-    return Scaling(x_shift, x_scale, float(y_shift[0]), float(y_scale[0]))
-
-
-def _numbers(how: str, Z: Array) -> tuple[Array, Array]:
-    d = Z.shape[1]
     if how == "none":
-        return np.zeros(d), np.ones(d)
-    with np.errstate(over="ignore", invalid="ignore"):
-        if how == "standard":
-            shift, scale = Z.mean(axis=0), Z.std(axis=0)
-        else:
-            shift, scale = Z.min(axis=0), np.ptp(Z, axis=0)
-    if not (np.isfinite(shift).all() and np.isfinite(scale).all()):
-        raise DataError("numbers beyond 1e150 or so cannot be scaled: give them in larger units")
+        return Scaling(np.zeros(d), np.ones(d), 0.0, 1.0)
+    shift, scale = told.mean, told.sd
+    if how == "minmax":
+        shift, scale = told.low, told.high - told.low
     # A constant column carries nothing: leave it at zero instead of dividing by (nearly) zero.
     flat = (scale <= 1e-12 * np.abs(shift)) | (scale < 1e-150)
-    return shift, np.where(flat, 1.0, scale)
+    scale = np.where(flat, 1.0, scale)
+    y_shift, y_scale = (shift[d], scale[d]) if len(shift) > d else (0.0, 1.0)
+    return Scaling(shift[:d], scale[:d], float(y_shift), float(y_scale))
 
 
 def scaled(sites: Sites, scaling: Scaling, *, scale_target: bool) -> Sites:

@@ -12,7 +12,8 @@ from scipy.special import expit
 from coke.errors import InputError, unknown
 from coke.maths.arrays import Array
 from coke.maths.margins import Certificate, Margins, Minimum, hinge, logistic
-from coke.maths.risks import Argmin, Regulariser, Risk, checked_regulariser, matrix, pulled
+from coke.maths.risks import Argmin, Regulariser, Risk, checked_regulariser, matrix, penalty, pulled
+from coke.maths.whitening import Whitening
 
 MINIMISERS: dict[str, Callable[[Margins, Array, Array], Minimum | Certificate]] = {
     "logistic": logistic,
@@ -94,6 +95,15 @@ class Margin:
         zero = np.zeros(self.size)
         return self._minimum(Margins(y[:, None] * Phi, c, H), zero, zero)
 
+    def gram(self, i: int) -> Array:
+        """A_i, from the rows' features."""
+        return np.asarray(self.Phi[i].T @ self.Phi[i] / len(self.Phi[i]))
+
+    def whitened(self, basis: Whitening) -> Margin:
+        """The same risks as functions of u = Cᵀθ."""
+        Phi = tuple(map(basis.features, self.Phi))
+        return replace(self, Phi=Phi, G=basis.regulariser(self.G))
+
     def optimum(self) -> Array:
         """θ* (D,)."""
         return self.certificate().theta
@@ -110,6 +120,13 @@ class Margin:
         for Phi, y in zip(self.Phi, self.y, strict=True):
             total += self._loss(y[:, None] * (Phi @ theta.T)).sum(axis=0)
         return total / self.T.sum()
+
+    def objectives(self, theta: Array) -> Array:
+        """The mean over agents of their mean losses, and the regulariser."""
+        total = np.zeros(len(theta))
+        for Phi, y in zip(self.Phi, self.y, strict=True):
+            total += self._loss(y[:, None] * (Phi @ theta.T)).mean(axis=0)
+        return total / len(self.T) + penalty(self.G, theta)
 
     def _loss(self, m: Array) -> Array:
         return LOSSES[self.metric](m)
@@ -161,6 +178,14 @@ class OneVsRest:
 
         return solve
 
+    def gram(self, i: int) -> Array:
+        """A_i: the classes share their features."""
+        return self.parts[0].gram(i)
+
+    def whitened(self, basis: Whitening) -> OneVsRest:
+        """The same risks as functions of u_c = Cᵀθ_c, class by class."""
+        return OneVsRest(tuple(part.whitened(basis) for part in self.parts))
+
     def losses(self, theta: Array) -> Array:
         """Mean over classes and rows."""
         pieces = zip(self.parts, self._split(theta), strict=True)
@@ -170,6 +195,11 @@ class OneVsRest:
         """Mean over classes and all rows."""
         pieces = zip(self.parts, self._split(theta), strict=True)
         return _mean([part.global_losses(t) for part, t in pieces])
+
+    def objectives(self, theta: Array) -> Array:
+        """Mean over classes."""
+        pieces = zip(self.parts, self._split(theta), strict=True)
+        return _mean([part.objectives(t) for part, t in pieces])
 
     def gradient(self, theta: Array) -> Array:
         """Of the sum over classes."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from coke.maths.arrays import Array
 from coke.maths.risks import Risk, pooled
+from coke.maths.whitening import Whitening
 
 
 class Score(NamedTuple):
@@ -42,6 +43,11 @@ class Problem:
             global_test = float(self.test.global_losses(theta).mean())
         global_train = float(self.train.global_losses(theta).mean())
         return Score(pooled(own, self.train.T), test, global_train, global_test)
+
+    def whitened(self, basis: Whitening) -> Problem:
+        """The same problem as one of u = Cᵀθ."""
+        test = None if self.test is None else self.test.whitened(basis)
+        return Problem(self.train.whitened(basis), test)
 
     def everywhere(self, theta: Array) -> Array:
         """One model (D,) handed to every agent (N, D)."""

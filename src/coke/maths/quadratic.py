@@ -91,6 +91,11 @@ class Quadratic:
         A, b, yy = self._together
         return _mse(theta @ A, b, yy, theta)
 
+    def objectives(self, theta: Array) -> Array:
+        """The mean over agents, each with its own statistics, and the regulariser."""
+        A, b, yy = self.A.mean(axis=0), self.b.mean(axis=0), np.asarray(self.yy.mean())
+        return _mse(theta @ A, b, yy, theta) + penalty(self.G, theta)
+
     @cached_property
     def _together(self) -> tuple[Array, Array, Array]:
         share = self.T / self.T.sum()
@@ -99,6 +104,10 @@ class Quadratic:
     def gradient(self, theta: Array) -> Array:
         """2(A_iθ_i − b_i + Gθ_i)."""
         return 2.0 * (np.matvec(self.A, theta) - self.b + pulled(self.G, theta))
+
+    def gram(self, i: int) -> Array:
+        """A_i."""
+        return np.asarray(self.A[i])
 
     def whitened(self, basis: Whitening) -> Quadratic:
         """The same risks as functions of u = Cᵀθ."""

@@ -30,7 +30,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from coke.errors import InputError
+from coke.errors import InputError, MessageError
 from coke.maths.arrays import Array
 from coke.maths.draws import SQRT_HALF, ordered_sum
 
@@ -41,10 +41,6 @@ WIDTHS = np.arange(16)
 
 Integers = NDArray[np.int64]
 Bits = NDArray[np.uint8]
-
-
-class MessageError(InputError):
-    """Bytes that no sender can have meant."""
 
 
 class Codec(Protocol):

@@ -8,12 +8,15 @@ each other. Row i of every answer depends on row i of the question alone, to the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from coke.errors import InputError
 from coke.maths.arrays import Array
+
+if TYPE_CHECKING:
+    from coke.maths.whitening import Whitening
 
 Regulariser = float | Array
 Argmin = Callable[[Array, Array], tuple[Array, Array]]
@@ -54,8 +57,20 @@ class Risk(Protocol):
         """Mean loss (M,) of each row of theta (M, D) on the rows of all agents together."""
         ...
 
+    def objectives(self, theta: Array) -> Array:
+        """(1/N) Σ_i R_i(θ) (M,) of each row of theta (M, D), regulariser included."""
+        ...
+
     def gradient(self, theta: Array) -> Array:
         """∇R_i(θ_i) (N, D)."""
+        ...
+
+    def gram(self, i: int) -> Array:
+        """A_i = (1/T_i) Σ_t φφᵀ (d, d) of agent i, d the entries of one feature vector."""
+        ...
+
+    def whitened(self, basis: Whitening) -> Risk:
+        """The same risks as functions of u = Cᵀθ."""
         ...
 
     def optimum(self) -> Array:

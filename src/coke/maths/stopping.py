@@ -20,33 +20,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 Counts = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 NEVER = 2**15  # a countdown that has not begun; counts stay below it
 
 
 class Quiet(NamedTuple):
     """How long it has been quiet, and how long to go on."""
 
-    count: Counts  # (A,)
+    count: Counts  # type: ignore[assignment]  # (A,) which hides tuple's own count
     countdown: Counts  # (A,)  rounds left with this one, or NEVER
+    short: Flags = np.zeros(1, np.bool_)  # (A,)  the end was declared for want of budget or rounds
 
     def least(self, other: Quiet) -> Quiet:
         """The smaller of both: what an agent takes from its neighbours."""
         return Quiet(
-            np.minimum(self.count, other.count), np.minimum(self.countdown, other.countdown)
+            np.minimum(self.count, other.count),
+            np.minimum(self.countdown, other.countdown),
+            self.short | other.short,
         )
 
-    def done(self) -> NDArray[np.bool_]:
+    def done(self) -> Flags:
         """Who stops after this round, if this is the least of its own and its neighbours'."""
         return np.asarray(self.countdown <= 1)
+
+    def declared(self, who: Flags, diameter: int) -> Quiet:
+        """With an end declared by some (A,) that can or may not go on."""
+        ends = np.where(who, np.minimum(self.countdown, diameter), self.countdown)
+        return Quiet(self.count, ends, self.short | who)
 
 
 def at_first(agents: int) -> Quiet:
     """Before round 1."""
-    return Quiet(np.zeros(agents, np.int64), np.full(agents, NEVER))
+    return Quiet(np.zeros(agents, np.int64), np.full(agents, NEVER), np.zeros(agents, np.bool_))
 
 
-def counted(least: Quiet, ok: NDArray[np.bool_], diameter: int) -> Quiet:
+def counted(least: Quiet, ok: Flags, diameter: int) -> Quiet:
     """What a word of this round says, from the least of the last round's words and one's own."""
     count = np.where(ok, np.minimum(least.count + 1, NEVER - 1), 0)
     running = np.where(least.countdown < NEVER, least.countdown - 1, NEVER)
-    return Quiet(count, np.where(count > diameter, np.minimum(running, diameter), running))
+    ends = np.where(count > diameter, np.minimum(running, diameter), running)
+    return Quiet(count, ends, least.short)

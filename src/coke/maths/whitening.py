@@ -58,10 +58,12 @@ class Whitening(NamedTuple):
         return 0.5 * (whole + whole.swapaxes(-1, -2)), b @ inverse.T
 
     def theta(self, u: Array) -> Array:
-        """θ (…, D) of u (…, D), for predictions with the plain features."""
-        flat = np.atleast_2d(u)
-        found = solve_triangular(self.C, flat.T, lower=True, trans="T").T
-        return np.asarray(found).reshape(u.shape)
+        """θ (…, D) of u (…, D), for predictions with the plain features; row by row, to the bit."""
+        rows = [
+            solve_triangular(self.C, row, lower=True, trans="T")
+            for row in u.reshape(-1, len(self.C))
+        ]
+        return np.array(rows).reshape(u.shape)
 
 
 def whitening(P: Array) -> Whitening:

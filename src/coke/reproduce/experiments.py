@@ -22,11 +22,11 @@ from coke.data.sites import by_label, deal, split_rows
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows, inputs_of
 from coke.maths.features import FeatureSettings
-from coke.maths.graph import build_graph
+from coke.maths.graph import Graph, build_graph
 from coke.maths.problem import local_only
 from coke.reproduce.published import ETA, LEVELS, METHODS, RHO, ROUNDS, SETTINGS, K, Setting
 from coke.run.simulate import Record, simulate
-from coke.task import Task, build_algorithm, prepare
+from coke.task import Choices, Task, build_algorithm, prepare
 from coke.threads import OneThread
 
 CURVE = 300  # points kept of a curve for the figures
@@ -99,6 +99,12 @@ def unit_rows(rows: Rows) -> Rows:
     return rows._replace(X=unit(rows.X), y=unit(rows.y.astype(np.float64)))
 
 
+def graph_of(job: Job) -> Graph:
+    """The job's network."""
+    setting = SETTINGS[job.setting]
+    return build_graph("random", setting.agents, edges=setting.edges, seed=job.seed)
+
+
 def task_of(job: Job) -> Task:
     """The job's problem."""
     setting = SETTINGS[job.setting]
@@ -111,19 +117,21 @@ def task_of(job: Job) -> Task:
         setting.n_features, "gaussian", setting.sigma, setting.mapping, "iid", job.seed
     )
     sites = split_rows(rows, parts, test=0.3, seed=job.seed)
-    return prepare(sites, rows.columns, features, loss="quadratic", lam=setting.lam, scale="none")
+    choices = Choices(features, "quadratic", setting.lam, "none")
+    return prepare(sites, rows.columns, graph_of(job), choices)
 
 
 def run_job(job: Job) -> Result:
     """CTA, DKLA and COKE on the job's problem, and the scores of those who do not talk."""
     setting, task = SETTINGS[job.setting], task_of(job)
-    problem = task.problem
-    graph = build_graph("random", setting.agents, edges=setting.edges, seed=job.seed)
+    problem, graph = task.problem, graph_of(job)
     phi = probe(task, job)
     keep = kept_rounds(job.rounds)
     curves = {}
     for name in METHODS:
-        algorithm = build_algorithm(name, rho=RHO, v=setting.v, mu=setting.mu, eta=ETA)
+        wanted = "coke-paper" if name == "coke" else name
+        algorithm = build_algorithm(wanted, rho=RHO, v=setting.v, mu=setting.mu, eta=ETA)
+        assert algorithm is not None  # only the automatic one is
         records = simulate(problem, graph, algorithm, rounds=job.rounds, scored=keep)
         curves[name] = follow(records, keep, levels_of(job.setting), phi)
     with OneThread().limit():

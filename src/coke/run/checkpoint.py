@@ -14,8 +14,9 @@ from coke.errors import FileError
 from coke.maths.algorithm import Algorithm
 from coke.maths.graph import Graph
 from coke.maths.problem import Problem
+from coke.maths.stopping import Quiet
 from coke.run.history import History
-from coke.run.ledger import Ledger
+from coke.run.ledger import Spent
 from coke.run.simulate import Checkpoint, Record
 from coke.threads import OneThread
 
@@ -28,7 +29,6 @@ class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the file says beside its arrays."""
 
     round: Count
-    ledger: tuple[Count, Count, Count]
     algorithm: str
     metric: str
     sites: list[str]
@@ -52,10 +52,12 @@ def save_checkpoint(
     """Written whole or not at all; `problem` is the run's fingerprint."""
     labels = history.labels
     named = (labels.algorithm, labels.metric, labels.sites)
-    meta = Meta(record.k, record.ledger, *named, problem, record.settled, config)
+    meta = Meta(record.k, *named, problem, record.settled, config)
     rows, spoke = history.arrays()
     state = {f"state.{name}": array for name, array in record.state._asdict().items()}
-    write_file(path, pack(KIND, meta, {"rows": rows, "spoke": spoke, **state}))
+    quiet = {f"quiet.{name}": array for name, array in record.quiet._asdict().items()}
+    arrays = {"rows": rows, "spoke": spoke, "spent": record.spent, **quiet, **state}
+    write_file(path, pack(KIND, meta, arrays))
 
 
 def load_checkpoint(path: str | Path) -> tuple[Saved, str]:
@@ -65,7 +67,8 @@ def load_checkpoint(path: str | Path) -> tuple[Saved, str]:
         meta, arrays = unpack(data, KIND, Meta)
         history = History(meta.algorithm, meta.metric, meta.sites)
         history.restore(arrays.pop("rows"), arrays.pop("spoke"))
-        checkpoint = Checkpoint(meta.round, Ledger(*meta.ledger), _state(arrays))
+        spent, quiet = _counts(arrays, len(meta.sites))
+        checkpoint = Checkpoint(meta.round, spent, quiet, _state(arrays))
         if len(history) != checkpoint.k:
             raise ValueError(f"{len(history)} rounds of history for round {checkpoint.k}")
     except FileError as error:
@@ -75,6 +78,19 @@ def load_checkpoint(path: str | Path) -> tuple[Saved, str]:
             f"{path}: the checkpoint's content does not fit together: {error}; {AGAIN}"
         ) from error
     return Saved(checkpoint, history, meta.config, meta.settled), meta.problem
+
+
+def _counts(arrays: Arrays, N: int) -> tuple[Spent, Quiet]:
+    """What the agents have sent, and how quiet they are."""
+    spent, wanted = arrays.pop("spent"), ("<i8", "<i8", "|b1")
+    quiet = [arrays.pop(f"quiet.{name}") for name in Quiet._fields]
+    kinds = [(part.dtype.str, part.shape) for part in quiet]
+    if kinds != [(kind, (N,)) for kind in wanted] or spent.dtype != np.int64:
+        raise ValueError(f"counts of {kinds} and {spent.dtype}")
+    numbers = [spent, *quiet[:2]]
+    if spent.shape != (N, 3) or not all(((n >= 0) & (n < 2**53)).all() for n in numbers):
+        raise ValueError("counts that no run can have")
+    return spent, Quiet(*quiet)
 
 
 def _state(arrays: Arrays) -> Arrays:

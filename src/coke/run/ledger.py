@@ -10,10 +10,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coke.maths.arrays import Array, Sizes
 
 HEADER = 13  # bytes: flags 1, epoch 2, step 4, tag 4, quiet 2 (the edge protocol's word)
+
+
+Spent = NDArray[np.int64]
+"""(N, 3) what each agent has sent: the three numbers of a ledger, a row for each."""
+
+
+def round_cost(size: Sizes, d: Array) -> Spent:
+    """What a round costs whose agents send so many bytes (N, 1) to d_i neighbours (N, 1)."""
+    return np.hstack([size > 0, size, (d * (HEADER + size)).astype(np.int64)], dtype=np.int64)
 
 
 class Ledger(NamedTuple):
@@ -23,10 +33,15 @@ class Ledger(NamedTuple):
     bytes: int = 0
     wire_bytes: int = 0
 
-    def after(self, size: Sizes, d: Array) -> Ledger:
-        """With one more round: agents sent so many bytes (N, 1) to d_i neighbours (N, 1)."""
+    def told(self, size: int, *, messages: int = 1, copies: int = 1) -> Ledger:
+        """With so many more messages of one size, each to so many neighbours at once."""
         return Ledger(
-            self.transmissions + int(np.count_nonzero(size)),
-            self.bytes + int(size.sum()),
-            self.wire_bytes + int((d * (HEADER + size)).sum()),
+            self.transmissions + messages * (size > 0),
+            self.bytes + messages * size,
+            self.wire_bytes + messages * copies * (size + HEADER),
         )
+
+    @classmethod
+    def of(cls, spent: Spent) -> Ledger:
+        """All agents together."""
+        return cls(*map(int, spent.sum(axis=0)))

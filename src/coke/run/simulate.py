@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithm import Algorithm, State
-from coke.maths.arrays import Array, Sizes
-from coke.maths.graph import Graph, checked_graph, degrees
+from coke.maths.arrays import Array, Mask, Sizes
+from coke.maths.graph import Graph, adjacency, checked_graph, degrees
 from coke.maths.problem import Problem, Score
 from coke.maths.risks import pooled
+from coke.maths.stopping import Quiet, at_first, counted
 from coke.run.exchange import Together
-from coke.run.ledger import Ledger
+from coke.run.ledger import Ledger, Spent, round_cost
 from coke.threads import OneThread
 
 
@@ -28,20 +30,44 @@ class Record(NamedTuple):
     score: Score  # mean losses
     consensus_gap: float  # max_i ‖θ_i − mean θ‖
     optimality_gap: float  # max_i ‖θ_i − θ*‖
-    settled: bool  # to the tolerance asked for
+    settled: bool  # to the tolerance asked for: all agents stop after this round
     state: State  # to go on from here, or to read θ_i
+    spent: Spent  # (N, 3) the ledger agent by agent
+    quiet: Quiet  # what the round's words say of stopping
 
     def checkpoint(self) -> Checkpoint:
         """What `simulate` needs to go on after this round."""
-        return Checkpoint(self.k, self.ledger, self.state._asdict())
+        return Checkpoint(self.k, self.spent, self.quiet, self.state._asdict())
 
 
 class Checkpoint(NamedTuple):
     """Enough of a record to go on exactly."""
 
     k: int
-    ledger: Ledger
+    spent: Spent
+    quiet: Quiet
     state: dict[str, Array]
+
+
+class Limits(NamedTuple):
+    """When to stop."""
+
+    rounds: int
+    tol: float | None = None  # once nobody moves by more, in the norm of θ
+    max_bytes: int | None = None  # of all agents together
+    max_transmissions: int | None = None
+
+    def checked(self) -> Limits:
+        """The same, or why not."""
+        if self.rounds < 1:
+            raise InputError(f"rounds={self.rounds}: expected at least 1")
+        if self.tol is not None and not self.tol >= 0:
+            raise InputError(f"tol={self.tol}: expected a tolerance, or None to run all rounds")
+        for name in ("max_bytes", "max_transmissions"):
+            most = getattr(self, name)
+            if most is not None and not most > 0:
+                raise InputError(f"{name}={most}: expected a positive number, or None for no limit")
+        return self
 
 
 def simulate(
@@ -51,33 +77,98 @@ def simulate(
     *,
     rounds: int,
     tol: float | None = None,
+    max_bytes: int | None = None,
+    max_transmissions: int | None = None,
+    spent: Spent | None = None,
     scored: Container[int] | None = None,
     resume: Checkpoint | None = None,
 ) -> Iterator[Record]:
-    """Runs the algorithm and yields one record a round, up to `rounds` or until settled to `tol`.
+    """Runs the algorithm and yields one record a round, up to `rounds`.
+
+    Agents stop earlier, without a coordinator (`coke.maths.stopping`): all after the same round,
+    once nobody moved, disagreed with a neighbour or held back news by more than `tol`. Each has an
+    equal share of a budget; the first whose next message would exceed it stays silent and ends the
+    run. `spent` (N, 3) is what the agents have sent before round 1.
 
     Training losses are free in every round. Test and global losses are computed in the rounds in
     `scored` (such as `range(0, 1001, 10)`; None: all) and the last one, and are NaN elsewhere. The
     caller may stop earlier by not asking for more. `resume` goes on after a checkpoint, with the
     same bits as if nothing had happened. Arguments are checked here, before the first round.
     """
-    if rounds < 1:
-        raise InputError(f"rounds={rounds}: expected at least 1")
-    if tol is not None and not tol > 0:
-        raise InputError(f"tol={tol}: expected a positive tolerance, or None to run all rounds")
-    graph = checked_graph(graph, range(len(problem.train.T)))
+    limits = Limits(rounds, tol, max_bytes, max_transmissions).checked()
+    graph, N = checked_graph(graph, range(len(problem.train.T))), len(problem.train.T)
     d, alone = degrees(graph), OneThread()
     with alone.limit():
         own, state = algorithm.local(problem.train, d), algorithm.start(problem.train)
         run = _Run(problem, algorithm, own, Together(algorithm.weights(graph)), d, problem.optimum)
-    at = Checkpoint(0, Ledger(), state._asdict()) if resume is None else resume
-    return _rounds(run, _resumed(state, at), at, rounds, _Looks(tol, scored, rounds), alone)
+    nothing = np.zeros((N, 3), np.int64) if spent is None else spent
+    at = resume or Checkpoint(0, nothing, at_first(N), state._asdict())
+    watch = Watch(graph, limits)
+    return _rounds(run, _resumed(state, at), at, watch, _Looks(scored, rounds), alone)
+
+
+class Watch:
+    """Stopping, as every agent sees it: its own row, and what its neighbours' words say."""
+
+    def __init__(self, graph: Graph, limits: Limits):
+        self.limits, self.N = limits, len(graph)
+        W = adjacency(graph).tocoo()
+        self.i, self.n = W.row, W.col  # both ends of every edge, both ways
+        self._diameter: int | None = None
+        self._graph = graph
+
+    @property
+    def diameter(self) -> int:
+        """Of the graph; only where it is needed, for it takes a search from every agent."""
+        if self._diameter is None:
+            self._diameter = nx.diameter(self._graph)
+        return self._diameter
+
+    @property
+    def idle(self) -> bool:
+        """There is nothing to watch but the number of rounds."""
+        return all(limit is None for limit in self.limits[1:])
+
+    def over(self, spent: Spent, size: Sizes) -> Mask:
+        """Whose message (N, 1) would exceed its share of the budget."""
+        share = (self.limits.max_transmissions, self.limits.max_bytes)
+        most = np.array([np.inf if total is None else total / self.N for total in share])
+        beyond = spent[:, :2] + np.hstack([size > 0, size]) > most
+        return np.asarray(beyond.any(axis=1, keepdims=True) & (size > 0))
+
+    def smallest(self, spent: Spent, size: Sizes) -> str:
+        """The smallest budget that is enough for these first messages."""
+        need = self.N * (spent[:, :2] + np.hstack([size > 0, size])).max(axis=0)
+        wanted = [
+            f"{name}={int(most)}"
+            for name, most in zip(("max_transmissions", "max_bytes"), need, strict=True)
+            if getattr(self.limits, name) is not None
+        ]
+        return " and ".join(wanted)
+
+    def count(self, quiet: Quiet, theta: Array, hat: Array, broke: Mask) -> Quiet:
+        """What this round's words say, from the last round's and θ against the last θ̂."""
+        tol = self.limits.tol
+        ok = np.zeros(self.N, np.bool_)
+        if tol is not None:
+            apart = np.zeros(self.N)
+            np.maximum.at(apart, self.i, _norms(hat[self.i] - hat[self.n]))
+            ok = (_norms(theta - hat) <= tol) & (apart <= tol)
+        now = counted(self.least(quiet), ok, self.diameter)
+        return now.declared(broke[:, 0], self.diameter)
+
+    def least(self, quiet: Quiet) -> Quiet:
+        """Over each agent's own word and its neighbours'."""
+        heard = Quiet(quiet.count.copy(), quiet.countdown.copy(), quiet.short.copy())
+        np.minimum.at(heard.count, self.i, quiet.count[self.n])
+        np.minimum.at(heard.countdown, self.i, quiet.countdown[self.n])
+        np.logical_or.at(heard.short, self.i, quiet.short[self.n])
+        return heard
 
 
 class _Looks(NamedTuple):
     """When to look closely."""
 
-    tol: float | None
     scored: Container[int] | None
     last: int
 
@@ -95,16 +186,13 @@ class _Run(NamedTuple):
     d: Array
     optimum: Array
 
-    def step(self, s: State, k: int) -> tuple[State, Sizes]:
-        """speak, exchange, listen; and the bytes each sent (N, 1)."""
-        s, size = self.algorithm.speak(self.own, s, k)
-        s = self.algorithm.listen(self.own, s, self.exchange(s.hat))
+    def finite(self, s: State, k: int) -> None:
+        """Refuses to go on with numbers that are none."""
         if not np.isfinite(s.loss).all():
             raise ConvergenceError(
                 f"round {k}: the parameters of {np.count_nonzero(~np.isfinite(s.loss))} agents are "
                 f"no longer finite: {self.algorithm} diverges here; use a smaller step size"
             )
-        return s, size
 
     def look(self, s: State, close: bool) -> tuple[Score, float, float]:
         """Losses and gaps of the agents' models; test and global losses only if `close`."""
@@ -116,29 +204,47 @@ class _Run(NamedTuple):
 
 
 def _rounds(
-    run: _Run, state: State, at: Checkpoint, rounds: int, looks: _Looks, alone: OneThread
+    run: _Run, state: State, at: Checkpoint, watch: Watch, looks: _Looks, alone: OneThread
 ) -> Iterator[Record]:
-    ledger = at.ledger
-    for k in range(at.k + 1, rounds + 1):
+    spent, quiet, ended, settled = at.spent, at.quiet, False, False
+    for k in range(at.k + 1, looks.last + 1):
         with alone.limit(), np.errstate(over="ignore", invalid="ignore"):
-            after, size = run.step(state, k)
-            settled = looks.tol is not None and _settled(state, after, looks.tol)
-            score, consensus, optimality = run.look(after, settled or looks.at(k))
-        ledger = ledger.after(size, run.d)
-        yield Record(k, size[:, 0] > 0, ledger, score, consensus, optimality, settled, after)
-        if settled:
+            after, size = run.algorithm.speak(run.own, state, k)
+            if not watch.idle:
+                after, size, broke = _within(watch, state, after, size, spent, k)
+                quiet = watch.count(quiet, after.theta, state.hat, broke)
+                least = watch.least(quiet)
+                ended = bool(least.done().all())
+                settled = ended and not least.short.any()
+            after = run.algorithm.listen(run.own, after, run.exchange(after.hat))
+            run.finite(after, k)
+            score, consensus, optimality = run.look(after, ended or looks.at(k))
+        spent = spent + round_cost(size, run.d)
+        ledger, spoke = Ledger.of(spent), size[:, 0] > 0
+        yield Record(k, spoke, ledger, score, consensus, optimality, settled, after, spent, quiet)
+        if ended:
             return
         state = after
 
 
-def _settled(before: State, after: State, tol: float) -> bool:
-    """Nobody moved, disagrees or holds back news by more than tol times the largest ‖θ_i‖.
+def _within(
+    watch: Watch, before: State, after: State, size: Sizes, spent: Spent, k: int
+) -> tuple[State, Sizes, Mask]:
+    """The round without the messages that would exceed a share of the budget, and whose they are.
 
-    Holding back counts: under a high threshold a silent network stands still far from agreement.
+    A budget that does not even allow the first messages is refused.
     """
-    theta = after.theta
-    away = max(_farthest(theta, x) for x in (before.theta, after.hat, theta.mean(axis=0)))
-    return away <= tol * float(_norms(theta).max())
+    broke = watch.over(spent, size)
+    if k == 1 and broke.any():
+        taken = Ledger.of(spent)
+        limits = {name: n for name, n in watch.limits._asdict().items() if name.startswith("max")}
+        raise InputError(
+            f"a budget of {limits}: too small for the agreement, which took {taken.bytes} bytes in "
+            f"{taken.transmissions} transmissions, and one message of every site; the smallest "
+            f"that would do is {watch.smallest(spent, size)}"
+        )
+    hat = np.where(broke, before.hat, after.hat)
+    return after._replace(hat=hat), np.where(broke, 0, size), broke
 
 
 def _norms(x: Array) -> Array:

@@ -7,7 +7,7 @@ transmission to one neighbour, so the paper's account and the wire's differ by t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -17,8 +17,8 @@ from coke.maths.arrays import Array
 from coke.maths.graph import Graph
 from coke.maths.quadratic import Quadratic
 from coke.maths.quantise import Codec
-from coke.maths.risks import matrix, pulled
-from coke.run.ledger import HEADER, Ledger
+from coke.maths.risks import Risk, pulled
+from coke.run.ledger import Ledger
 
 FLOAT64, FLOAT32 = 8, 4
 
@@ -34,9 +34,9 @@ class Point(NamedTuple):
 class Tree(NamedTuple):
     """A spanning tree that every site computes alike from the same graph."""
 
-    root: int
-    parent: dict[int, int]  # of all but the root
-    order: list[int]  # from the root outwards
+    root: Any
+    parent: dict[Any, Any]  # of all but the root
+    order: list[Any]  # from the root outwards
 
     @property
     def messages(self) -> int:
@@ -45,26 +45,17 @@ class Tree(NamedTuple):
 
 
 def spanning_tree(graph: Graph) -> Tree:
-    """Breadth first from the centre of the graph; ties go to the smaller number."""
-    root = min(nx.center(graph)) if len(graph) > 1 else 0
+    """Breadth first from the centre of the graph; ties go to the smaller number or name."""
+    root = min(nx.center(graph))
     parent = {child: at for at, child in nx.bfs_edges(graph, root, sort_neighbors=sorted)}
     return Tree(root, parent, [root, *parent])
-
-
-def spent(ledger: Ledger, messages: int, size: int) -> Ledger:
-    """The ledger after so many tree messages of so many bytes each."""
-    return Ledger(
-        ledger.transmissions + messages,
-        ledger.bytes + messages * size,
-        ledger.wire_bytes + messages * (size + HEADER),
-    )
 
 
 def conjugate_gradients(
     risk: Quadratic, tree: Tree, width: int, precondition: Callable[[Array], Array], start: Ledger
 ) -> Iterator[Point]:
     """CG on (Σ_i A_i + N G)θ = Σ_i b_i: one sum of D numbers, `width` bytes each, an iteration."""
-    N, ledger = len(risk.T), spent(start, tree.messages, width * risk.size)
+    N, ledger = len(risk.T), start.told(width * risk.size, messages=tree.messages)
     number = np.float32 if width == FLOAT32 else np.float64
 
     def total(p: Array) -> Array:
@@ -77,7 +68,7 @@ def conjugate_gradients(
     yield Point(0, theta, ledger)
     for k in range(1, 2 * risk.size + 1):
         Hp = total(p)
-        ledger = spent(ledger, tree.messages, width * risk.size)
+        ledger = ledger.told(width * risk.size, messages=tree.messages)
         step = (r @ z) / max(p @ Hp, 1e-300)
         theta, left = theta + step * p, r - step * Hp
         new = precondition(left)
@@ -92,32 +83,31 @@ def gram_sum(risk: Quadratic, tree: Tree) -> Iterator[Point]:
     """All A_i and b_i added up once, then solved by everybody: most bytes, and reveals most."""
     D = risk.size
     size = FLOAT64 * (D * (D + 1) // 2 + D)
-    yield Point(1, risk.optimum(), spent(Ledger(), tree.messages, size))
+    yield Point(1, risk.optimum(), Ledger().told(size, messages=tree.messages))
 
 
 def coded_gradient(
-    risk: Quadratic, tree: Tree, codec: Codec, rounds: int, start: Ledger
+    risk: Risk, tree: Tree, codec: Codec, rounds: int, start: Ledger, kappa: float
 ) -> Iterator[Point]:
     """Heavy ball on the whitened risks; partial sums and totals travel as coded innovations.
 
-    u ← u − ¼ ∇ + ½ (u − u_before), ∇ the mean gradient. Its Hessian is near 2I; where P describes
-    the data badly and an eigenvalue exceeds 12, this diverges.
+    u ← u − ∇/(2κ) + ½ (u − u_before), ∇ the mean gradient. Its Hessian is near κI; where P
+    describes the data badly and an eigenvalue exceeds 6κ, this diverges.
     """
     N, D, ledger = len(risk.T), risk.size, start
     up, total = np.zeros((N, D)), np.zeros(D)  # what each node last said to its parent; the root
     u, before = np.zeros(D), np.zeros(D)
-    G = matrix(risk.G, D)
     for k in range(1, rounds + 1):
-        partial = 2.0 * (np.matvec(risk.A, u) - risk.b + G @ u)
+        partial = risk.gradient(np.tile(u, (N, 1)))
         for i in reversed(tree.order[1:]):
             message = codec.encode(partial[i] - up[i])
             up[i] += codec.decode(message, D)
             partial[tree.parent[i]] += up[i]
-            ledger = spent(ledger, 1, len(message))
+            ledger = ledger.told(len(message))
         message = codec.encode(partial[tree.root] - total)
         total = total + codec.decode(message, D)
-        ledger = spent(ledger, len(tree.parent), len(message))
-        u, before = u - 0.25 * total / N + 0.5 * (u - before), u
+        ledger = ledger.told(len(message), messages=len(tree.parent))
+        u, before = u - 0.5 / kappa * total / N + 0.5 * (u - before), u
         yield Point(k, u, ledger)
         if not np.abs(u).max() < 1e3:
             raise ConvergenceError(f"round {k}: the gradient method diverges in this basis")

@@ -1,0 +1,83 @@
+"""The common basis: how sites that know the network come to the same P and the same spread.
+
+P is near the average Gram matrix plus the ridge. Four ways, from saying little to saying all:
+
+    sample    the Gram matrix of a public sample of inputs: no message about the data
+    moments   pooled mean and covariance of the inputs, one Gaussian
+    mixture   a Gaussian mixture where one Gaussian describes a site badly (the default)
+    gram      the exact average (1/N) Σ_i A_i, in float32
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from coke.data.scaling import Columns
+from coke.errors import ConfigError, unknown
+from coke.maths.arrays import Array
+from coke.maths.automatic import KAPPA
+from coke.maths.features import Features
+from coke.maths.mixtures import RANKS, describe, truncated
+from coke.maths.whitening import Whitening, expected_gram, moments, whitening
+from coke.run.agree import add_grams, add_targets, describe_inputs
+from coke.run.talk import Network, Talk
+
+WHITENINGS = ("mixture", "moments", "gram", "sample")
+
+
+class Common(NamedTuple):
+    """What all sites know before they say anything of their inputs."""
+
+    features: Features
+    sigma: float
+    share: float  # λ/N
+    metric: str  # of the loss
+    whitening: str
+    sample: Array | None  # (n, d) public inputs, scaled
+    seed: int
+
+    @property
+    def ridge(self) -> float:
+        """What P needs beside the Gram matrix: 2λ/N over the loss's curvature κ."""
+        return 2.0 * self.share / KAPPA[self.metric]
+
+
+class Own(NamedTuple):
+    """What a site knows of its own rows."""
+
+    X: Array  # (T, d) scaled inputs
+    A: Array  # (D, D) their Gram matrix
+    y: Columns  # of its scaled target
+
+
+class Agreed(NamedTuple):
+    """The same at every site, to the last bit."""
+
+    basis: Whitening
+    spread: float  # of the target: the unit of thresholds and tolerances
+
+
+def common_basis(net: Network, me: str, common: Common, own: Own) -> Talk[Agreed]:
+    """One site's part in agreeing on P and the spread."""
+    f, ridge = common.features, common.ridge
+    if common.whitening not in WHITENINGS:
+        raise ConfigError(unknown("whitening", common.whitening, WHITENINGS))
+    if common.whitening == "sample":
+        if common.sample is None:
+            raise ConfigError('whitening = "sample" without a sample: name a file of public inputs')
+        G = f(common.sample).T @ f(common.sample) / len(common.sample)
+        spread = yield from add_targets(net, me, own.y)
+    elif common.whitening == "gram":
+        total, spread = yield from add_grams(net, me, own.A, own.y)
+        G = total / len(net.names)
+    else:
+        told = [truncated(moments(own.X), RANKS[1])]
+        if common.whitening == "mixture":
+            told = describe(own.X, f, own.A, ridge, common.seed)
+        s0 = 0.3 * common.sigma * math.sqrt(ridge)
+        mixture, spread = yield from describe_inputs(net, me, told, own.y, s0)
+        G = expected_gram(f, mixture)
+    return Agreed(whitening(G + ridge * np.eye(len(G))), spread)

@@ -1,0 +1,228 @@
+"""A network of sites in one process, tick by tick: what can go wrong does, from a seed.
+
+Letters take a tick and more, get lost, doubled and overtaken; sites sleep, are slow, are cut off,
+are killed before their image is on disk, after it, and after sending; sites leave, join and come
+back. Only `Site`'s own methods run. A sleeper's letters wait for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import networkx as nx
+import numpy as np
+
+from coke.agents.edge import Setup
+from coke.agents.site import Site, Turn, image, restored, started
+from coke.maths.arrays import Array
+from coke.maths.coke import COKE
+from coke.maths.graph import Graph, build_graph
+from coke.maths.quadratic import Quadratic
+from coke.maths.quantise import Coarse
+from coke.maths.stopping import NEVER
+from coke.maths.thresholds import Geometric
+
+LONGEST = 64  # ticks between two resends
+
+
+class Faults(NamedTuple):
+    """What goes wrong, and how long a site waits for the missing."""
+
+    patience: float = math.inf  # ticks
+    late: int = 0  # extra latency, at most: letters overtake each other
+    loss: float = 0.0
+    double: float = 0.0
+    kill: float = 0.0  # per site, tick and each of the three points
+    awake: float = 1.0
+    slow: int = 1  # site 0 acts in every so many ticks only
+
+
+GOING_ON = Faults(patience=1)
+
+
+class Problem(NamedTuple):
+    """N quadratic risks on a graph, and who they are."""
+
+    risk: Quadratic
+    graph: Graph
+    algorithm: COKE
+
+    def setup(self, i: int, tol: float | None = None, diameter: int | None = None) -> Setup:
+        """Site i's."""
+        D = nx.diameter(self.graph) if diameter is None else diameter
+        return Setup(name(i), self.risk.rows(slice(i, i + 1)), self.algorithm, D, tol)
+
+    def optimum(self, present: Iterable[int]) -> Array:
+        """What the sites that are present agree on: λ/N₀ is each site's own share."""
+        who = list(present)
+        A, b = self.risk.A[who].sum(axis=0), self.risk.b[who].sum(axis=0)
+        return np.asarray(np.linalg.solve(A + len(who) * float(self.risk.G) * np.eye(len(b)), b))
+
+
+def name(i: int) -> str:
+    """Sorted as the numbers are."""
+    return f"site{i:03}"
+
+
+def whitened(N: int = 10, L: int = 40, edges: int = 19, seed: int = 0) -> Problem:
+    """Local Hessians with eigenvalues from 0.4 to 1.6, and minima that differ."""
+    rng = np.random.default_rng(seed)
+    Q = np.linalg.qr(rng.normal(size=(N, L, L)))[0]
+    H = (Q * rng.uniform(0.4, 1.6, (N, 1, L))) @ Q.swapaxes(1, 2)
+    b = rng.normal(size=(N, L)) / math.sqrt(L)
+    risk = Quadratic(H / 2, b / 2, np.ones(N), np.full(N, 100.0), 1e-3)
+    algorithm = COKE(N / (2 * edges), Geometric(0.3, 0.9), Coarse())
+    return Problem(risk, build_graph("random", N, edges=edges, seed=seed), algorithm)
+
+
+class Agent:
+    """One process: what it knows, and what a kill leaves of it."""
+
+    def __init__(self, site: Site):
+        self.site, self.disk = site, site
+        self.acted, self.timer, self.pause = 0, 4, 4
+        self.gone = False
+
+    def killed(self) -> None:
+        """kill -9 and a new start, from the bytes of the last image."""
+        self.site = restored(image(self.disk), self.site.setup)
+        self.timer, self.pause = 0, 4
+
+
+class World:
+    """All sites and the letters between them."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        faults: Faults,
+        seed: int = 0,
+        tol: float | None = None,
+        absent: Iterable[int] = (),
+    ):
+        self.problem, self.faults, self.rng = problem, faults, np.random.default_rng(seed)
+        self.t, self.kills, self.sent = 0, 0, 0
+        self.frames: Counter[str] = Counter()
+        self.mail: dict[str, list[tuple[int, str, bytes]]] = {}
+        self.agents: dict[str, Agent] = {}
+        self.cut: Callable[[str, str], bool] = lambda a, b: False
+        missing = set(absent)
+        for i in sorted(set(problem.graph) - missing):
+            self.add(i, sorted(set(problem.graph[i]) - missing), tol)
+
+    def add(self, i: int, neighbours: Iterable[int], tol: float | None = None) -> None:
+        """A site with an empty disk."""
+        site = started(self.problem.setup(i, tol), [name(n) for n in neighbours])
+        self.agents[name(i)] = Agent(site)
+        self.mail[name(i)] = []
+
+    @property
+    def sites(self) -> dict[str, Site]:
+        """As they are in memory."""
+        return {n: a.site for n, a in self.agents.items() if not a.gone}
+
+    def send(self, sender: str, letters: Iterable[tuple[str, bytes]]) -> None:
+        """Each letter on its way, or lost, or twice."""
+        f, rng = self.faults, self.rng
+        for to, data in letters:
+            self.sent += len(data)
+            if to not in self.mail or self.cut(sender, to) or rng.random() < f.loss:
+                continue
+            for _ in range(1 + (rng.random() < f.double)):
+                due = self.t + 1 + (int(rng.integers(f.late + 1)) if f.late else 0)
+                self.mail[to].append((due, sender, data))
+
+    def take(self, me: str, turn: Turn, mortal: bool = False) -> bool:
+        """Image, then letters; killed at any of three points, and then False."""
+        agent = self.agents[me]
+        if mortal and self.strikes(agent):
+            return False
+        agent.site = turn.site
+        if turn.durable:
+            agent.disk = turn.site
+        if mortal and self.strikes(agent):
+            return False
+        self.send(me, turn.letters)
+        return not (mortal and self.strikes(agent))
+
+    def strikes(self, agent: Agent) -> bool:
+        """Whether the agent is killed here."""
+        hit = self.faults.kill > 0 and self.rng.random() < self.faults.kill
+        if hit:
+            self.kills += 1
+            agent.killed()
+        return hit
+
+    def tick(self) -> None:
+        """One latency of the network."""
+        self.t += 1
+        for i, (me, agent) in enumerate(list(self.agents.items())):
+            sleeps = self.faults.awake < 1 and self.rng.random() >= self.faults.awake
+            slow = i == 0 and self.t % self.faults.slow != 0
+            if not (agent.gone or sleeps or slow):
+                self.act(me, agent)
+
+    def act(self, me: str, agent: Agent) -> None:
+        """Hear what has come, do a round if it is time, resend if the timer says so."""
+        due = [letter for letter in self.mail[me] if letter[0] <= self.t]
+        self.mail[me] = [letter for letter in self.mail[me] if letter[0] > self.t]
+        for _, sender, data in due:
+            self.take(me, agent.site.hear(sender, data))
+        if self.due(agent):
+            if not self.take(me, agent.site.round(force=True), mortal=True):
+                return
+            agent.acted, agent.timer, agent.pause = self.t, self.t + 4, 4
+        elif self.t >= agent.timer:
+            self.send(me, agent.site.resend())
+            agent.pause = min(2 * agent.pause, LONGEST)
+            agent.timer = self.t + agent.pause
+
+    def due(self, agent: Agent) -> bool:
+        """Whether all words are here, or patience is over and there is something to do."""
+        site = agent.site
+        if site.done or site.ready():
+            return not site.done
+        busy = any(end.due for end in site.open.values()) or site.countdown < NEVER
+        return busy and self.t - agent.acted >= self.faults.patience
+
+    def distance(self) -> float:
+        """max_i ‖θ_i − θ*‖/‖θ*‖ over the sites that are present."""
+        best = self.problem.optimum(int(n[4:]) for n in self.sites)
+        away = max(float(np.linalg.norm(s.theta[0] - best)) for s in self.sites.values())
+        return away / float(np.linalg.norm(best))
+
+    def steps(self) -> float:
+        """The median over open edge ends of their steps."""
+        return float(np.median([e.s for s in self.sites.values() for e in s.open.values()]))
+
+    def until(self, goal: float, most: int, check: Callable[[World], None] | None = None) -> int:
+        """Ticks from now until the distance is at most `goal`; −1 if that takes more than `most`."""
+        for t in range(1, most + 1):
+            self.tick()
+            if check is not None:
+                check(self)
+            if self.distance() <= goal:
+                return t
+        return -1
+
+
+def invariants(world: World) -> None:
+    """I1: ends at one step agree to the last bit. I2: steps differ by one at most. I6: 4 words."""
+    for me, site in world.sites.items():
+        for n, end in site.ends.items():
+            words = [w for w in (end.out, end.prev, *end.box) if w is not None]
+            assert len(words) <= 4
+            other = world.sites.get(n)
+            if other is None or me not in other.ends or me > n:
+                continue
+            his = other.ends[me]
+            if end.place != his.place:
+                continue
+            assert abs(end.s - his.s) <= 1, (me, n, end.s, his.s)
+            if end.s == his.s:
+                assert end.tag == his.tag
+                assert end.own.tobytes() == his.cp.tobytes()
+                assert (end.g == -his.g).all()
