@@ -25,7 +25,7 @@ from coke.maths.quantise import Coarse
 from coke.maths.stopping import NEVER
 from coke.maths.thresholds import Geometric
 
-LONGEST = 64  # ticks between two resends
+PAUSE, LONGEST = 2, 8  # ticks until the first resend, and between two at most
 
 
 class Faults(NamedTuple):
@@ -68,14 +68,25 @@ def name(i: int) -> str:
 
 
 def whitened(N: int = 10, L: int = 40, edges: int = 19, seed: int = 0) -> Problem:
-    """Local Hessians with eigenvalues from 0.4 to 1.6, and minima that differ."""
+    """Local Hessians with eigenvalues from 1.2 to 4.8, and minima that differ."""
     rng = np.random.default_rng(seed)
     Q = np.linalg.qr(rng.normal(size=(N, L, L)))[0]
-    H = (Q * rng.uniform(0.4, 1.6, (N, 1, L))) @ Q.swapaxes(1, 2)
-    b = rng.normal(size=(N, L)) / math.sqrt(L)
+    H = (Q * rng.uniform(1.2, 4.8, (N, 1, L))) @ Q.swapaxes(1, 2)
+    b = 3 * rng.normal(size=(N, L)) / math.sqrt(L)
     risk = Quadratic(H / 2, b / 2, np.ones(N), np.full(N, 100.0), 1e-3)
     algorithm = COKE(N / (2 * edges), Geometric(0.3, 0.9), Coarse())
     return Problem(risk, build_graph("random", N, edges=edges, seed=seed), algorithm)
+
+
+class Timer(NamedTuple):
+    """When the word of one edge's step is sent again."""
+
+    at: tuple[int, int]
+    rings: int
+    pause: int
+
+
+RINGS = Timer((-1, -1), 0, PAUSE)  # after a new start
 
 
 class Agent:
@@ -83,13 +94,26 @@ class Agent:
 
     def __init__(self, site: Site):
         self.site, self.disk = site, site
-        self.acted, self.timer, self.pause = 0, 4, 4
-        self.gone = False
+        self.acted, self.gone = 0, False
+        self.timers: dict[str, Timer] = {}
 
     def killed(self) -> None:
         """kill -9 and a new start, from the bytes of the last image."""
         self.site = restored(image(self.disk), self.site.setup)
-        self.timer, self.pause = 0, 4
+        self.timers = dict.fromkeys(self.site.open, RINGS)  # nothing is known to have been sent
+
+    def late(self, t: int) -> list[str]:
+        """The neighbours whose timer rings; it starts with a word, and its pauses double."""
+        found = []
+        for n, end in self.site.open.items():
+            at, old = (end.epoch, end.s), self.timers.get(n)
+            if old is RINGS or (old is not None and old.at == at and t >= old.rings):
+                pause = min(2 * old.pause, LONGEST)
+                self.timers[n] = Timer(at, t + pause, pause)
+                found.append(n)
+            elif old is None or old.at != at:
+                self.timers[n] = Timer(at, t + PAUSE, PAUSE)
+        return found
 
 
 class World:
@@ -135,18 +159,19 @@ class World:
                 due = self.t + 1 + (int(rng.integers(f.late + 1)) if f.late else 0)
                 self.mail[to].append((due, sender, data))
 
-    def take(self, me: str, turn: Turn, mortal: bool = False) -> bool:
-        """Image, then letters; killed at any of three points, and then False."""
+    def take(self, me: str, turn: Turn, mortal: bool = False) -> None:
+        """Image, then letters; mortals may be killed before, between and after."""
         agent = self.agents[me]
         if mortal and self.strikes(agent):
-            return False
+            return
         agent.site = turn.site
         if turn.durable:
             agent.disk = turn.site
         if mortal and self.strikes(agent):
-            return False
+            return
         self.send(me, turn.letters)
-        return not (mortal and self.strikes(agent))
+        if mortal:
+            self.strikes(agent)
 
     def strikes(self, agent: Agent) -> bool:
         """Whether the agent is killed here."""
@@ -172,13 +197,10 @@ class World:
         for _, sender, data in due:
             self.take(me, agent.site.hear(sender, data))
         if self.due(agent):
-            if not self.take(me, agent.site.round(force=True), mortal=True):
-                return
-            agent.acted, agent.timer, agent.pause = self.t, self.t + 4, 4
-        elif self.t >= agent.timer:
-            self.send(me, agent.site.resend())
-            agent.pause = min(2 * agent.pause, LONGEST)
-            agent.timer = self.t + agent.pause
+            agent.acted = self.t
+            self.take(me, agent.site.round(force=True), mortal=True)
+        late = agent.late(self.t)
+        self.send(me, agent.site.resend(*late) if late else ())
 
     def due(self, agent: Agent) -> bool:
         """Whether all words are here, or patience is over and there is something to do."""
@@ -199,7 +221,7 @@ class World:
         return float(np.median([e.s for s in self.sites.values() for e in s.open.values()]))
 
     def until(self, goal: float, most: int, check: Callable[[World], None] | None = None) -> int:
-        """Ticks from now until the distance is at most `goal`; −1 if that takes more than `most`."""
+        """Ticks from now until the distance is at most `goal`; −1 if these are more than `most`."""
         for t in range(1, most + 1):
             self.tick()
             if check is not None:
@@ -213,8 +235,8 @@ def invariants(world: World) -> None:
     """I1: ends at one step agree to the last bit. I2: steps differ by one at most. I6: 4 words."""
     for me, site in world.sites.items():
         for n, end in site.ends.items():
-            words = [w for w in (end.out, end.prev, *end.box) if w is not None]
-            assert len(words) <= 4
+            assert sum(w is not None for w in (end.out, end.prev, *end.box)) <= 4
+            assert end.out or end.closed or site.done or not site.k, "an open end says nothing"
             other = world.sites.get(n)
             if other is None or me not in other.ends or me > n:
                 continue

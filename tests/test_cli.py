@@ -24,6 +24,7 @@ from coke.maths.graph import build_graph
 COKE = [sys.executable, "-c", "from coke.cli import main; main()"]
 SMALL = """
 rounds = 60
+tol = 0
 lambda = 1e-3
 rho = 0.05
 [data]
@@ -60,8 +61,9 @@ def test_run_gives_one_json_document_with_the_documented_keys(folder: Path) -> N
     assert document["algorithm"] == "coke"
     assert document["agents"] == 5
     assert document["rounds"] == 60
-    assert document["bytes"] == document["transmissions"] * 20 * 8
     (beside,) = document["beside"]
+    assert beside["bytes"] == beside["transmissions"] * 20 * 8
+    assert 10 * document["bytes"] < beside["bytes"]
     assert beside["transmissions"] == 300
     assert document["transmissions"] < 300
     names = [row["algorithm"] for row in document["yardsticks"]]
@@ -165,7 +167,7 @@ def test_a_users_own_file_with_sites_and_classes(folder: Path) -> None:
         (["--resume", "nowhere"], "no such folder"),
         (["--rounds", "many"], "Invalid value for '--rounds'"),
         (["--nonsense"], "No such option"),
-        (["--tol", "0"], "tol=0.0: expected"),
+        (["--tol", "-1"], "tol=-1.0: expected"),
         (["--agents", "0"], "agents=0: expected at least 1"),
         (["--data", "numbers.csv", "--target", "y", "--loss", "logistic"], "whole number"),
         (["--data", "none [/].csv", "--target", "y"], "none [/].csv"),
@@ -280,7 +282,7 @@ def test_a_settled_run_stays_settled(folder: Path) -> None:
     assert done["rounds"] < 500
     again = json.loads(coke("run", "--resume", "o", "--json", cwd=folder).stdout)
     assert again["rounds"] == done["rounds"]
-    further = coke("run", "--resume", "o", "--tol", 1e-12, "--rounds", 510, "--json", cwd=folder)
+    further = coke("run", "--resume", "o", "--tol", 0, "--rounds", 510, "--json", cwd=folder)
     assert json.loads(further.stdout)["rounds"] == 510
 
 
@@ -307,9 +309,11 @@ def test_pictures_of_silence_and_odd_names(folder: Path, rounds: int) -> None:
     table = pa.table({"x": np.arange(30.0), "s": names * 10, "y": np.ones(30)})
     pa.parquet.write_table(table, folder / "rows.parquet")
     source = ["--data", "rows.parquet", "--target", "y", "--site", "s", "--rounds", rounds]
-    run = coke("run", *source, "--v", 1e9, "--out", "o", "--json", cwd=folder)
+    paper = [*source, "--algorithm", "coke-paper"]
+    run = coke("run", *paper, "--v", 1e9, "--out", "o", "--json", cwd=folder)
     assert json.loads(run.stdout)["transmissions"] == 0
-    coke("run", *source, "--v", 0, "--out", "p", cwd=folder)
+    coke("run", *paper, "--v", 0, "--out", "p", cwd=folder)
+    coke("run", *source, "--out", "q", cwd=folder)
 
 
 def test_version_and_help(folder: Path) -> None:

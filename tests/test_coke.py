@@ -249,7 +249,7 @@ def test_settling_means_moved_agreed_and_said() -> None:
     assert last.k < 2000
     assert last.optimality_gap < 1e-4
     mute = COKE(0.2, lambda k: 1e9)
-    *_, last = simulate(c.problem, GRAPHS["ring"], mute, rounds=50, tol=0.5)
+    *_, last = simulate(c.problem, GRAPHS["ring"], mute, rounds=50, tol=1e-3)
     assert last.k == 50
     assert not last.settled
 

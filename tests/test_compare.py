@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.cli import main
+from coke.data.sites import Sites
 from coke.errors import InputError
 from coke.maths.automatic import automatic, step_size
 from coke.maths.coke import COKE
@@ -32,11 +33,12 @@ from coke.maths.quadratic import Quadratic
 from coke.maths.quantise import Coarse, Float64
 from coke.maths.thresholds import Geometric, Shrinking
 from coke.maths.whitening import expected_gram, misfit, moments, whitening
-from coke.run.agree import agree
-from coke.run.compare import Case, Comparison, Paper, Trace, advice
+from coke.run.compare import Comparison, Paper
+from coke.run.goal import Trace, advice
 from coke.run.ledger import HEADER, Ledger
 from coke.run.simulate import simulate
 from coke.run.trees import conjugate_gradients, spanning_tree
+from coke.task import Choices, prepare
 from problems import GRAPHS, case
 
 RNG = np.random.default_rng(0)
@@ -94,23 +96,6 @@ def test_sites_that_one_gaussian_does_not_describe_get_more() -> None:
     assert number > 1
     one = truncated(moments(clouds), 5).gaussian()
     assert far < misfit(expected_gram(f, [one]), f(clouds).T @ f(clouds) / 3000, 1e-4)
-
-
-@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
-def test_agreement_is_the_pooled_moments_and_counts_its_bytes(graph: nx.Graph) -> None:
-    """One Gaussian each: mean and covariance of all rows together, up to the coding's 10 %."""
-    sites = [RNG.normal(0.5 * i, 1 + i, size=(40, 3)) for i in range(6)]
-    described = [[truncated(moments(X), 5)] for X in sites]
-    tree = spanning_tree(graph)
-    agreed = agree(tree, described, S0)
-    whole = moments(np.concatenate(sites))
-    (one,) = agreed.mixture
-    sd = np.sqrt(np.diag(whole.cov))
-    assert (np.abs(one.mean - whole.mean) <= 0.2 * sd).all()
-    assert_allclose(np.diag(one.cov), np.diag(whole.cov), rtol=0.25)
-    assert agreed.ledger.transmissions == 10 == tree.messages
-    assert agreed.ledger.wire_bytes == agreed.ledger.bytes + 10 * HEADER
-    assert 10 * 12 < agreed.ledger.bytes < 10 * 120
 
 
 def test_the_tree_is_the_same_for_everybody() -> None:
@@ -207,18 +192,21 @@ def test_conjugate_gradients_solve_the_normal_equations() -> None:
     assert last.ledger.bytes == last.ledger.transmissions * 8 * q.size
 
 
-def small_comparison(goal: float = 1.01) -> Comparison:
+def small_comparison(goal: float = 1.01, loss: str = "quadratic") -> Comparison:
     c = case(L=20, lam=0.01)
-    spread = float(np.concatenate(c.y).std())
-    own = Case(c.problem, c.features, c.X, GRAPHS["random"], spread, 2.0, 0)
-    return Comparison(own, Paper(0.01, 1.0, 0.95, 0.3, 300), goal)
+    y = c.y if loss == "quadratic" else [np.where(yi > np.median(yi), "up", "down") for yi in c.y]
+    empty = tuple(np.empty((0, X.shape[1])) for X in c.X)
+    sites = Sites(tuple("abcdef"), tuple(c.X), tuple(y), empty, tuple(yi[:0] for yi in y))
+    choices = Choices(FeatureSettings(20, sigma=2.0, seed=0), loss, 0.01, "none")
+    task = prepare(sites, ("a", "b", "c"), GRAPHS["random"], choices)
+    return Comparison(task.case(), Paper(0.01, 1.0, 0.95, 0.3, 300), goal)
 
 
 def test_every_method_is_held_to_the_same_goal() -> None:
     comparison = small_comparison()
     rows = {name: comparison.row(name) for name in comparison.methods if name != "coke-tuned"}
     for row in rows.values():
-        assert row.reached == (row.global_train_mse <= comparison.goal)
+        assert row.reached == (row.value <= comparison.goal.wanted)
         assert row.wire_bytes >= row.bytes >= row.agreement_bytes
         if row.reached:
             assert row.first_hit is not None
@@ -234,18 +222,37 @@ def test_every_method_is_held_to_the_same_goal() -> None:
     assert "No method" in advice([rows["local-only"]])
 
 
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_class_labels_are_compared_by_objective(loss: str) -> None:
+    """1 % of the optimal objective; methods that add up statistics are left out, with a reason."""
+    comparison = small_comparison(loss=loss)
+    problem = comparison.case.problem
+    assert_allclose(
+        comparison.goal.optimum,
+        np.mean([problem.train.objectives(problem.optimum[None])]),
+    )
+    assert set(comparison.methods).isdisjoint({"tree-cg", "tree-pcg", "tree-gram", "coke-tuned"})
+    ours, theirs = comparison.row("coke"), comparison.row("coke-paper")
+    assert ours.reached
+    assert ours.rounds <= 50
+    assert ours.bytes < 0.1 * theirs.bytes
+    assert set(ours.document(loss)) >= {f"global_train_{loss}", "objective"}
+    with pytest.raises(InputError, match="quadratic"):
+        comparison.row("tree-cg")
+
+
 def test_settled_is_not_the_first_hit() -> None:
     """A loss that meets the goal, leaves it and comes back has settled when it came back."""
     comparison = small_comparison()
     theta = comparison.case.problem.everywhere(comparison.case.problem.optimum)
     losses = [2.0, 1.0, 1.5, 1.0, 1.001, 1.0]
     traces = [
-        Trace(k, loss * comparison.optimum, Ledger(k, 10 * k, 20 * k), lambda: theta)
+        Trace(k, loss * comparison.goal.optimum, Ledger(k, 10 * k, 20 * k), lambda: theta)
         for k, loss in enumerate(losses, start=1)
     ]
-    row = comparison._settle("x", traces)
+    row = comparison.goal.settle("x", traces)
     assert (row.reached, row.first_hit, row.rounds, row.bytes) == (True, 2, 4, 40)
-    row = comparison._settle("x", traces[:3])
+    row = comparison.goal.settle("x", traces[:3])
     assert (row.reached, row.rounds) == (False, 3)
 
 

@@ -28,7 +28,7 @@ from coke.maths.quadratic import CHUNK, Quadratic
 from coke.maths.risks import Risk
 from coke.maths.thresholds import Geometric
 from coke.run.simulate import simulate
-from coke.task import prepare
+from coke.task import Choices, prepare
 from problems import GRAPHS, case
 
 Array = NDArray[np.float64]
@@ -214,8 +214,8 @@ def test_adult_consensus_is_as_accurate_as_the_centre(
     rows = checked_rows(X[train], y[train])
     sites = split_rows(rows, deal(rows.y, 10, seed=0), test=0.0, seed=0)
     settings = FeatureSettings(50, sigma=3.0, seed=0)
-    task = prepare(sites, rows.columns, settings, loss=loss, lam=1e-3, scale="none")
     graph = build_graph("random", 10, edges=28, seed=0)
+    task = prepare(sites, rows.columns, graph, Choices(settings, loss, 1e-3, "none"))
     *_, last = simulate(task.problem, graph, COKE(1e-3, Geometric(1.0, 0.9)), rounds=90)
 
     def accuracy(theta: Array) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -11,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.data.scaling import fit_scaling, scaled
-from coke.data.sites import by_label, deal, split_rows
+from coke.data.scaling import Columns, columns_of, fit_scaling, scaled
+from coke.data.sites import Sites, by_label, deal, split_rows
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows
 from coke.errors import DataError
@@ -65,6 +66,12 @@ def test_every_site_holds_out_its_share_and_keeps_a_row(test: float, seed: int) 
         assert_array_equal(sites.X[i][:, 0], sites.y[i])  # rows stay whole
 
 
+def told(sites: Sites) -> Columns:
+    """What all sites tell of their inputs and target, merged one after the other."""
+    rows = zip(sites.X, sites.y, strict=True)
+    return reduce(Columns.merged, [columns_of(np.column_stack(both)) for both in rows])
+
+
 @pytest.mark.parametrize("how", ["none", "standard", "minmax"])
 def test_scaling_uses_training_rows_of_all_sites_and_can_be_undone(how: str) -> None:
     rng = np.random.default_rng(0)
@@ -72,7 +79,7 @@ def test_scaling_uses_training_rows_of_all_sites_and_can_be_undone(how: str) -> 
     X[:, 2] = 7.0  # a constant column
     rows = checked_rows(X, rng.normal(10, 2, 60), np.repeat(["a", "b", "c"], 20))
     sites = split_rows(rows, by_label(rows.sites), test=0.3, seed=0)  # type: ignore[arg-type]
-    scaling = fit_scaling(how, sites, scale_target=True)
+    scaling = fit_scaling(how, 4, told(sites))
     units = scaled(sites, scaling, scale_target=True)
     Z, z = np.concatenate(units.X), np.concatenate(units.y)
     varying = [0, 1, 3]
@@ -94,7 +101,7 @@ def test_scaling_does_not_mind_units(unit: float) -> None:
     X = np.random.default_rng(0).normal(3, 5, size=(40, 2))
     rows = checked_rows(X * unit, X[:, 0] * unit)
     sites = split_rows(rows, {0: np.arange(40)}, test=0.0, seed=0)
-    scaling = fit_scaling("standard", sites, scale_target=True)
+    scaling = fit_scaling("standard", 2, told(sites))
     units = scaled(sites, scaling, scale_target=True)
     assert_allclose(units.X[0], (X - X.mean(axis=0)) / X.std(axis=0), atol=1e-12)
     assert_allclose(units.y[0], units.X[0][:, 0], atol=1e-12)
@@ -104,7 +111,7 @@ def test_numbers_too_large_to_scale_are_refused() -> None:
     rows = checked_rows(np.array([[1e300], [-1e300]]), np.zeros(2))
     sites = split_rows(rows, {0: np.arange(2)}, test=0.0, seed=0)
     with pytest.raises(DataError, match="larger units"):
-        fit_scaling("standard", sites, scale_target=False)
+        told(sites)
 
 
 def test_the_synthetic_problem_is_the_papers() -> None:

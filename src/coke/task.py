@@ -158,6 +158,7 @@ def prepare(sites: Sites, columns: tuple[str, ...], graph: Graph, choices: Choic
         problem = learning_problem(
             units, features, loss=choices.loss, lam=choices.lam, classes=classes
         )
+        _ = problem.optimum  # here, on one thread; it is kept
     sample = None if choices.sample is None else scaling.inputs(choices.sample)
     common = Common(
         features, settings.sigma, choices.lam / len(names), problem.train.metric,
@@ -213,7 +214,8 @@ def _rows(names: tuple[str, ...], ledgers: dict[str, Ledger]) -> Spent:
 
 def _plain(basis: Whitening, outputs: int, u: Array) -> Array:
     """θ in the plain features of u (…, K·D), class by class."""
-    return basis.theta(u.reshape(*u.shape[:-1], outputs, -1)).reshape(u.shape)
+    with OneThread().limit():
+        return basis.theta(u.reshape(*u.shape[:-1], outputs, -1)).reshape(u.shape)
 
 
 def build_algorithm(name: str, *, rho: float, v: float, mu: float, eta: float) -> Algorithm | None:

@@ -20,6 +20,7 @@ from coke.errors import ConvergenceError, FileError
 from coke.maths.coke import FLOAT
 from coke.maths.graph import Graph
 from coke.maths.problem import local_only
+from coke.maths.stopping import at_first
 from coke.model import Model
 from coke.run.checkpoint import (
     Saved,
@@ -32,6 +33,7 @@ from coke.run.history import GAPS, LOSSES, History
 from coke.run.simulate import Record, simulate
 from coke.task import Task
 
+LIMITS = ("tol", "max_bytes", "max_transmissions")
 Watch = Callable[[str, Record], None]
 
 
@@ -164,8 +166,12 @@ class Run:
 
     def _records(self, saved: Saved | None) -> Iterator[Record]:
         config, at = self.config, saved.checkpoint if saved else None
-        if saved and saved.settled and saved.config.get("tol") == config.tol:
-            return iter(())
+        if saved and at:
+            before = [saved.config.get(name) for name in LIMITS]
+            if before != [getattr(config, name) for name in LIMITS]:
+                at = at._replace(quiet=at_first(len(at.spent)))  # a countdown to other limits
+            elif saved.settled:
+                return iter(())
         return simulate(
             self.way.problem,
             self.graph,

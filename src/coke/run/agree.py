@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from coke.data.scaling import Columns
-from coke.errors import DataError, InputError, MessageError
+from coke.errors import DataError, MessageError
 from coke.maths.arrays import Array
 from coke.maths.mixtures import (
     RANKS,
@@ -111,8 +111,6 @@ def describe_inputs(
     net: Network, me: str, own: Sequence[Component], y: Columns, s0: float
 ) -> Talk[Inputs]:
     """All sites' mixtures merged, as many components as the largest description has."""
-    if not s0 > 0:
-        raise InputError("lambda = 0 leaves no resolution to describe inputs in: use lambda > 0")
     d = len(own[0].mean)
 
     def merged(children: Sequence[bytes]) -> bytes:

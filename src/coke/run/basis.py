@@ -25,6 +25,7 @@ from coke.maths.whitening import Whitening, expected_gram, moments, whitening
 from coke.run.agree import add_grams, add_targets, describe_inputs
 from coke.run.talk import Network, Talk
 
+LEAST = 1e-7  # of the ridge: below it P would amplify what is rounding in φ, whose norm is one
 WHITENINGS = ("mixture", "moments", "gram", "sample")
 
 
@@ -41,8 +42,8 @@ class Common(NamedTuple):
 
     @property
     def ridge(self) -> float:
-        """What P needs beside the Gram matrix: 2λ/N over the loss's curvature κ."""
-        return 2.0 * self.share / KAPPA[self.metric]
+        """What P needs beside the Gram matrix: 2λ/N over the loss's curvature κ; some, if λ = 0."""
+        return max(2.0 * self.share / KAPPA[self.metric], LEAST)
 
 
 class Own(NamedTuple):

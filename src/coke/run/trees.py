@@ -21,6 +21,7 @@ from coke.maths.risks import Risk, pulled
 from coke.run.ledger import Ledger
 
 FLOAT64, FLOAT32 = 8, 4
+LARGE = 1e3  # gradients in a whitened basis are about one
 
 
 class Point(NamedTuple):
@@ -99,6 +100,8 @@ def coded_gradient(
     u, before = np.zeros(D), np.zeros(D)
     for k in range(1, rounds + 1):
         partial = risk.gradient(np.tile(u, (N, 1)))
+        if not np.abs(partial).sum() < LARGE:
+            raise ConvergenceError(f"round {k}: the gradient method diverges in this basis")
         for i in reversed(tree.order[1:]):
             message = codec.encode(partial[i] - up[i])
             up[i] += codec.decode(message, D)
@@ -109,5 +112,3 @@ def coded_gradient(
         ledger = ledger.told(len(message), messages=len(tree.parent))
         u, before = u - 0.5 / kappa * total / N + 0.5 * (u - before), u
         yield Point(k, u, ledger)
-        if not np.abs(u).max() < 1e3:
-            raise ConvergenceError(f"round {k}: the gradient method diverges in this basis")

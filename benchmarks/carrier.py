@@ -1,0 +1,184 @@
+"""CPU per frame of the zenoh carrier beside bare TCP, between the same two processes.
+
+`python benchmarks/carrier.py [FRAMES]`, 500-byte frames on this machine's loopback. Ping-pong is
+one word and its answer. Rounds are what agents do: eight words to each other, then eight to hear.
+Stream is one end sending as fast as it can. CPU is user and system time of both processes with all
+their threads, for one frame in one direction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple
+
+from coke.agents import identity
+from coke.agents.carriers import Limits
+from coke.agents.zenoh_carrier import Place, ZenohCarrier
+
+SIZE = 500
+ANY = Limits(rate=1e9, burst=10**9, backlog=2**30)
+
+
+class Line(NamedTuple):
+    """Two verbs, whatever the network."""
+
+    send: Callable[[bytes], None]
+    receive: Callable[[], bytes]
+
+
+Opening = Callable[[bool, int], contextlib.AbstractContextManager[Line]]
+
+
+@contextlib.contextmanager
+def tcp(first: bool, port: int) -> Iterator[Line]:
+    """Length and bytes over a socket, nothing else."""
+    if first:
+        with socket.create_server(("127.0.0.1", port)) as server:
+            plug = server.accept()[0]
+    else:
+        plug = _patient(port)
+    plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with plug, plug.makefile("rb") as ear:
+
+        def receive() -> bytes:
+            return ear.read(int.from_bytes(ear.read(4), "big"))
+
+        yield Line(lambda frame: plug.sendall(len(frame).to_bytes(4, "big") + frame), receive)
+
+
+def _patient(port: int) -> socket.socket:
+    while True:
+        with contextlib.suppress(ConnectionRefusedError):
+            return socket.create_connection(("127.0.0.1", port))
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def carrier(secure: bool, folder: Path, first: bool, port: int) -> Iterator[Line]:
+    """Our carrier, with mutual TLS or without."""
+    me, other = ("a", "b") if first else ("b", "a")
+    own = identity.load(folder, me, datetime.now(UTC)) if secure else None
+    at = f"{'tls' if secure else 'tcp'}/127.0.0.1:{port}"
+    listen, neighbours = ((at,), {other: None}) if first else ((), {other: at})
+    site = Place(me, "bench", listen, neighbours, own, ANY, allow_plaintext_loopback=not secure)
+    with ZenohCarrier(site) as line:
+        while not line.alive():
+            time.sleep(0.01)
+
+        def receive() -> bytes:
+            got = line.receive(10)
+            if got is None:
+                raise TimeoutError("a frame was lost")
+            return got[1]
+
+        yield Line(partial(line.send, other), receive)
+
+
+def play(opening: Opening, first: bool, port: int, frames: int) -> dict[str, float]:
+    """CPU seconds of this end for each pattern."""
+    cpu = {}
+    with opening(first, port) as line:
+        for name, pattern in PATTERNS.items():
+            pattern(line, first, 100)  # warm
+            begin = time.process_time()
+            pattern(line, first, frames)
+            cpu[name] = time.process_time() - begin
+        time.sleep(0.3)  # the other end may still be reading
+    return cpu
+
+
+def ping_pong(line: Line, first: bool, frames: int) -> None:
+    for _ in range(frames // 2):
+        if first:
+            line.send(bytes(SIZE))
+        line.receive()
+        if not first:
+            line.send(bytes(SIZE))
+
+
+def rounds(line: Line, first: bool, frames: int) -> None:
+    for _ in range(frames // 16):
+        for _ in range(8):
+            line.send(bytes(SIZE))
+        for _ in range(8):
+            line.receive()
+
+
+def stream(line: Line, first: bool, frames: int) -> None:
+    for _ in range(frames):
+        if first:
+            line.send(bytes(SIZE))
+        else:
+            line.receive()
+    # The end, so that neither begins the next pattern early.
+    if first:
+        line.receive()
+    else:
+        line.send(b"done")
+
+
+PATTERNS = {"ping-pong": ping_pong, "rounds": rounds, "stream": stream}
+
+
+def other_end(pipe: Connection, folder: Path, frames: int) -> None:
+    while (order := pipe.recv_bytes()) != b"end":
+        name, port = order.decode().split()
+        cpu = play(openings(folder)[name], False, int(port), frames)
+        pipe.send_bytes(" ".join(map(str, cpu.values())).encode())
+
+
+def openings(folder: Path) -> dict[str, Opening]:
+    return {
+        "tcp": tcp,
+        "zenoh": partial(carrier, False, folder),
+        "zenoh+mTLS": partial(carrier, True, folder),
+    }
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def measure(frames: int, folder: Path) -> Iterator[tuple[str, list[float]]]:
+    """For each network, µs of CPU per frame in each pattern."""
+    here, there = multiprocessing.Pipe()
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=other_end, args=(there, folder, frames))
+    process.start()
+    for name, opening in openings(folder).items():
+        port = free_port()
+        here.send_bytes(f"{name} {port}".encode())
+        ours = play(opening, True, port, frames).values()
+        theirs = map(float, here.recv_bytes().split())
+        yield name, [1e6 * (a + b) / frames for a, b in zip(ours, theirs, strict=True)]
+    here.send_bytes(b"end")
+    process.join()
+
+
+def main() -> None:
+    frames = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    with tempfile.TemporaryDirectory() as name:
+        folder, now = Path(name), datetime.now(UTC)
+        identity.found(folder, "bench", now)
+        for site in "ab":
+            identity.issue(folder, site, now)
+        base: list[float] = []
+        for network, cost in measure(frames, folder):
+            base = base or cost
+            both = zip(PATTERNS, cost, base, strict=True)
+            print(f"{network:12}", *(f"{p} {c:6.1f} µs ({c / b:4.1f} ×)" for p, c, b in both))
+
+
+if __name__ == "__main__":
+    main()

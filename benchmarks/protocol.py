@@ -1,0 +1,179 @@
+"""`make bench-protocol`: the edge protocol under every fault, and all interleavings of small cases.
+
+The long versions of tests/test_edge.py and tests/test_site.py. Prints what each schedule costs to
+come within 1e-9 of the optimum on one problem (10 sites, 40 numbers, 19 edges, Coarse messages,
+h(s) = 0.3 · 0.9ˢ), steps and bytes relative to lockstep on five, and what was searched. Ends must
+agree to the last bit after every tick. Arguments choose parts by name; exits non-zero where a rule
+or a bound is broken.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy loads
+
+import math
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import numpy as np
+
+import exhaustive as ex
+from coke.maths.stopping import NEVER
+from coke.maths.thresholds import Geometric
+from events import GOING_ON, Faults, World, invariants, whitened
+
+GOAL = 1e-9
+MODELS = {
+    "2 sites, 4 steps, 2 in flight": ex.Model(4, 2),
+    "2 sites, 2 steps, 3 in flight": ex.Model(2, 3),
+    "2 sites, 2 steps, 2 in flight, news or silence": ex.Model(2, 2, silence=True),
+    "and 1 reset": ex.Model(2, 2, resets=1),
+    "1 in flight, 2 resets": ex.Model(2, 1, resets=2),
+    "closed and opened, 2 in all": ex.Model(2, 1, closings=2),
+    "a disk that is empty again": ex.Model(2, 2, rollbacks=1),
+    "3 sites on a path, 1 step, no doubles": ex.Model(1, 1, sites=3, double=False),
+}
+MUTANTS = {
+    "sends before the image is on disk": ex.Model(2, 2, silence=True, machine=ex.SENDS_FIRST),
+    "writes its word anew": ex.Model(2, 2, silence=True, machine=ex.RECOMPUTES),
+    "keeps one word only": ex.Model(2, 2, machine=ex.ONE_WORD),
+    "nothing outstanding": ex.Model(2, 1, rollbacks=1, machine=ex.NOTHING_OUTSTANDING),
+}
+# Faults, the most ticks as a multiple of lockstep, and whether all sites are alike.
+SCHEDULES: dict[str, tuple[Faults, float, bool]] = {
+    "lockstep": (Faults(), 1, True),
+    "awake 50 %, going on": (GOING_ON._replace(awake=0.5), 4, True),
+    "awake 50 %, waiting": (Faults(awake=0.5), 8, True),
+    "awake 20 %, going on": (GOING_ON._replace(awake=0.2), 10, True),
+    "awake 5 %, going on": (GOING_ON._replace(awake=0.05), 40, True),
+    "one 10 × slower, going on": (Faults(1, slow=10), 12, False),
+    "one 10 × slower, patience 3": (Faults(3, slow=10), 12, False),
+    "one 10 × slower, waiting": (Faults(slow=10), 12, False),
+    "loss 20 %, doubles, late 1": (GOING_ON._replace(loss=0.2, double=0.1, late=1), 6, True),
+    "loss 20 %, doubles, waiting": (Faults(loss=0.2, double=0.1), 14, True),
+    "loss 50 %, doubles, late 1": (GOING_ON._replace(loss=0.5, double=0.1, late=1), 30, False),
+    "kills 1 % at 3 points": (GOING_ON._replace(kill=0.01), 3, True),
+    "kills 5 %": (GOING_ON._replace(kill=0.05), 4, True),
+    "kills 20 %": (GOING_ON._replace(kill=0.2), 20, True),
+    "all of it, awake 50 %": (Faults(1, 1, 0.2, 0.1, 0.02, 0.5), 16, True),
+}
+FIVE = [name for name, (_, _, alike) in SCHEDULES.items() if alike and "waiting" not in name]
+
+
+def searched() -> bool:
+    print("every interleaving: states, violations, dead, seconds")
+    fine = True
+    for name, model in MODELS.items():
+        t = time.perf_counter()
+        found = ex.Search(model).run()
+        print(f"  {name:50} {found.states:>9} {found.violations:>3} {found.dead:>3}"
+              f" {time.perf_counter() - t:7.1f}", flush=True)  # fmt: skip
+        fine &= found.violations == found.dead == 0 and found.states < model.most
+    print("what does not work: states until a rule is broken, or dead states")
+    for name, model in MUTANTS.items():
+        found = ex.Search(model).run(first=True)
+        seen = "a rule is broken" if found.violations else f"{found.dead} dead"
+        print(f"  {name:50} {found.states:>9} {seen}", flush=True)
+        fine &= bool(found.violations or found.dead)
+    return fine
+
+
+def schedules() -> bool:
+    print("schedules: ticks, median steps, kB, × lockstep")
+    fine, problem, base = True, whitened(), 1
+    for name, (faults, most, _) in SCHEDULES.items():
+        world = World(problem, faults)
+        ticks = world.until(GOAL, math.ceil(most * base) if base > 1 else 1000, invariants)
+        base = ticks if base == 1 else base
+        shown = ticks if ticks > 0 else f"{world.distance():.0e}"
+        print(f"  {name:50} {shown:>7} {world.steps():7.1f} {world.sent / 1e3:7.0f}"
+              f" {ticks / base:5.1f}", flush=True)  # fmt: skip
+        fine &= ticks > 0
+    return fine
+
+
+def five() -> bool:
+    print("five problems: steps and bytes relative to lockstep, from least to most")
+    ratios: dict[str, list[tuple[float, float]]] = {name: [] for name in FIVE}
+    for seed in range(5):
+        problem, at = whitened(seed=seed), (1.0, 1.0)
+        for name in FIVE:
+            world = World(problem, SCHEDULES[name][0], seed)
+            if world.until(GOAL, 12000, invariants) < 0:
+                return False
+            at = (world.steps(), float(world.sent)) if name == "lockstep" else at
+            ratios[name].append((world.steps() / at[0], world.sent / at[1]))
+    for name, found in ratios.items():
+        low, high = np.min(found, axis=0), np.max(found, axis=0)
+        print(f"  {name:50} {low[0]:5.2f} … {high[0]:4.2f} {low[1]:6.2f} … {high[1]:4.2f}")
+    return max(high for found in ratios.values() for high, _ in found) <= 1.15
+
+
+def kills() -> bool:
+    """Waiting sites under kills hold the undisturbed run's bits."""
+    calm, wild = World(whitened(), Faults()), World(whitened(), Faults(kill=0.05))
+    thetas: dict[tuple[str, int], bytes] = {}
+    for _ in range(200):
+        calm.tick()
+        thetas |= {(n, s.k): s.theta.tobytes() for n, s in calm.sites.items()}
+    seen: dict[tuple[str, int], bytes] = {}
+    while len(seen) < 10 * 150:
+        wild.tick()
+        invariants(wild)
+        seen |= {(n, a.disk.k): a.disk.theta.tobytes() for n, a in wild.agents.items() if a.disk.k}
+    differ = sum(thetas[at] != theta for at, theta in seen.items())
+    print(f"{wild.kills} kills, waiting: {differ} of {len(seen)} states (site, round) differ")
+    return differ == 0
+
+
+def endings() -> bool:
+    print("ends: declared at (max-norm distance / tol), runs, not ended")
+    names = ["lockstep", "awake 50 %, going on", "one 10 × slower, patience 3", "kills 5 %",
+             "loss 20 %, doubles, late 1", "all of it, awake 50 %"]  # fmt: skip
+    fine = True
+    for name in names:
+        worst, stuck = 0.0, 0
+        for seed in range(3):
+            for tol in (1e-2, 1e-4):
+                away, ended = ending(name, seed, tol)
+                worst, stuck = max(worst, away / tol), stuck + (not ended)
+        print(f"  {name:50} {worst:7.2f} {6:>3} {stuck:>3}", flush=True)
+        fine &= worst <= 3 and not stuck
+    return fine
+
+
+def ending(name: str, seed: int, tol: float) -> tuple[float, bool]:
+    """The distance when the first declares, and whether all end."""
+    problem, away = whitened(seed=seed), None
+    world, best = World(problem, SCHEDULES[name][0], seed, tol), problem.optimum(range(10))
+    for _ in range(20_000):
+        world.tick()
+        sites = world.sites.values()
+        if away is None and any(site.countdown < NEVER for site in sites):
+            away = max(float(np.abs(site.theta - best).max()) for site in sites)
+        if all(site.done for site in sites):
+            return away or 0.0, True
+    return away or math.inf, False
+
+
+def thresholds() -> bool:
+    """What other settings cost in lockstep."""
+    print("lockstep with other settings: ticks, kB")
+    problem = whitened()
+    for name, h in {"no censoring": Geometric(0.0), "μ = 0.95": Geometric(0.3, 0.95)}.items():
+        other = problem._replace(algorithm=replace(problem.algorithm, threshold=h))
+        world = World(other, Faults())
+        print(f"  {name:50} {world.until(GOAL, 1000):>7} {world.sent / 1e3:7.0f}", flush=True)
+    return True
+
+
+if __name__ == "__main__":
+    parts = {p.__name__: p for p in (schedules, thresholds, kills, endings, five, searched)}
+    results = [parts[name]() for name in sys.argv[1:] or parts]
+    sys.exit(not all(results))

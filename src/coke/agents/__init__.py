@@ -1,0 +1,1 @@
+"""One site on a network: what it says to each neighbour, and what it keeps."""

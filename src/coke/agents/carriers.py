@@ -1,0 +1,300 @@
+"""How an agent's frames reach its neighbours: never surely, never blocking for long.
+
+A carrier promises only this: what `receive` returns was sent by the neighbour it names, unchanged
+and at most `Limits.frame` bytes long. Frames may be lost, so the edge protocol above repeats them
+until they are answered. `Memory` is the twin of a network in one process, faults included.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from abc import abstractmethod
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from coke.errors import InputError, unknown
+
+Clock = Callable[[], float]
+Fault = Callable[[str, str, bytes], Iterable[bytes]]  # sender, receiver, frame ↦ what arrives
+EVENTS = 256  # kept for whoever asks; older ones are forgotten, the counts are not
+OVERHEAD = 64  # bytes a waiting frame takes beside its own
+
+
+class Limits(NamedTuple):
+    """How much one neighbour can make a site hold or do."""
+
+    frame: int = 2**20  # bytes of the longest frame
+    backlog: int = 2**23  # bytes waiting to be received, OVERHEAD for each frame included
+    rate: float = 2000.0  # frames a second, in the long run
+    burst: int = 4000  # frames at once
+
+    def checked(self) -> Limits:
+        """Itself, or an error that names the limit at fault."""
+        if not 1 <= self.frame <= self.backlog - OVERHEAD:
+            raise InputError(f"{self}: expected 1 ≤ frame ≤ backlog − {OVERHEAD}; raise the last")
+        if not (0 < self.rate < float("inf") and self.burst >= 1):
+            raise InputError(f"{self}: expected rate > 0 and burst ≥ 1; raise the lower one")
+        return self
+
+
+class Counts(NamedTuple):
+    """What became of the frames to and from one neighbour."""
+
+    sent: int = 0  # given to the network, which promises nothing
+    unsent: int = 0  # dropped here: the neighbour is known to be away
+    received: int = 0  # returned by `receive` or waiting for it
+    oversized: int = 0  # dropped, either way: longer than a frame may be
+    hurried: int = 0  # dropped: more frames than the rate allows
+    overflowed: int = 0  # dropped: too many bytes waiting
+
+
+class Event(NamedTuple):
+    """Something an operator may want to know."""
+
+    kind: str  # "up", "down", "refused" (someone was turned away) or "unreachable"
+    who: str  # a neighbour, or the name in a stranger's certificate
+    why: str
+
+
+class Bucket:
+    """At most burst + rate · t frames in any t seconds."""
+
+    def __init__(self, limits: Limits, clock: Clock) -> None:
+        self._limits, self._clock = limits, clock
+        self._tokens, self._then = float(limits.burst), clock()
+
+    def take(self) -> bool:
+        """Whether one more frame is within the rate."""
+        now = self._clock()
+        earned = self._limits.rate * max(0.0, now - self._then)
+        self._tokens, self._then = min(self._limits.burst, self._tokens + earned), now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+class Inbox:
+    """Frames waiting: in order from each neighbour, the neighbours in turn, all bounded."""
+
+    def __init__(self, neighbours: Iterable[str], limits: Limits, clock: Clock) -> None:
+        self._limits = limits
+        self._frames: dict[str, deque[bytes]] = {name: deque() for name in neighbours}
+        self._held = dict.fromkeys(self._frames, 0)
+        self._bucket = {name: Bucket(limits, clock) for name in self._frames}
+        self._turn: deque[str] = deque()  # neighbours with frames waiting, each once
+        self._change = threading.Condition()
+        self._closed = False
+
+    def offer(self, sender: str, frame: bytes) -> str:
+        """Keep a frame, or drop it; the field of `Counts` that says which."""
+        with self._change:
+            fate = self._judge(sender, len(frame))
+            if fate == "received":
+                self._frames[sender].append(frame)
+                self._held[sender] += len(frame) + OVERHEAD
+                if len(self._frames[sender]) == 1:
+                    self._turn.append(sender)
+                self._change.notify()
+        return fate
+
+    def take(self, timeout: float) -> tuple[str, bytes] | None:
+        """The next frame and its sender, or None after `timeout` seconds or when closed."""
+        with self._change:
+            self._change.wait_for(lambda: self._turn or self._closed, timeout)
+            if not self._turn or self._closed:
+                return None
+            sender = self._turn.popleft()
+            frame = self._frames[sender].popleft()
+            self._held[sender] -= len(frame) + OVERHEAD
+            if self._frames[sender]:
+                self._turn.append(sender)  # behind the others: a loud neighbour starves nobody
+        return sender, frame
+
+    def close(self) -> None:
+        """Nothing more comes out; whoever waits is woken."""
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+
+    def _judge(self, sender: str, size: int) -> str:
+        # The rate first: a neighbour pays for what is dropped, too.
+        if not self._bucket[sender].take():
+            return "hurried"
+        if size > self._limits.frame:
+            return "oversized"
+        full = self._held[sender] + size + OVERHEAD > self._limits.backlog
+        return "overflowed" if full else "received"
+
+
+class Carrier(AbstractContextManager["Carrier"]):
+    """One site's way to its neighbours, and to nobody else."""
+
+    def __init__(
+        self, site: str, neighbours: Iterable[str], limits: Limits, clock: Clock = time.monotonic
+    ) -> None:
+        self.site, self.neighbours, self.limits = site, frozenset(neighbours), limits.checked()
+        if site in self.neighbours:
+            raise InputError(f"site {site!r} is its own neighbour: expected others; remove it")
+        self._inbox = Inbox(self.neighbours, limits, clock)
+        self._lock, self._looking = threading.Lock(), threading.Lock()
+        self._counts: dict[str, Counter[str]] = {name: Counter() for name in self.neighbours}
+        self._events: deque[Event] = deque(maxlen=EVENTS)
+        self._refusals = 0
+        self._seen: frozenset[str] = frozenset()
+        self._closed = False
+
+    def send(self, neighbour: str, frame: bytes) -> None:
+        """Try to send: no promise that it arrives, no error if it cannot."""
+        if neighbour not in self.neighbours:
+            raise InputError(unknown("neighbour", neighbour, self.neighbours))
+        if len(frame) > self.limits.frame:
+            self._count(neighbour, "oversized")
+        else:
+            sent = not self._closed and self._transmit(neighbour, frame)
+            self._count(neighbour, "sent" if sent else "unsent")
+
+    def receive(self, timeout: float) -> tuple[str, bytes] | None:
+        """The next frame as (neighbour, frame), or None after `timeout` seconds."""
+        return self._inbox.take(timeout)
+
+    def alive(self) -> frozenset[str]:
+        """The neighbours with a live authenticated link, this moment."""
+        with self._looking:
+            before, now = self._seen, frozenset() if self._closed else self._linked()
+            self._say(*(Event("up", n, "has a live link") for n in sorted(now - before)))
+            self._say(*(Event("down", n, "has no live link") for n in sorted(before - now)))
+            self._seen = now
+        return now
+
+    def events(self) -> list[Event]:
+        """What happened since the last call, at most `EVENTS`."""
+        self._look()
+        with self._lock:
+            new = list(self._events)
+            self._events.clear()
+        return new
+
+    def refusals(self) -> int:
+        """How often someone was turned away, or turned us away, as far as this site can know."""
+        self._look()
+        return self._refusals
+
+    def counts(self) -> dict[str, Counts]:
+        """What became of the frames, by neighbour."""
+        with self._lock:
+            return {n: Counts(**self._counts[n]) for n in sorted(self.neighbours)}
+
+    def close(self) -> None:
+        """Hang up; a closed carrier receives nothing and sends nothing. Twice is once."""
+        with self._lock:
+            first, self._closed = not self._closed, True
+        if first:
+            self._inbox.close()
+            self._hang_up()
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def _transmit(self, neighbour: str, frame: bytes) -> bool:
+        """Give a frame to the network; False where there is no link."""
+
+    @abstractmethod
+    def _linked(self) -> frozenset[str]:
+        """The neighbours with a live link."""
+
+    @abstractmethod
+    def _hang_up(self) -> None:
+        """Free what the network holds."""
+
+    def _arrived(self, sender: str, frame: bytes) -> None:
+        if sender in self.neighbours:
+            self._count(sender, self._inbox.offer(sender, frame))
+
+    def _count(self, neighbour: str, what: str) -> None:
+        with self._lock:
+            self._counts[neighbour][what] += 1
+
+    def _say(self, *events: Event) -> None:
+        with self._lock:
+            self._events.extend(events)
+            self._refusals += sum(event.kind == "refused" for event in events)
+
+    def _look(self) -> None:
+        """Take note of what happened."""
+        self.alive()
+
+
+def faithful(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
+    """Every frame once."""
+    return (frame,)
+
+
+def lossy(seed: int, *, loss: float, twice: float = 0.0) -> Fault:
+    """Lose some frames, repeat some of the others; the same ones for the same seed."""
+    draw = random.Random(seed).random
+
+    def fault(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
+        return () if draw() < loss else (frame,) * (1 + (draw() < twice))
+
+    return fault
+
+
+class Memory:
+    """A network in one process. `fault` may change at any time; `cut` and `heal` partition it."""
+
+    def __init__(self, fault: Fault = faithful) -> None:
+        self.fault = fault
+        self._sites: dict[str, Carrier] = {}
+        self._cuts: set[frozenset[str]] = set()
+        self._lock = threading.Lock()  # one frame at a time: a seeded fault is then reproducible
+
+    def join(self, site: str, neighbours: Iterable[str], limits: Limits | None = None) -> Carrier:
+        """A site's carrier; joining again is a restart, and the old carrier is closed."""
+        if site in self._sites:
+            self._sites[site].close()
+        self._sites[site] = _MemoryCarrier(self, site, neighbours, limits or Limits())
+        return self._sites[site]
+
+    def cut(self, a: str, b: str) -> None:
+        """No frames between a and b, either way."""
+        self._cuts.add(frozenset((a, b)))
+
+    def heal(self, a: str, b: str) -> None:
+        """Frames between a and b again."""
+        self._cuts.discard(frozenset((a, b)))
+
+    def other(self, site: str, neighbour: str) -> Carrier | None:
+        """The neighbour's carrier, if it is there, names the site too, and no cut is between."""
+        there = self._sites.get(neighbour)
+        mutual = there is not None and not there._closed and site in there.neighbours
+        return there if mutual and frozenset((site, neighbour)) not in self._cuts else None
+
+    def carry(self, sender: str, receiver: str, frame: bytes) -> bool:
+        """Deliver what the fault makes of a frame; False where there is no link."""
+        with self._lock:
+            there = self.other(sender, receiver)
+            if there is not None:
+                for arrived in self.fault(sender, receiver, frame):
+                    there._arrived(sender, arrived)
+        return there is not None
+
+
+class _MemoryCarrier(Carrier):
+    def __init__(self, network: Memory, site: str, others: Iterable[str], limits: Limits) -> None:
+        super().__init__(site, others, limits)
+        self._network = network
+
+    def _transmit(self, neighbour: str, frame: bytes) -> bool:
+        return self._network.carry(self.site, neighbour, frame)
+
+    def _linked(self) -> frozenset[str]:
+        return frozenset(n for n in self.neighbours if self._network.other(self.site, n))
+
+    def _hang_up(self) -> None:
+        pass  # the network sees that we are closed

@@ -1,0 +1,300 @@
+"""Who is who on a network: its own authority (CA), and a short-lived certificate for every site.
+
+    folder/ca.crt, ca.key          the network's authority; ca.key stays where it was made
+    folder/NAME.crt, NAME.key      a site's; with ca.crt, all that a site has
+
+Nothing revokes a certificate: that is why they run out soon, and why a site lists whom it talks
+to. Whatever is not as made here is refused. The clock is the caller's: `now` is explicit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+from warnings import catch_warnings
+
+from coke.data.files import atomically, make_folder, read_file, write_file
+from coke.errors import CokeError, FileError, InputError
+
+_missing: ImportError | None = None
+try:
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives import serialization as pem
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+except ImportError as error:  # an extra: the rest of coke works without it
+    _missing = error
+
+CA = "ca"  # the authority's name, and so no site's
+CA_DAYS = 3650
+SITE_DAYS = 90
+LONGEST_DAYS = 366  # nothing revokes a certificate: it must run out
+SKEW = timedelta(minutes=5)  # by which a site's clock may be behind ours
+_PART = "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
+_NAME = re.compile(rf"{_PART}(\.{_PART})*")
+
+
+class Identity(NamedTuple):
+    """A site's files, all of them checked: what a carrier needs for mutual TLS."""
+
+    name: str
+    ca: Path
+    certificate: Path
+    key: Path
+    ends: datetime  # the certificate's last second
+
+
+class Certificate(NamedTuple):
+    """What a certificate says; nothing of it is believed before it is checked."""
+
+    path: Path
+    network: str  # O
+    name: str  # CN
+    begins: datetime
+    ends: datetime
+    fingerprint: str  # SHA-256, hexadecimal
+    key: ec.EllipticCurvePublicKey
+    whole: x509.Certificate
+
+
+class Authority(NamedTuple):
+    """What signs for a network, now, and nothing that would outlive it."""
+
+    network: str
+    key: ec.EllipticCurvePrivateKey
+    now: datetime
+    ends: datetime
+
+
+def site_name(name: str) -> str:
+    """The name itself if it can be a DNS name and a file's, else `InputError`."""
+    if not (len(name) <= 63 and _NAME.fullmatch(name)) or name.lower() == CA:
+        raise InputError(
+            f"name {name[:80]!r}: expected 1 to 63 letters (A to Z), digits, dots and hyphens, "
+            f"a letter or digit at both ends and beside every dot, and not {CA!r}; rename it"
+        )
+    return name
+
+
+def found(folder: Path, network: str, now: datetime, *, replace: bool = False) -> Certificate:
+    """A new network: the key and certificate of its authority, for ten years."""
+    _ready(now)
+    key = ec.generate_private_key(ec.SECP256R1())
+    ca = Authority(site_name(network), key, now, now + timedelta(days=CA_DAYS))
+    make_folder(folder)
+    _check_free(folder, CA, replace)
+    return _write_pair(folder, CA, key, _signed(ca, CA, key.public_key(), CA_DAYS), replace)
+
+
+def issue(
+    folder: Path, name: str, now: datetime, *, days: int = SITE_DAYS, replace: bool = False
+) -> Certificate:
+    """A new key and certificate for a site, signed by the authority in `folder`."""
+    ca = _authority(folder, now)
+    _check_free(folder, site_name(name), replace)
+    key = ec.generate_private_key(ec.SECP256R1())
+    return _write_pair(folder, name, key, _signed(ca, name, key.public_key(), days), replace)
+
+
+def renew(folder: Path, name: str, now: datetime, *, days: int = SITE_DAYS) -> Certificate:
+    """A new certificate for the key a site has, which need not be here: the old one tells it."""
+    ca = _authority(folder, now)
+    old = read_certificate(_paths(folder, site_name(name))[0])
+    _check_made(old, name, read_certificate(_paths(folder, CA)[0]))  # it may have run out
+    write_file(old.path, _signed(ca, name, old.key, days).public_bytes(pem.Encoding.PEM))
+    return read_certificate(old.path)
+
+
+def load(folder: Path, name: str, now: datetime) -> Identity:
+    """A site's identity if chain, time, name, key and its file's mode are right, else an error."""
+    own, key = check(folder, site_name(name), now), _paths(folder, name)[1]
+    _read_key(key, own)
+    return Identity(name, _paths(folder, CA)[0], own.path, key, own.ends)
+
+
+def check(folder: Path, name: str, now: datetime) -> Certificate:
+    """A certificate, a site's or "ca", if chain, time and name are right; needs no key."""
+    _ready(now)
+    ca = read_certificate(_paths(folder, CA)[0])
+    own = ca if name == CA else read_certificate(_paths(folder, site_name(name))[0])
+    for one, its_name in ((ca, CA), (own, name)):
+        _check_made(one, its_name, ca)
+        _check_time(one, now)
+    return own
+
+
+def read_certificate(path: Path) -> Certificate:
+    """What the one certificate in a file says, or `FileError`."""
+    _ready()
+    with _parsing(path, "one PEM certificate, made by `coke identity`"):
+        # One: of a second authority in the file we would know nothing, and TLS would trust it.
+        (whole,) = x509.load_pem_x509_certificates(read_file(path))
+        network, name = (str(part.value) for part in whole.subject)
+        key = whole.public_key()
+        if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != ec.SECP256R1.name:
+            raise ValueError("another kind of key")
+        window = whole.not_valid_before_utc, whole.not_valid_after_utc
+        fingerprint = whole.fingerprint(hashes.SHA256()).hex()
+        return Certificate(path, site_name(network), name, *window, fingerprint, key, whole)
+
+
+def _signed(
+    ca: Authority, name: str, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.Certificate:
+    if name != CA and not 1 <= days <= LONGEST_DAYS:
+        raise InputError(f"{days} days: expected 1 to {LONGEST_DAYS}; renew instead")
+    draft = (
+        x509.CertificateBuilder()
+        .subject_name(_subject(ca.network, name))
+        .issuer_name(_subject(ca.network, CA))
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(ca.now - SKEW)
+        .not_valid_after(min(ca.now + timedelta(days=days), ca.ends))
+    )
+    for extension, critical in _extensions(name, key, ca.key.public_key()):
+        draft = draft.add_extension(extension, critical=critical)
+    return draft.sign(ca.key, hashes.SHA256())
+
+
+def _subject(network: str, name: str) -> x509.Name:
+    parts = (NameOID.ORGANIZATION_NAME, network), (NameOID.COMMON_NAME, name)
+    return x509.Name([x509.NameAttribute(kind, value) for kind, value in parts])
+
+
+def _extensions(
+    name: str, key: ec.EllipticCurvePublicKey, signer: ec.EllipticCurvePublicKey
+) -> list[tuple[x509.ExtensionType, bool]]:
+    """All that a certificate may be used for, and whether who does not understand must refuse."""
+    ca, no = name == CA, False
+    common: list[tuple[x509.ExtensionType, bool]] = [
+        (x509.BasicConstraints(ca=ca, path_length=0 if ca else None), True),
+        # an authority signs certificates (6th) and lists (7th), a site its handshakes (1st)
+        (x509.KeyUsage(not ca, no, no, no, no, ca, ca, no, no), True),
+        (x509.SubjectKeyIdentifier.from_public_key(key), False),
+    ]
+    if ca:
+        return common
+    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    return [
+        *common,
+        (x509.ExtendedKeyUsage(both), False),
+        (x509.SubjectAlternativeName([x509.DNSName(name)]), False),
+        (x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), False),
+    ]
+
+
+def _check_made(own: Certificate, name: str, ca: Certificate) -> None:
+    """Signed by `ca`, for this name, for nothing else."""
+    try:
+        own.whole.verify_directly_issued_by(ca.whole)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm) as error:
+        wanted = f"expected one signed by the authority of {ca.path}; issue it again"
+        raise FileError(f"{own.path}: a foreign certificate: {wanted}") from error
+    if own.whole.subject != _subject(ca.network, name):
+        raise FileError(
+            f"{own.path}: a certificate of {own.name!r}: expected {name!r}; use that site's own"
+        )
+    with _parsing(own.path, f"the extensions that `coke identity` gives to {name!r}"):
+        uses = [(extension.value, extension.critical) for extension in own.whole.extensions]
+        if uses != _extensions(name, own.key, ca.key):
+            raise ValueError("it is for something else")
+
+
+def _check_time(own: Certificate, now: datetime) -> None:
+    if not own.begins <= now <= own.ends:
+        raise FileError(
+            f"{own.path}: valid from {own.begins:%Y-%m-%d %H:%M} to {own.ends:%Y-%m-%d %H:%M} UTC, "
+            f"not at {now.astimezone(UTC):%Y-%m-%d %H:%M}; renew it, or set the clock right"
+        )
+
+
+@contextmanager
+def _parsing(path: Path, expected: str) -> Iterator[None]:
+    """Whatever cryptography says of bytes it cannot use, as `FileError`."""
+    try:
+        with catch_warnings(action="ignore"):  # of odd fields; they have to pass the checks too
+            yield
+    except (
+        *(ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion),
+        *(x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
+    ) as error:
+        what = str(error).partition(". ")[0]
+        raise FileError(f"{path}: {what}: expected {expected}; copy or issue it again") from error
+
+
+def _paths(folder: Path, name: str) -> tuple[Path, Path]:
+    return folder / f"{name}.crt", folder / f"{name}.key"
+
+
+def _authority(folder: Path, now: datetime) -> Authority:
+    own = check(folder, CA, now)
+    return Authority(own.network, _read_key(_paths(folder, CA)[1], own), now, own.ends)
+
+
+def _write_pair(
+    folder: Path, name: str, key: ec.EllipticCurvePrivateKey, whole: x509.Certificate, replace: bool
+) -> Certificate:
+    """The key first: a crash between the two leaves a pair that `load` refuses."""
+    path, secret = _paths(folder, name)
+    plain = pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption()
+    _write_key(secret, key.private_bytes(*plain), replace)
+    write_file(path, whole.public_bytes(pem.Encoding.PEM))
+    return read_certificate(path)
+
+
+def _write_key(path: Path, data: bytes, replace: bool) -> None:
+    """Readable by its owner alone at every moment; over another key only if asked."""
+
+    def write(part: Path) -> None:
+        if not replace:
+            _private(path, b"")  # fails if it is there: of two who try at once, one gets it
+        part.unlink()  # it is open to others, who may be reading already
+        _private(part, data)
+
+    atomically(path, write)
+
+
+def _private(path: Path, data: bytes) -> None:
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(data)
+
+
+def _check_free(folder: Path, name: str, replace: bool) -> None:
+    """DNS and some file systems do not tell A from a: names must differ in more than that."""
+    for path in (*folder.glob("*.crt"), *folder.glob("*.key")):
+        if path.stem.lower() == name.lower() and not (replace and path.stem == name):
+            advice = "--renew keeps a site's key, --replace makes a new one; or choose another name"
+            raise FileError(f"{path}: is there already, and is not overwritten; {advice}")
+
+
+def _read_key(path: Path, owner: Certificate) -> ec.EllipticCurvePrivateKey:
+    """The private key of a certificate, if it is the right one and nobody else can read it."""
+    try:
+        with path.open("rb") as file:
+            mode, data = os.fstat(file.fileno()).st_mode & 0o777, file.read()
+    except OSError as error:
+        advice = "a key stays where it was made, `ca.key` where `coke identity init` was run"
+        raise FileError(f"{path}: the key cannot be read: {error.strerror}; {advice}") from error
+    if mode & 0o077 and os.name == "posix":
+        advice = "issue a new one (--replace), or if nobody did, `chmod 600`"
+        raise FileError(f"{path}: mode {mode:04o}, others may read it: expected 0600; {advice}")
+    with _parsing(path, "a PEM private key without a password"):
+        key = pem.load_pem_private_key(data, password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != owner.key:
+        raise FileError(f"{path}: not the key of {owner.path}; copy both from one place again")
+    return key
+
+
+def _ready(now: datetime | None = None) -> None:
+    if _missing is not None:
+        raise CokeError(f"certificates need an extra ({_missing}): pip install 'coke[agent]'")
+    if now is not None and now.tzinfo is None:
+        raise InputError(f"time {now} without a zone: expected one, as in datetime.now(UTC)")
