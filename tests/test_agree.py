@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import networkx as nx
@@ -31,7 +31,7 @@ from coke.run.agree import (
 )
 from coke.run.basis import Common, Own, common_basis
 from coke.run.ledger import HEADER, Ledger
-from coke.run.talk import Network, Talk, Turn, cost, flood, together
+from coke.run.talk import Network, Talk, Turn, cost, flood, swept, together
 from problems import GRAPHS
 
 NAMES = tuple("abcdef")
@@ -97,19 +97,24 @@ def test_any_bytes_are_records_or_refused(data: bytes) -> None:
         return
 
 
+def same(a: Columns, b: Columns) -> None:
+    assert a.T == b.T
+    for x, y in zip(a[1:], b[1:], strict=True):
+        assert_allclose(x, y, rtol=1e-12)
+
+
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 def test_told_numbers_are_those_of_all_rows_together(graph: nx.Graph) -> None:
     net, _ = flooded(graph)
     whole = columns_of(np.concatenate(SITES))
 
     def talk(me: str, i: int) -> Talk[Told]:
-        return tell(net, me, Told(columns_of(SITES[i]), (f"c{i % 3}",)))
+        return tell(partial(swept, net, me), Told(columns_of(SITES[i]), (f"c{i % 3}",)))
 
     found, ledger = all_sites(net, talk)
     for told in found:
         assert told.labels == ("c0", "c1", "c2")
-        for a, b in zip(told.columns, whole, strict=True):
-            assert_allclose(a, b, rtol=1e-12)
+        same(told.columns, whole)
         for a, b in zip(told.columns[1:], found[0].columns[1:], strict=True):
             assert_array_equal(a, b)
     assert ledger.transmissions == 10
@@ -118,8 +123,7 @@ def test_told_numbers_are_those_of_all_rows_together(graph: nx.Graph) -> None:
 
 def test_merging_moments_is_pooling_rows() -> None:
     parts = reduce(Columns.merged, map(columns_of, SITES))
-    for a, b in zip(parts, columns_of(np.concatenate(SITES)), strict=True):
-        assert_allclose(a, b, rtol=1e-12)
+    same(parts, columns_of(np.concatenate(SITES)))
 
 
 @given(data=st.binary(max_size=200), d=st.integers(0, 3))
@@ -145,7 +149,7 @@ def test_descriptions_merge_to_the_pooled_moments(graph: nx.Graph) -> None:
 
     def talk(me: str, i: int) -> Talk[Any]:
         own = [truncated(moments(SITES[i]), 5)]
-        return describe_inputs(net, me, own, columns_of(SITES[i][:, :1]), 1e-3)
+        return describe_inputs(partial(swept, net, me), own, columns_of(SITES[i][:, :1]), 1e-3)
 
     found, ledger = all_sites(net, talk)
     whole = moments(np.concatenate(SITES))
@@ -164,8 +168,8 @@ def test_gram_matrices_and_targets_add_up() -> None:
     net, _ = flooded(GRAPHS["random"])
     grams = [X.T @ X for X in SITES]
     y = [columns_of(X[:, :1]) for X in SITES]
-    found, _ = all_sites(net, lambda me, i: add_grams(net, me, grams[i], y[i]))
-    spreads, ledger = all_sites(net, lambda me, i: add_targets(net, me, y[i]))
+    found, _ = all_sites(net, lambda me, i: add_grams(partial(swept, net, me), grams[i], y[i]))
+    spreads, ledger = all_sites(net, lambda me, i: add_targets(partial(swept, net, me), y[i]))
     for total, spread in found:
         assert_allclose(total, sum(grams), rtol=1e-5)
         assert_array_equal(total, found[0][0])
@@ -182,9 +186,11 @@ def test_every_site_has_the_same_basis_and_it_whitens(whitening: str, mapping: s
     X = [RNG.normal(size=(400, 3)) for _ in range(6)]
     A = [f(Xi).T @ f(Xi) / len(Xi) for Xi in X]
     sample = RNG.normal(size=(500, 3)) if whitening == "sample" else None
-    common = Common(f, 2.0, 1e-3, "mse", whitening, sample, 0)
+    common = Common(f, 2.0, 6, 1e-3, "mse", whitening, sample, 0)
     own = [Own(X[i], A[i], columns_of(X[i][:, :1])) for i in range(6)]
-    found, ledger = all_sites(net, lambda me, i: common_basis(net, me, common, own[i]))
+    found, ledger = all_sites(
+        net, lambda me, i: common_basis(partial(swept, net, me), common, own[i])
+    )
     ridge = 1e-3 * np.eye(len(A[0]))
     inner, _ = found[0].basis.statistics(np.mean(A, axis=0) + ridge, np.zeros(len(A[0])))
     values = np.linalg.eigvalsh(inner)
@@ -201,7 +207,9 @@ def test_a_basis_that_is_not_known_or_lacks_its_sample_is_refused() -> None:
     f = draw_features(FeatureSettings(4, seed=0), 3)
     own = Own(SITES[0], np.eye(8), columns_of(SITES[0][:, :1]))
     for kind, said in (("gramm", "Did you mean 'gram'"), ("sample", "public inputs")):
-        talk = common_basis(net, "a", Common(f, 1.0, 1e-3, "mse", kind, None, 0), own)
+        talk = common_basis(
+            partial(swept, net, "a"), Common(f, 1.0, 6, 1e-3, "mse", kind, None, 0), own
+        )
         with pytest.raises(InputError, match=said):
             next(talk)
 

@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {"n_agents": 3, "n_features": 30, "rounds": 40, "rho": 0
         COKERegressor(),
         COKERegressor(algorithm="cta", sigma=3.0, scale="minmax"),
         COKEClassifier(**SMALL),
-        COKEClassifier(**{**SMALL, "n_features": 15}, loss="hinge"),
+        COKEClassifier(**{**SMALL, "n_features": 8, "rounds": 12}, loss="hinge"),
     ]
 )
 def test_scikit_learns_contract(estimator: Any, check: Any) -> None:

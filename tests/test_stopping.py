@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -104,7 +106,7 @@ def test_resuming_stops_where_the_undisturbed_run_does() -> None:
         assert rest[-1].ledger == whole[-1].ledger
 
 
-def final(**limits: int) -> Record:
+def final(**limits: Any) -> Record:
     graph = GRAPHS["random"]
     how = COKE(0.15, Geometric(1.0, 0.95))
     spent = np.tile([2, 30, 100], (6, 1))
@@ -131,8 +133,8 @@ def test_too_small_a_budget_is_refused_with_the_smallest_that_would_do() -> None
     for name, least in (("max_bytes", 6 * (30 + size)), ("max_transmissions", 6 * 3)):
 
         def run(most: int, name: str = name) -> Record:
-            records = simulate(case().problem, graph, dkla(0.1), rounds=5, spent=spent,
-                               **{name: most})  # type: ignore[arg-type]  # fmt: skip
+            limits: Any = {name: most}
+            records = simulate(case().problem, graph, dkla(0.1), rounds=5, spent=spent, **limits)
             return next(iter(records))
 
         with pytest.raises(InputError, match=f"the smallest that would do is {name}={least}"):

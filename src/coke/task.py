@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from coke.data.learning import checked_classes, learning_problem, numbers_of
 from coke.data.scaling import Columns, Scaling, columns_of, fit_scaling, scaled
 from coke.data.sites import Sites
 from coke.data.tables import Labels
-from coke.errors import DataError, InputError, unknown
+from coke.errors import DataError, InputError, MessageError, unknown
 from coke.maths.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.automatic import automatic
@@ -27,12 +27,25 @@ from coke.maths.thresholds import Geometric
 from coke.maths.whitening import Whitening
 from coke.model import Model
 from coke.run.agree import Told, needed, tell
-from coke.run.basis import Common, Own, common_basis
+from coke.run.basis import Agreed, Common, Own, common_basis
 from coke.run.compare import Case
 from coke.run.ledger import Ledger, Spent
-from coke.run.talk import Network, Talk, flood, together
+from coke.run.talk import (
+    Network,
+    Talk,
+    flood,
+    given,
+    network_of,
+    noted,
+    records_of,
+    swept,
+    together,
+)
 from coke.threads import OneThread
 
+R = TypeVar("R")
+_EMPTY = np.empty(0)
+NOTHING = Columns(0.0, _EMPTY, _EMPTY, _EMPTY, _EMPTY)
 ALGORITHMS = ("coke", "coke-paper", "dkla", "cta")
 
 
@@ -103,15 +116,19 @@ class Task:
         """Of the scaled target; 1 for class labels, whose margins are about one."""
         return float(_target(np.concatenate(self.rows.y), self.loss).sd[0])
 
+    def own(self, i: int) -> Own:
+        """What site i knows of its own rows."""
+        y = _target(self.rows.y[i], self.loss)
+        return Own(self.rows.X[i], self.problem.train.gram(i), y)
+
     @cached_property
     def whitened(self) -> Whitened:
         """The problem in the basis that the sites agree on, and what agreeing costs."""
         with OneThread().limit():
-            talks = {}
-            for i, name in enumerate(self.sites):
-                y = _target(self.rows.y[i], self.loss)
-                own = Own(self.rows.X[i], self.problem.train.gram(i), y)
-                talks[name] = common_basis(self.net, name, self.common, own)
+            talks = {
+                name: common_basis(partial(swept, self.net, name), self.common, self.own(i))
+                for i, name in enumerate(self.sites)
+            }
             agreed, ledgers = together(talks)
             basis, spread = agreed[self.sites[0]]
             return Whitened(
@@ -137,7 +154,7 @@ class Task:
 
 def prepare(sites: Sites, columns: tuple[str, ...], graph: Graph, choices: Choices) -> Task:
     """The sites learn the network, agree on units, draw the features and pass over their rows."""
-    regression, names = choices.loss == "quadratic", sites.names
+    names = sites.names
     if len(set(names)) != len(names):
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
     with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
@@ -147,26 +164,81 @@ def prepare(sites: Sites, columns: tuple[str, ...], graph: Graph, choices: Choic
         }
         found, ledgers = together(talks)
         net, told = found[names[0]]
-        d = sites.X[0].shape[1]
-        classes = np.empty(0) if regression else checked_classes(told.labels)
-        scaling = fit_scaling(choices.scale, d, told.columns)
-        units = scaled(sites, scaling, scale_target=regression)
-        settings = choices.features
-        if choices.auto_sigma:
-            settings = settings._replace(sigma=_sigma(scaling, told.columns))
-        features = draw_features(settings, d)
-        problem = learning_problem(
-            units, features, loss=choices.loss, lam=choices.lam, classes=classes
-        )
-        _ = problem.optimum  # here, on one thread; it is kept
+        task = _made(sites, columns, choices, net, told)
+        _ = task.problem.optimum  # here, on one thread; it is kept
+    return replace(task, graph=graph, spent=_rows(names, ledgers))
+
+
+class Ready(NamedTuple):
+    """One site in the field that has agreed with the others and can begin to train."""
+
+    task: Task  # of this site alone
+    agreed: Agreed
+    totals: tuple[bytes, ...]  # for sites that join later
+
+
+def site_talk(
+    rows: Sites, columns: tuple[str, ...], neighbours: Sequence[str], choices: Choices
+) -> Talk[Ready]:
+    """One site's conversation until it can train; `rows` holds this one site."""
+    (name,), totals = rows.names, list[bytes]()
+    with OneThread().limit():
+        told = _told(rows, 0, choices)
+    net, all_told = yield from _begin(name, neighbours, told, totals)
+    with OneThread().limit():
+        task = _made(rows, columns, choices, net, all_told)
+    sweep = noted(partial(swept, net, name), totals)
+    agreed = yield from common_basis(sweep, task.common, task.own(0))
+    return Ready(task, agreed, (records_of(net), *totals))
+
+
+def joining(
+    rows: Sites, columns: tuple[str, ...], totals: Sequence[bytes], choices: Choices
+) -> Ready:
+    """The same for a site that comes later, from what a neighbour says was agreed on."""
+    if not totals:
+        raise MessageError("nothing that was agreed on: expected the network's records first")
+    told, sweep, net = _told(rows, 0, choices), given(totals[1:]), network_of(totals[0])
+    with OneThread().limit():
+        all_told = Told(NOTHING) if told is None else _outcome(tell(sweep, told))
+        task = _made(rows, columns, choices, net, all_told)
+        agreed = _outcome(common_basis(sweep, task.common, task.own(0)))
+    return Ready(task, agreed, tuple(totals))
+
+
+def _outcome(talk: Talk[R]) -> R:
+    """What a conversation comes to that needs nobody else."""
+    try:
+        next(talk)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("a conversation that was to need nobody else")
+
+
+def _made(
+    sites: Sites, columns: tuple[str, ...], choices: Choices, net: Network, told: Told
+) -> Task:
+    """The task of these sites once the units are known."""
+    regression, d, N = choices.loss == "quadratic", sites.X[0].shape[1], len(net.names)
+    classes = np.empty(0) if regression else checked_classes(told.labels)
+    scaling = fit_scaling(choices.scale, d, told.columns)
+    units = scaled(sites, scaling, scale_target=regression)
+    settings = choices.features
+    if choices.auto_sigma:
+        settings = settings._replace(sigma=_sigma(scaling, told.columns))
+    features, share = draw_features(settings, d), choices.lam / N
+    if not 0 <= choices.lam < math.inf:
+        raise InputError(f"lambda={choices.lam}: expected λ ≥ 0; the paper uses 1e-5 … 1e-3")
+    problem = learning_problem(units, features, loss=choices.loss, G=share, classes=classes)
     sample = None if choices.sample is None else scaling.inputs(choices.sample)
     common = Common(
-        features, settings.sigma, choices.lam / len(names), problem.train.metric,
+        features, settings.sigma, N, share, problem.train.metric,
         choices.whitening, sample, settings.seed,
     )  # fmt: skip
+    nothing = np.zeros((len(sites.X), 3), np.int64)
     return Task(
-        problem, features, scaling, choices.loss, classes, columns, names, units, graph, net,
-        _rows(names, ledgers), common,
+        problem, features, scaling, choices.loss, classes, columns, sites.names, units,
+        net.graph, net, nothing, common,
     )  # fmt: skip
 
 
@@ -185,13 +257,15 @@ def _told(sites: Sites, i: int, choices: Choices) -> Told | None:
     return Told(needed(columns_of(Z), moments=moments, ranges=ranges), labels)
 
 
-def _begin(me: str, neighbours: list[str], told: Told | None) -> Talk[tuple[Network, Told]]:
+def _begin(
+    me: str, neighbours: Sequence[str], told: Told | None, totals: list[bytes] | None = None
+) -> Talk[tuple[Network, Told]]:
     """One site's part in learning the network and the common units."""
     net = yield from flood(me, neighbours)
-    nothing = np.empty(0)
     if told is None:
-        return net, Told(Columns(0.0, nothing, nothing, nothing, nothing))
-    return net, (yield from tell(net, me, told))
+        return net, Told(NOTHING)
+    sweep = noted(partial(swept, net, me), [] if totals is None else totals)
+    return net, (yield from tell(sweep, told))
 
 
 def _sigma(scaling: Scaling, columns: Columns) -> float:

@@ -19,13 +19,10 @@ from coke.maths.risks import Risk
 Phi = Callable[[Array], Array]
 
 
-def learning_problem(sites: Sites, phi: Phi, *, loss: str, lam: float, classes: Labels) -> Problem:
-    """The risks of all sites, λ/N each; `classes` are the sorted labels, none for regression."""
+def learning_problem(sites: Sites, phi: Phi, *, loss: str, G: float, classes: Labels) -> Problem:
+    """The sites' risks with G = λ/N each; `classes` are the sorted labels, none for regression."""
     if loss != "quadratic" and loss not in LOSSES:
         raise InputError(unknown("loss", loss, ("quadratic", *LOSSES)))
-    if not 0 <= lam < np.inf:
-        raise InputError(f"lambda={lam}: expected λ ≥ 0; the paper uses 1e-5 … 1e-3")
-    G = lam / len(sites.X)
     train = _risk(sites.X, sites.y, phi, G, loss, classes)
     if not any(map(len, sites.y_test)):
         return Problem(train)

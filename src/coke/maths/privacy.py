@@ -38,9 +38,9 @@ class Budget(NamedTuple):
         """Itself, or why not."""
         if not 0 < self.epsilon <= 1000:
             raise InputError(f"epsilon={self.epsilon}: expected 0 < ε ≤ 1000; 1 is strict, 10 weak")
-        if not 1e-300 <= self.delta < 1:
+        if not 1e-12 <= self.delta < 1:
             raise InputError(
-                f"delta={self.delta}: expected 0 < δ < 1, well below one over the rows; try 1e-5"
+                f"delta={self.delta}: expected 1e-12 ≤ δ < 1, far below 1/T; try 1e-5"
             )
         return self
 
@@ -121,7 +121,9 @@ def noised(exact: Statistics, T: int, noise: Noise, z: Array) -> Statistics:
     below, off = np.tril_indices(D), ~np.equal(*np.tril_indices(D))
     sums = T * np.concatenate([exact.A[..., *below], exact.b], axis=-1)
     if not (np.abs(sums) < LARGEST * noise.grid).all():
-        raise InputError(f"sums over {T} rows beyond {LARGEST * noise.grid:.1e}: too large to noise")
+        raise InputError(
+            f"sums over {T} rows beyond {LARGEST * noise.grid:.1e}: too large to noise"
+        )
     scale = np.full(draws(D), noise.s)
     scale[: len(off)][off] *= math.sqrt(0.5)
     whole = np.rint(sums / noise.grid) + np.rint(scale * z / noise.grid)

@@ -55,7 +55,8 @@ class Whitening(NamedTuple):
         """A_i and b_i (N, …) in the new basis: C⁻¹A_iC⁻ᵀ and C⁻¹b_i."""
         inverse = np.asarray(solve_triangular(self.C, np.eye(len(self.C)), lower=True))
         whole = inverse @ A @ inverse.T
-        return 0.5 * (whole + whole.swapaxes(-1, -2)), b @ inverse.T
+        # Row by row: the bits of a product with all b_i at once depend on how many there are.
+        return 0.5 * (whole + whole.swapaxes(-1, -2)), np.matvec(inverse, b)
 
     def theta(self, u: Array) -> Array:
         """θ (…, D) of u (…, D), for predictions with the plain features; row by row, to the bit."""

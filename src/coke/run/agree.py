@@ -27,7 +27,7 @@ from coke.maths.mixtures import (
     truncated,
 )
 from coke.maths.whitening import Gaussian, reduced
-from coke.run.talk import Network, Talk, swept
+from coke.run.talk import Sweep, Talk
 
 LABELS = 4096  # classes at most
 
@@ -84,7 +84,7 @@ def decode_told(data: bytes, sizes: Sequence[int]) -> Told:
     return Told(Columns(T, mean, sd, low, high), tuple(labels))
 
 
-def tell(net: Network, me: str, own: Told) -> Talk[Told]:
+def tell(sweep: Sweep, own: Told) -> Talk[Told]:
     """The numbers of all sites together."""
     sizes = [len(part) for part in own.columns[1:]]
 
@@ -94,7 +94,7 @@ def tell(net: Network, me: str, own: Told) -> Talk[Told]:
             total = total.merged(decode_told(child, sizes))
         return encode_told(total)
 
-    return decode_told((yield from swept(net, me, merged)), sizes)
+    return decode_told((yield from sweep(merged)), sizes)
 
 
 class Inputs(NamedTuple):
@@ -107,9 +107,7 @@ class Inputs(NamedTuple):
 TARGET = struct.Struct("<3f")  # rows, mean and standard deviation of a site's target
 
 
-def describe_inputs(
-    net: Network, me: str, own: Sequence[Component], y: Columns, s0: float
-) -> Talk[Inputs]:
+def describe_inputs(sweep: Sweep, own: Sequence[Component], y: Columns, s0: float) -> Talk[Inputs]:
     """All sites' mixtures merged, as many components as the largest description has."""
     d = len(own[0].mean)
 
@@ -117,7 +115,7 @@ def describe_inputs(
         parts = [child[TARGET.size :] for child in children]
         return _targets(y, children) + merge_mixtures(own, parts, d, s0)
 
-    total = yield from swept(net, me, merged)
+    total = yield from sweep(merged)
     parts = decode_mixture(total[TARGET.size :], d, s0)
     return Inputs([part.gaussian() for part in parts], _spread(total))
 
@@ -130,7 +128,7 @@ def merge_mixtures(own: Sequence[Component], children: Sequence[bytes], d: int, 
     return encode_mixture([truncated(g, RANKS[kind]) for g in reduced(parts, kind)], s0)
 
 
-def add_grams(net: Network, me: str, A: Array, y: Columns) -> Talk[tuple[Array, float]]:
+def add_grams(sweep: Sweep, A: Array, y: Columns) -> Talk[tuple[Array, float]]:
     """Σ_i A_i (D, D) in float32, and the target's spread: most bytes, and reveals most."""
     below = np.tril_indices(len(A))
 
@@ -138,7 +136,7 @@ def add_grams(net: Network, me: str, A: Array, y: Columns) -> Talk[tuple[Array, 
         packed = A[below] + sum(_packed(child, len(below[0])) for child in children)
         return _targets(y, children) + packed.astype("<f4").tobytes()
 
-    data = yield from swept(net, me, total)
+    data = yield from sweep(total)
     G = np.zeros_like(A)
     G[below] = _packed(data, len(below[0]))
     return G + np.tril(G, -1).T, _spread(data)
@@ -153,9 +151,9 @@ def _packed(data: bytes, size: int) -> Array:
     return found
 
 
-def add_targets(net: Network, me: str, y: Columns) -> Talk[float]:
+def add_targets(sweep: Sweep, y: Columns) -> Talk[float]:
     """The target's spread alone, where P needs no message."""
-    return _spread((yield from swept(net, me, lambda children: _targets(y, children))))
+    return _spread((yield from sweep(lambda children: _targets(y, children))))
 
 
 def _targets(y: Columns, children: Sequence[bytes]) -> bytes:

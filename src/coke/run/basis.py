@@ -23,7 +23,7 @@ from coke.maths.features import Features
 from coke.maths.mixtures import RANKS, describe, truncated
 from coke.maths.whitening import Whitening, expected_gram, moments, whitening
 from coke.run.agree import add_grams, add_targets, describe_inputs
-from coke.run.talk import Network, Talk
+from coke.run.talk import Sweep, Talk
 
 LEAST = 1e-7  # of the ridge: below it P would amplify what is rounding in φ, whose norm is one
 WHITENINGS = ("mixture", "moments", "gram", "sample")
@@ -34,6 +34,7 @@ class Common(NamedTuple):
 
     features: Features
     sigma: float
+    N: int
     share: float  # λ/N
     metric: str  # of the loss
     whitening: str
@@ -61,7 +62,7 @@ class Agreed(NamedTuple):
     spread: float  # of the target: the unit of thresholds and tolerances
 
 
-def common_basis(net: Network, me: str, common: Common, own: Own) -> Talk[Agreed]:
+def common_basis(sweep: Sweep, common: Common, own: Own) -> Talk[Agreed]:
     """One site's part in agreeing on P and the spread."""
     f, ridge = common.features, common.ridge
     if common.whitening not in WHITENINGS:
@@ -70,15 +71,15 @@ def common_basis(net: Network, me: str, common: Common, own: Own) -> Talk[Agreed
         if common.sample is None:
             raise ConfigError('whitening = "sample" without a sample: name a file of public inputs')
         G = f(common.sample).T @ f(common.sample) / len(common.sample)
-        spread = yield from add_targets(net, me, own.y)
+        spread = yield from add_targets(sweep, own.y)
     elif common.whitening == "gram":
-        total, spread = yield from add_grams(net, me, own.A, own.y)
-        G = total / len(net.names)
+        total, spread = yield from add_grams(sweep, own.A, own.y)
+        G = total / common.N
     else:
         told = [truncated(moments(own.X), RANKS[1])]
         if common.whitening == "mixture":
             told = describe(own.X, f, own.A, ridge, common.seed)
         s0 = 0.3 * common.sigma * math.sqrt(ridge)
-        mixture, spread = yield from describe_inputs(net, me, told, own.y, s0)
+        mixture, spread = yield from describe_inputs(sweep, told, own.y, s0)
         G = expected_gram(f, mixture)
     return Agreed(whitening(G + ridge * np.eye(len(G))), spread)

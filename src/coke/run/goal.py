@@ -67,7 +67,8 @@ class Goal:
         """The mean over agents' models (N, D) of what is to come near its optimum."""
         risk = self.problem.train
         values = risk.global_losses if self.metric == "mse" else risk.objectives
-        return float(values(theta).mean())
+        with np.errstate(over="ignore", invalid="ignore"):  # of a method that diverges
+            return float(values(theta).mean())
 
     def settle(
         self, method: str, traces: Iterable[Trace], agreed: int = 0, most: float = np.inf

@@ -9,7 +9,7 @@ received and goes on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -72,6 +72,23 @@ def network(records: frozenset[tuple[str, tuple[str, ...]]]) -> Network:
     distances = dict(nx.all_pairs_shortest_path_length(G))
     widest = max(max(row.values()) for row in distances.values())
     return Network(names, checked_graph(G, names), spanning_tree(G), widest, distances)
+
+
+def records_of(net: Network) -> bytes:
+    """The whole network, for a site that joins later."""
+    names = net.names
+    return msgspec.msgpack.encode(
+        [(name, sorted(names[n] for n in net.graph[i])) for i, name in enumerate(names)]
+    )
+
+
+def network_of(records: bytes) -> Network:
+    """The network of such records."""
+    known = dict(_records(records))
+    net = _whole(known) if known else None
+    if net is None:
+        raise MessageError(f"records of {len(known)} sites that are no whole network")
+    return net
 
 
 def flood(me: str, neighbours: Sequence[str]) -> Talk[Network]:
@@ -141,6 +158,35 @@ def swept(net: Network, me: str, own: Callable[[Sequence[bytes]], bytes]) -> Tal
     if children:
         yield Turn(dict.fromkeys(children, total), ())
     return total
+
+
+Sweep = Callable[[Callable[[Sequence[bytes]], bytes]], Talk[bytes]]
+"""A site's way to a total over all sites, given how it makes its own message."""
+
+
+def noted(sweep: Sweep, totals: list[bytes]) -> Sweep:
+    """The same sweep, and its totals kept for sites that join later."""
+
+    def kept(own: Callable[[Sequence[bytes]], bytes]) -> Talk[bytes]:
+        total = yield from sweep(own)
+        totals.append(total)
+        return total
+
+    return kept
+
+
+def given(totals: Iterable[bytes]) -> Sweep:
+    """For a site that joins later: the totals the others have agreed on, one after the other."""
+    rest = iter(totals)
+
+    def told(own: Callable[[Sequence[bytes]], bytes]) -> Talk[bytes]:
+        total = next(rest, None)
+        if total is None:
+            raise MessageError("fewer totals than this site's settings need: compare the settings")
+        return total
+        yield  # it asks nobody, but is a conversation all the same
+
+    return told
 
 
 def together(talks: Mapping[str, Talk[R]]) -> tuple[dict[str, R], dict[str, Ledger]]:
