@@ -157,6 +157,7 @@ def test_thresholds_shrink_in_silence_only() -> None:
     problem, _ = whitened_case()
     h = np.full((6, 1), 5.0)
     for r in simulate(problem, GRAPHS["ring"], COKE(0.3, Shrinking(5.0, 0.8)), rounds=30):
+        h = np.minimum(h, 5.0 * 0.99**r.k)
         h = np.where(r.spoke[:, None], h, 0.8 * h)
         assert_allclose(r.state.h, h)
 

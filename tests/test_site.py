@@ -23,7 +23,7 @@ from coke.errors import ConvergenceError, FileError, InputError, MessageError
 from coke.maths.arrays import Array
 from coke.maths.coke import COKE
 from coke.maths.problem import Problem
-from coke.maths.quantise import Coarse, Float64
+from coke.maths.quantise import GRID, Coarse, Float64
 from coke.maths.stopping import NEVER
 from coke.maths.thresholds import Geometric, Shrinking
 from coke.run.ledger import Ledger
@@ -458,6 +458,7 @@ def test_a_cap_bounds_what_one_liar_can_do() -> None:
             agent.site = agent.disk = agent.site._replace(setup=setup)
         assert (capped.until(GOAL, 2 * lockstep()[0], invariants) > 0) == exact
         for site in capped.sites.values():
+            assert all((e.g / GRID % 1 == 0).all() for e in site.ends.values())
             assert rho * max(np.abs(e.g).max() for e in site.ends.values()) <= factor * largest
 
 

@@ -9,7 +9,8 @@ import typer
 from rich.markup import escape
 
 import coke
-from coke.commands import data, identity
+from coke.commands import data, identity, network
+from coke.commands.agent import agent
 from coke.commands.compare import compare
 from coke.commands.output import console, print_json
 from coke.commands.predict import predict
@@ -26,10 +27,12 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(compare)
+app.command()(agent)
 app.command()(predict)
 app.command()(reproduce)
 app.command()(theory)
 app.add_typer(data.app, name="data")
+app.add_typer(network.app, name="network")
 app.add_typer(identity.identity_app, name="identity")
 
 

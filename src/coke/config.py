@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from coke.data.scaling import SCALES
-from coke.data.sites import SPLITS, Sites, by_label, deal, split_rows
+from coke.data.sites import SPLITS, Index, Sites, by_label, deal, split_rows
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError, FileError, nearest, unknown
@@ -95,10 +95,20 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """In units of the target's spread; the paper's methods run all rounds unless told."""
         return TOL if self.tol is None and name == "coke" else self.tol
 
+    def shared(self) -> Settings:
+        """What the files of all sites of a network have in common."""
+        plain, apart = self.settings(), ("beside", "graph", "max_bytes", "max_transmissions")
+        kept = {key: value for key, value in plain.items() if key not in apart}
+        kept["data"] = {key: plain["data"][key] for key in ("test", "scale")}
+        return kept
+
     def settings(self) -> Settings:
         """Plain dictionaries that `from_settings` takes back."""
         plain: Settings = msgspec.to_builtins(self)
         return plain
+
+
+C = TypeVar("C", bound=Config)
 
 
 def default_settings() -> Settings:
@@ -130,9 +140,14 @@ def merged(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 
 def from_settings(settings: Settings) -> Config:
     """The typed configuration, or `ConfigError` naming the key at fault and its nearest match."""
-    _known_keys(settings, Config, "")
+    return typed(settings, Config)
+
+
+def typed(settings: Settings, kind: type[C]) -> C:
+    """The same for a configuration with more keys."""
+    _known_keys(settings, kind, "")
     try:
-        config = msgspec.convert(settings, Config)
+        config = msgspec.convert(settings, kind)
     except msgspec.ValidationError as error:
         raise ConfigError(f"configuration: {error}") from error
     _checked(config)
@@ -237,27 +252,23 @@ def load_rows(config: Config) -> Rows:
     return read_rows(data.file, data.target, site=data.site, drop=data.drop, missing=data.missing)
 
 
-def load_sites(config: Config, rows: Rows) -> Sites:
-    """The rows at their sites: by label, or dealt out where a split is asked for or needed."""
-    data = config.data
+def load_parts(config: Config) -> tuple[Rows, dict[Any, Index]]:
+    """The rows, and whose they are: by label, or dealt out where a split is asked for or needed."""
+    rows, data = load_rows(config), config.data
     if rows.sites is not None and data.split is None:
-        parts = by_label(rows.sites)
-    else:
-        parts = deal(
-            rows.y,
-            data.agents,
-            split=data.split or "iid",
-            sizes=data.sizes,
-            size_range=data.size_range if data.file else None,
-            seed=config.seed,
-        )
-    return split_rows(rows, parts, test=data.test, seed=config.seed)
+        return rows, by_label(rows.sites)
+    size_range = data.size_range if data.file else None
+    parts = deal(
+        rows.y, data.agents, split=data.split or "iid",
+        sizes=data.sizes, size_range=size_range, seed=config.seed,
+    )  # fmt: skip
+    return rows, parts
 
 
 def load_task(config: Config) -> tuple[Task, Graph, Sites]:
     """Everything a run needs; most of its time goes into the one pass over the rows."""
-    rows = load_rows(config)
-    sites = load_sites(config, rows)
+    rows, parts = load_parts(config)
+    sites = split_rows(rows, parts, test=config.data.test, seed=config.seed)
     graph = build_graph(config.graph.kind, len(sites.X), edges=config.graph.edges, seed=config.seed)
     sample = None
     if config.sample is not None:

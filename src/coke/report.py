@@ -9,7 +9,7 @@ from importlib import resources
 from string import Template
 
 from coke.maths.graph import Graph
-from coke.plots import loss_plot, network_plot, png, speakers_plot
+from coke.plots import loss_plot, network_plot, png, site_plot, speakers_plot
 from coke.run.history import History
 from coke.tables import Row, lines
 
@@ -19,6 +19,8 @@ CAPTIONS = {
     "speakers": "Who spoke when. An agent is silent while its θ has moved less than the threshold "
     "since it last spoke.",
     "network": "The network, and how often each agent spoke.",
+    "site": "Loss on the site's own rows, and how far it was from being content: below the line "
+    "nothing on its edges moves by more than the tolerance. Dots are rounds with news.",
 }
 
 
@@ -40,6 +42,23 @@ def html_report(rows: Sequence[Row], images: dict[str, bytes], settings: str) ->
         table=_table(rows),
         figures="\n".join(_figure(name, image) for name, image in images.items()),
         settings=html.escape(settings),
+    )
+
+
+def site_report(document: Row, rounds: Sequence[Row]) -> str:
+    """A page about one site in the field: what came out, its rounds, the state of its edges."""
+    page = Template(resources.files("coke").joinpath("resources/report.html").read_text("utf-8"))
+    known = {k: v for k, v in document.items() if k not in ("asymmetry", "site", "frames")}
+    name = str(document["site"])
+    edges = {
+        f"asymmetry of the edge to {n}": "not known" if gap is None else f"{gap:g}"
+        for n, gap in document["asymmetry"].items()
+    }
+    return page.substitute(
+        title=html.escape(f"{name} among {document['agents']} sites"),
+        table=_table([{"algorithm": name, **known, **edges}]),
+        figures=_figure("site", png(site_plot(rounds))) if rounds else "",
+        settings=html.escape(f"rows and settings of {name}: see its file"),
     )
 
 

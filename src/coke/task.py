@@ -149,7 +149,7 @@ class Task:
             return Way(self.problem, algorithm, self.spread, nothing, lambda theta: theta)
         problem, basis, spread, spent = self.whitened
         chosen = automatic(problem.train.metric, self.net.graph, spread)
-        return Way(problem, chosen, spread, spent, partial(_plain, basis, self.outputs))
+        return Way(problem, chosen, spread, spent, partial(plain_theta, basis, self.outputs))
 
 
 def prepare(sites: Sites, columns: tuple[str, ...], graph: Graph, choices: Choices) -> Task:
@@ -286,7 +286,7 @@ def _rows(names: tuple[str, ...], ledgers: dict[str, Ledger]) -> Spent:
     return np.array([ledgers[name] for name in names], dtype=np.int64)
 
 
-def _plain(basis: Whitening, outputs: int, u: Array) -> Array:
+def plain_theta(basis: Whitening, outputs: int, u: Array) -> Array:
     """θ in the plain features of u (…, K·D), class by class."""
     with OneThread().limit():
         return basis.theta(u.reshape(*u.shape[:-1], outputs, -1)).reshape(u.shape)

@@ -157,7 +157,10 @@ def freeze(edge: Edge, end: End, theta: Array, quiet: int, short: bool = False) 
     Step s of the edge has the threshold h(s + 1), as round s + 1 of a simulation has.
     """
     shrinks = isinstance(edge.threshold, Shrinking)
-    h = end.h if isinstance(edge.threshold, Shrinking) else edge.threshold(end.s + 1)
+    if isinstance(edge.threshold, Shrinking):
+        h = min(end.h, edge.threshold.bound(end.s + 1))
+    else:
+        h = edge.threshold(end.s + 1)
     first = edge.warm and end.s == 0
     news = bool(censor(theta, end.own[None], 0.0 if first else h)[0, 0])
     payload = encoded(edge.coder, (theta[0] - end.own).tobytes()) if news else b""

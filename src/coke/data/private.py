@@ -34,9 +34,10 @@ from coke.maths.privacy import (
     projected,
 )
 from coke.maths.quadratic import Quadratic, statistics
+from coke.maths.whitening import Gaussian
 
 KIND = "private"
-PUBLIC = ("sample", "gram")  # bases that say nothing of raw rows: "gram" is then that of Ã
+PUBLIC = ("range", "sample", "gram")  # bases that say nothing of raw rows: "gram" is that of Ã
 
 
 class Terms(NamedTuple):
@@ -189,6 +190,20 @@ def public_scaling(low: Array, high: Array, target: tuple[float, float]) -> Scal
     return Scaling(middle[:-1], half[:-1], float(middle[-1]), float(half[-1]))
 
 
+def range_inputs(d: int) -> list[Gaussian]:
+    """Inputs as public units alone suggest: uniform on [−1, 1]ᵈ, by its moments.
+
+    `expected_gram` of it is a P that costs neither a message nor privacy. The noise asks for a λ so
+    large that a better P hardly helps.
+    """
+    return [Gaussian(1.0, np.zeros(d), np.eye(d) / 3)]
+
+
+def spread_for(Y: float) -> float:
+    """Y/2: a public stand-in for the target's spread, the unit of thresholds and tolerances."""
+    return Y / 2
+
+
 def check_private(*, loss: str, scale: str, auto_sigma: bool, whitening: str) -> None:
     """Refuses, with the reason, every setting by which raw rows would speak past the noise."""
     if loss != "quadratic":
@@ -206,5 +221,5 @@ def check_private(*, loss: str, scale: str, auto_sigma: bool, whitening: str) ->
     if whitening not in PUBLIC:
         raise ConfigError(
             f'privacy = "dp" with whitening = "{whitening}": moments of raw inputs are not noised; '
-            'use "gram" (of the noised statistics) or "sample" (public inputs)'
+            'use "range" (of public units), "sample" (public inputs) or "gram" (noised statistics)'
         )

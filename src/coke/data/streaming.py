@@ -1,178 +1,286 @@
 """Rows of any number, a chunk at a time: .npy arrays, Parquet, CSV and Arrow files, tables.
 
 A source can be read again and again (scaling takes one pass, statistics another); a chunk is all
-that is ever in memory. Files are read, not mapped into memory: the pages of a map count as memory
-of the process, and a file that shrinks under a map ends it.
+that is ever in memory. Files are read, not mapped: the pages of a map count as memory of the
+process, and a file that shrinks under a map kills it.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import DTypeLike, NDArray
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet
+from numpy.typing import NDArray
 
-from coke.data.npy import Npy, open_npy
-from coke.data.tables import Labels, checked_rows
-from coke.errors import DataError, unknown
+from coke.data.tables import NUMBERS, SITES, _input_names, _plain, _require
+from coke.errors import DataError, FileError
 from coke.maths.arrays import Array
 
 CHUNK = 16384  # rows
-Codes = NDArray[np.int64]
+BUFFER = 1 << 16  # bytes read ahead of each Parquet column; 0 would read whole row groups
+BLOCK = 1 << 23  # bytes of CSV text at a time
+TARGET = (NUMBERS[0], "the statistics of the quadratic loss need numbers; convert it before")
+REFUSALS = (OSError, ValueError, TypeError, EOFError, pa.ArrowException)  # of NumPy and Arrow
+
+Numbers = NDArray[Any]
 
 
 class Chunk(NamedTuple):
-    """A few rows, all of them finite numbers."""
+    """A few rows as they are: NaN where a number is missing, −1 where a site is."""
 
-    X: NDArray[Any]  # (t, d)  float32 where that holds the column types exactly, else float64
+    X: Numbers  # (t, d)  float32 where that holds the columns' types exactly, else float64
     y: Array  # (t,)
-    codes: Codes | None  # (t,)  the place of each row's site in `labels`
+    codes: NDArray[np.int64] | None  # (t,)  the place of each row's site in `labels`
     labels: tuple[Any, ...]  # the sites of this chunk
 
 
 class Source(NamedTuple):
-    """Where chunks come from. `for chunk in source.chunks()` is one pass over all rows."""
+    """Where chunks come from: each call of `chunks` is one pass over all rows, as they are.
+
+    `coke.data.passes` refuses or leaves out rows with missing values.
+    """
 
     columns: tuple[str, ...]  # names of the inputs
-    rows: int | None  # how many there are, missing values included, where that is known
+    rows: int | None  # how many, where that is known
     chunks: Callable[[], Iterator[Chunk]]
 
 
-class Raw(NamedTuple):
-    """A few rows as a file has them: NaN for what is missing, code −1 for a missing site."""
-
-    X: NDArray[Any]
-    y: Array
-    codes: Codes | None
-    labels: tuple[Any, ...]
+# --- arrays ---------------------------------------------------------------------------------------
 
 
-def open_arrays(
-    X: Any, y: Any, sites: Any = None, *, missing: str = "refuse", chunk: int = CHUNK
-) -> Source:
-    """X (T, d), y (T,) and one site label a row: each an array, or the path of a .npy file.
+def open_arrays(X: Any, y: Any, sites: Any = None, *, chunk: int = CHUNK) -> Source:
+    """X (T, d), y (T,) and one site label a row: each an array, or the path of a .npy file."""
+    parts = [_Slices.of(part) for part in (X, y, sites) if part is not None]
+    shapes = [part.shape for part in parts]
+    if len(shapes[0]) != 2 or any(shape != shapes[0][:1] for shape in shapes[1:]):
+        raise DataError(f"X, y, sites of shape {shapes}: expected (T, d), (T,), (T,)")
+    for part, name in zip(parts[:2], "Xy", strict=True):
+        if part.dtype.kind not in "biuf":
+            raise DataError(f"{name} holds {part.dtype}: expected numbers; encode text as numbers")
+    T, d = shapes[0]
 
-    `missing="drop"` leaves out rows with a missing value instead of refusing them.
-    """
-    parts = {"X": _rows_of(X), "y": _rows_of(y)} | ({} if sites is None else {"s": _rows_of(sites)})
-    shapes = {name: part.shape for name, part in parts.items()}
-    T = shapes["X"][0] if shapes["X"] else 0
-    if len(shapes["X"]) != 2 or any(s != (T,) for name, s in shapes.items() if name != "X"):
-        said = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise DataError(f"arrays of shape {said}: expected X (T, d), y (T,) and sites (T,)")
-    for name in ("X", "y"):
-        _numeric(parts[name].dtype, name)
-    names = tuple(f"x{j}" for j in range(shapes["X"][1]))
+    def chunks() -> Iterator[Chunk]:
+        for first in range(0, T, chunk):
+            x, t, *label = (part.read(first, min(chunk, T - first)) for part in parts)
+            coded = encoded(pa.array(label[0], from_pandas=True)) if label else (None, ())
+            yield Chunk(x.astype(_working(x.dtype), "C", copy=False), t.astype(float), *coded)
 
-    def raws() -> Iterator[Raw]:
-        slices = zip(*(part.slices(chunk) for part in parts.values()), strict=True)
-        for x, t, *label in slices:
-            codes, labels = encoded(pa.array(label[0], from_pandas=True)) if label else (None, ())
-            yield Raw(_floats(x), t.astype(np.float64), codes, labels)
-
-    return Source(names, T, checked(raws, names, missing))
+    return Source(tuple(f"x{j}" for j in range(d)), T, chunks)
 
 
-class _Array(NamedTuple):
-    """An array in memory, with the face of a file."""
+class _Slices(NamedTuple):
+    """Rows first … first + t of an array or of a .npy file."""
 
-    values: NDArray[Any]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read: Callable[[int, int], Numbers]
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.values.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.values.dtype
-
-    def slices(self, chunk: int) -> Iterator[NDArray[Any]]:
-        for first in range(0, len(self.values), chunk):
-            yield self.values[first : first + chunk]
+    @classmethod
+    def of(cls, part: Any) -> _Slices:
+        if isinstance(part, str | Path):
+            return _npy(Path(part))
+        values = np.asarray(part)
+        return cls(values.shape, values.dtype, lambda first, t: values[first : first + t])
 
 
-def _rows_of(part: Any) -> Npy | _Array:
-    return open_npy(Path(part)) if isinstance(part, str | Path) else _Array(np.asarray(part))
+def _npy(path: Path) -> _Slices:
+    head = guarded(str(path), FileError, lambda: np.load(path, mmap_mode="r", allow_pickle=False))
+    if (
+        not isinstance(head, np.memmap)
+        or head.ndim not in (1, 2)
+        or head.dtype.kind not in "biufSU"
+    ):
+        raise DataError(f"{path}: expected one array of numbers or text, in one or two dimensions")
+    shape, offset, dtype, by_column = (
+        head.shape,
+        head.offset,
+        head.dtype,
+        not head.flags.c_contiguous,
+    )
+    del head  # or the map stays open
+    T, d = shape[0], math.prod(shape[1:])
+
+    def items(first: int, n: int) -> Numbers:
+        found = np.fromfile(path, dtype, n, offset=offset + first * dtype.itemsize)
+        if len(found) < n:
+            raise OSError("it ends too early; was it cut off while it was read?")
+        return found
+
+    def rows(first: int, t: int) -> Numbers:
+        if by_column:
+            return np.stack([items(j * T + first, t) for j in range(d)], axis=1)
+        return items(first * d, t * d).reshape(t, *shape[1:])
+
+    return _Slices(shape, dtype, lambda *at: guarded(str(path), FileError, lambda: rows(*at)))
 
 
-def _numeric(dtype: np.dtype[Any], name: str) -> None:
-    if dtype.kind not in "biuf":
-        raise DataError(f"{name} holds {dtype}: expected numbers; encode text and dates as numbers")
+def guarded(said: str, kind: type[Exception], work: Callable[[], Any]) -> Any:
+    """What `work` returns, or whatever NumPy and Arrow refuse as an error that says where."""
+    try:
+        return work()
+    except REFUSALS as error:
+        raise kind(
+            f"{said}: cannot be read: {error}; is it whole, and of the kind its name says?"
+        ) from error
 
 
-def _floats(x: NDArray[Any]) -> NDArray[Any]:
-    with np.errstate(over="ignore"):  # a long double may be beyond float64: it is refused below
-        return np.ascontiguousarray(x, dtype=working_type([x.dtype]))
-
-
-def working_type(kinds: Sequence[DTypeLike]) -> type[np.floating[Any]]:
+def _working(*kinds: Any) -> type[np.floating[Any]]:
     """float32 where it holds every value of these types exactly, else float64."""
     return np.float32 if all(np.can_cast(kind, np.float32) for kind in kinds) else np.float64
 
 
-def encoded(labels: pa.Array) -> tuple[Codes, tuple[Any, ...]]:
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def open_table(
+    source: Any,
+    target: str,
+    *,
+    site: str | None = None,
+    drop: Sequence[str] = (),
+    chunk: int = CHUNK,
+) -> Source:
+    """As `read_rows`, but a chunk at a time: a path, or any table that speaks Arrow.
+
+    Paths end in .parquet, .csv, .arrow or .feather. A stream that can be read only once (a
+    `RecordBatchReader`) gives one pass only.
+    """
+    said, kind = (
+        (str(source), FileError) if isinstance(source, str | Path) else ("table", DataError)
+    )
+    opener = _opener(source)
+    schema, rows, batches = guarded(said, kind, lambda: opener(source, chunk, site))
+    guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
+    inputs = _inputs(schema, target, site, drop)
+    dtype = _working(*(_numpy_type(schema.field(name).type) for name in inputs))
+    names = [*inputs, target, *([] if site is None else [site])]
+
+    def chunks() -> Iterator[Chunk]:
+        reading = iter(batches(names))
+        while (batch := guarded(said, kind, lambda: next(reading, None))) is not None:
+            for first in range(0, batch.num_rows, chunk):
+                some = batch.slice(first, chunk)
+                coded = (None, ()) if site is None else encoded(_plain(some.column(site)))
+                X = _matrix(some, inputs, dtype)
+                yield Chunk(X, _matrix(some, [target], np.float64)[:, 0], *coded)
+
+    return Source(tuple(inputs), rows, chunks)
+
+
+def _inputs(schema: pa.Schema, target: str, site: str | None, drop: Sequence[str]) -> list[str]:
+    """The inputs' names, once every column has one name and a type for its part."""
+    twice = [name for name, n in Counter(schema.names).items() if n > 1]
+    if twice:
+        raise DataError(f"columns {twice[:8]} are there more than once; rename or remove them")
+    fields = [field for field in schema if not field.name.startswith("__index_level_")]
+    empty = pa.table({field.name: _plain(pa.array([], field.type)) for field in fields})
+    inputs = _input_names(empty, target, site, drop)
+    _require(empty, inputs, *NUMBERS)
+    _require(empty, [target], *TARGET)
+    _require(empty, [] if site is None else [site], *SITES)
+    return inputs
+
+
+def _numpy_type(kind: pa.DataType) -> Any:
+    """NumPy's name for it; float64 for decimals and what else is written out first."""
+    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    return kind.to_pandas_dtype() if plain else np.float64
+
+
+def _matrix(batch: pa.RecordBatch, names: Sequence[str], dtype: Any) -> Numbers:
+    """The named columns (t, d), NaN where nothing is."""
+    kind, X = pa.from_numpy_dtype(dtype), np.empty((batch.num_rows, len(names)), dtype)
+    for j, name in enumerate(names):
+        values = _plain(batch.column(name))
+        plain = values if values.type == kind else pc.cast(values, kind, safe=False)
+        X[:, j] = plain.to_numpy(zero_copy_only=False)
+    return X
+
+
+def encoded(labels: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
     """Each label's place among the different ones (t,), −1 where it is missing; and those."""
-    if pa.types.is_temporal(labels.type):
-        labels = labels.cast(pa.string())
-    found = labels.dictionary_encode()
+    text = labels.cast(pa.string()) if pa.types.is_temporal(labels.type) else labels
+    found = text.dictionary_encode()
     codes = found.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     names = tuple(found.dictionary.to_pylist())
     for place, name in enumerate(names):
-        if name is None or name != name:  # NaN
+        if name != name:  # NaN
             codes[codes == place] = -1
     return codes, names
 
 
-def checked(
-    raws: Callable[[], Iterator[Raw]], columns: tuple[str, ...], missing: str
-) -> Callable[[], Iterator[Chunk]]:
-    """The chunks of these raw ones: without rows that lack something, or refused because of them.
-
-    A pass without a single row is refused at its end.
-    """
-    if missing not in ("refuse", "drop"):
-        raise DataError(unknown("treatment of missing values", missing, ("refuse", "drop")))
-
-    def chunks() -> Iterator[Chunk]:
-        read = kept = 0
-        for raw in raws():
-            good = raw if _whole(raw) else _repaired(raw, columns, missing, read)
-            read, kept = read + len(raw.y), kept + len(good.y)
-            if len(good.y):
-                yield Chunk(*good)
-        if not kept:
-            raise DataError(
-                f"no rows: {read} were read and {kept} were complete; expected at least one"
-            )
-
-    return chunks
+Batches = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
+"""Names of columns ↦ their rows, in order."""
+_Opened = tuple[pa.Schema, int | None, Batches]
 
 
-def _whole(raw: Raw) -> bool:
-    """Whether nothing is missing, at the price of reading once; huge numbers may be said missing."""
-    x = raw.X.reshape(-1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        finite = np.isfinite(np.dot(x, x)) and np.isfinite(np.dot(raw.y, raw.y))
-    return bool(finite) and (raw.codes is None or not np.any(raw.codes < 0))
+def _opener(source: Any) -> Callable[[Any, int, str | None], _Opened]:
+    if hasattr(source, "__arrow_c_stream__"):
+        return _memory
+    openers = {".parquet": _parquet, ".csv": _csv, ".arrow": _ipc, ".feather": _ipc}
+    if not isinstance(source, str | Path) or Path(source).suffix.lower() not in openers:
+        raise DataError(
+            f"cannot read rows from {source!s:.200}: expected a file ending in "
+            f"{', '.join(openers)}, or a pandas, polars or Arrow table"
+        )
+    return openers[Path(source).suffix.lower()]
 
 
-def _repaired(raw: Raw, columns: tuple[str, ...], missing: str, first: int) -> Raw:
-    if missing == "drop":
-        good = np.isfinite(raw.X).all(axis=1) & np.isfinite(raw.y)
-        codes = None if raw.codes is None else raw.codes[good := good & (raw.codes >= 0)]
-        return Raw(raw.X[good], raw.y[good], codes, raw.labels)
-    try:
-        checked_rows(raw.X, raw.y, _named(raw), columns)
-    except DataError as error:
-        raise DataError(f"rows {first + 1} to {first + len(raw.y)}: {error}") from None
-    return raw
+def _memory(source: Any, chunk: int, site: str | None) -> _Opened:
+    def reader() -> pa.RecordBatchReader:
+        once = isinstance(source, pa.RecordBatchReader)
+        return source if once else pa.RecordBatchReader.from_stream(source)
+
+    rows = source.num_rows if isinstance(source, pa.Table) else None
+    return reader().schema, rows, lambda names: (b.select(list(names)) for b in reader())
 
 
-def _named(raw: Raw) -> Labels | None:
-    """The labels row by row, None where one is missing."""
-    if raw.codes is None:
-        return None
-    return np.array([raw.labels[c] if c >= 0 else None for c in raw.codes], dtype=object)
+def _parquet(path: Any, chunk: int, site: str | None) -> _Opened:
+    # A page of every column at a time. Reading ahead by row groups is no faster on one core, and
+    # takes memory by the size of the groups: a million rows where the writer was left alone.
+    def file() -> pa.parquet.ParquetFile:
+        return pa.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
+
+    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with file() as rows:
+            yield from rows.iter_batches(chunk, columns=list(names), use_threads=False)
+
+    with file() as head:
+        return head.schema_arrow, head.metadata.num_rows, batches
+
+
+def _csv(path: Any, chunk: int, site: str | None) -> _Opened:
+    blocks = pa.csv.ReadOptions(block_size=BLOCK)
+    with pa.csv.open_csv(path, read_options=blocks) as head:
+        found = head.schema
+    # Types come from the first block: what looks whole or empty there may be a fraction later.
+    whole = [f.name for f in found if pa.types.is_integer(f.type) or pa.types.is_null(f.type)]
+    kinds = {name: pa.float64() for name in whole if name != site}
+
+    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        options = pa.csv.ConvertOptions(include_columns=list(names), column_types=kinds)
+        with pa.csv.open_csv(path, read_options=blocks, convert_options=options) as rows:
+            yield from rows
+
+    return found, None, batches
+
+
+def _ipc(path: Any, chunk: int, site: str | None) -> _Opened:
+    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as rows:
+            for i in range(rows.num_record_batches):
+                batch = rows.get_batch(i)
+                batch.validate(full=True)  # Arrow believes the offsets in this format otherwise
+                yield batch.select(list(names))
+
+    with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as head:
+        return head.schema, None, batches

@@ -117,8 +117,10 @@ class COKE:
         """What agents do in round k before they transmit; and the bytes each transmits (A, 1)."""
         first = self.warm and k == 1
         theta, loss = (s.theta, s.loss) if first else primal(own, s)
-        fixed = not isinstance(self.threshold, Shrinking)
-        h = np.full_like(s.h, self.threshold(k)) if fixed else s.h  # type: ignore[operator]
+        if isinstance(self.threshold, Shrinking):
+            h = np.minimum(s.h, self.threshold.bound(k))
+        else:
+            h = np.full_like(s.h, self.threshold(k))
         news = censor(theta, s.hat, 0.0 * h if first else h)
         hat, size = say(theta, s.hat, news, self.codec)
         if isinstance(self.threshold, Shrinking):

@@ -56,17 +56,25 @@ class Shrinking:
     """h_i is `start` at first, and `factor` times smaller after every silent round of agent i.
 
     It stays after a send. So censoring goes on for as long as the run does, where v μᵏ falls below
-    every innovation at last.
+    every innovation at last. And it never exceeds `start` · ceilingᵏ, which puts the censored agent
+    under the paper's Theorem 2; in practice silence has long shrunk it below that.
     """
 
     start: float
     factor: float = 0.9
+    ceiling: float = 0.99
 
     def __post_init__(self) -> None:
         if not (0 <= self.start < math.inf and 0 < self.factor < 1):
             raise InputError(
                 f"start={self.start}, factor={self.factor}: expected start ≥ 0, 0 < factor < 1"
             )
+        if not 0 < self.ceiling < 1:
+            raise InputError(f"ceiling={self.ceiling}: expected 0 < ceiling < 1")
+
+    def bound(self, k: int) -> float:
+        """What h_i may be at most in round k."""
+        return self.start * self.ceiling**k
 
 
 Threshold = Callable[[int], float]

@@ -118,7 +118,9 @@ def _fixed(risk: Quadratic, graph: Graph) -> _Fixed:
     w, Q = np.linalg.eigh(risk.A + matrix(risk.G, risk.size))
     W = adjacency(graph)
     # A dense product costs about a 40th of a sparse one per entry.
-    return _Fixed(Q, w, degrees(graph)[:, 0], W.toarray() if 40 * W.nnz > W.shape[0] ** 2 else W, risk)
+    return _Fixed(
+        Q, w, degrees(graph)[:, 0], W.toarray() if 40 * W.nnz > W.shape[0] ** 2 else W, risk
+    )
 
 
 class _Sweep(NamedTuple):
@@ -184,7 +186,8 @@ def _rounds(run: _Sweep, going: Going | None, alone: OneThread) -> Iterator[Swep
             spent[state.on] += _cost(run.fixed, spoke)
             train[state.on] = run.fixed.risk.T @ loss / run.fixed.risk.T.sum()
             others[:, state.on] = _scores(run.problem, theta) if run.looks(k) else np.nan
-        record = Swept(k, state.on, spoke, spent, train, *others, theta)
+        test, ours, theirs = others
+        record = Swept(k, state.on, spoke, spent, train, test, ours, theirs, theta)
         yield record
         some = run._replace(algorithms=tuple(run.algorithms[s] for s in state.on))
         state = state._replace(h=_thresholds(some, state.h, spoke, k))

@@ -65,7 +65,7 @@ def conjugate_gradients(
 
     theta, r = np.zeros(risk.size), risk.b.astype(number).sum(axis=0).astype(np.float64)
     z = precondition(r)
-    p = z
+    p, first, eps = z, float(r @ z), float(np.finfo(number).eps)
     yield Point(0, theta, ledger)
     for k in range(1, 2 * risk.size + 1):
         Hp = total(p)
@@ -76,8 +76,8 @@ def conjugate_gradients(
         p = new + (left @ new) / max(r @ z, 1e-300) * p
         r, z = left, new
         yield Point(k, theta, ledger)
-        if not np.isfinite(theta).all() or r @ r == 0:
-            return
+        if not np.isfinite(theta).all() or r @ z <= eps**2 * first:
+            return  # what is left is rounding, and further steps would follow it
 
 
 def gram_sum(risk: Quadratic, tree: Tree) -> Iterator[Point]:

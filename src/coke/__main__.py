@@ -1,0 +1,5 @@
+"""`python -m coke`."""
+
+from coke.cli import main
+
+main()

@@ -1,0 +1,108 @@
+"""What a site keeps on its disk: written whole or not at all, read with suspicion.
+
+    agreement.coke   what it has heard of the agreement, and whose run that is
+    site.coke        its state in training, one write a round
+    history.jsonl    one line a round; lines beyond the state's round are from before a crash
+
+A folder belongs to one run of one site. Anything else found in it stops the agent, with the reason:
+it never starts again from zero by itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from coke.data.files import make_folder, pack, read_file, unpack, write_file
+from coke.errors import FileError
+
+KIND = "agreement"
+
+
+class Heard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a site has heard before training."""
+
+    site: str
+    run: str  # a digest of the rows and settings
+    settings: dict[str, str]
+    messages: dict[str, list[bytes]]  # by neighbour, in order
+    totals: list[bytes] | None  # what a site that joins later was told instead
+
+
+class Store:
+    """One site's folder."""
+
+    def __init__(self, folder: Path):
+        make_folder(folder)
+        self.folder = folder
+        self._history = folder / "history.jsonl"
+
+    def heard(self, fresh: Heard) -> Heard:
+        """What was heard before, or `fresh` where nothing was; refused if it is another run's."""
+        path = self.folder / "agreement.coke"
+        if not path.exists():
+            if (self.folder / "site.coke").exists():
+                raise FileError(f"{path}: missing, but the site's state is there: restore it too")
+            return fresh
+        try:
+            found, _ = unpack(read_file(path), KIND, Heard)
+        except FileError as error:
+            raise FileError(f"{path}: {error}") from error
+        if (found.site, found.run) != (fresh.site, fresh.run):
+            changed = [k for k in fresh.settings if found.settings.get(k) != fresh.settings[k]]
+            what = f"the settings {', '.join(changed)}" if changed else "the rows or settings"
+            raise FileError(
+                f"{self.folder}: {what} of {fresh.site!r} have changed since the run of "
+                f"{found.site!r} began: restore them, or begin a new run in another folder, with "
+                "another run number"
+            )
+        return found
+
+    def keep_heard(self, heard: Heard) -> None:
+        """Before anything that depends on it is sent."""
+        write_file(self.folder / "agreement.coke", pack(KIND, heard, {}))
+
+    def image(self) -> bytes | None:
+        """The state of the last round; None before the first."""
+        path = self.folder / "site.coke"
+        return read_file(path) if path.exists() else None
+
+    def keep_image(self, data: bytes) -> None:
+        """Before anything of the round is sent."""
+        write_file(self.folder / "site.coke", data)
+
+    def rounds(self, upto: int) -> list[dict[str, Any]]:
+        """The history up to a round; what a crash left beyond it is forgotten."""
+        found = list(_lines(self._history, upto))
+        lines = b"".join(msgspec.json.encode(line) + b"\n" for line in found)
+        if self._history.exists():
+            write_file(self._history, lines)
+        return found
+
+    def append(self, line: dict[str, Any]) -> None:
+        """One more round; not flushed: the state is what counts."""
+        with self._history.open("ab") as file:
+            file.write(msgspec.json.encode(line, enc_hook=_plain) + b"\n")
+            file.flush()
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else os.fspath(value)
+
+
+def _lines(path: Path, upto: int) -> Iterator[dict[str, Any]]:
+    if not path.exists():
+        return
+    for k, text in enumerate(read_file(path).splitlines(), start=1):
+        try:
+            line = msgspec.json.decode(text, type=dict[str, Any])
+        except msgspec.DecodeError:
+            return  # cut off by a crash
+        if line.get("round") != k or k > upto:
+            return
+        yield line
