@@ -301,7 +301,7 @@ def test_values_out_of_reach_start_the_edge_again_and_then_close_it() -> None:
             pair.step(*[np.full(D, k * 0.75 * LIMIT)] * 2)
         before = pair.ends[0]
         assert before.epoch == strike - 1
-        pair.round(0, np.zeros(D))
+        pair.round(0, np.full(D, 0.75 * LIMIT))
         end = pair.ends[0]
         assert end.place == Place(strike, strike == STRIKES)
         assert not end.own.any()

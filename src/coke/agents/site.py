@@ -108,6 +108,26 @@ class Site(NamedTuple):
             return _spoken(site, self.ends, only=sender)
         return Turn(site, _letters(sender, answer), moved)
 
+    def offended(self, sender: str, data: bytes) -> Turn:
+        """After a frame that `hear` refused: the edge starts again if it was a word to go on with.
+
+        Such a word will never be another, so waiting is no use; anything else is dropped.
+        """
+        edge, end = self.setup.edge(sender), self._known(sender)
+        try:
+            word = decode(data, edge.coder.size)
+        except MessageError:
+            return Turn(self, durable=False)
+        here = isinstance(word, Word) and (word.epoch, end.closed) == (end.epoch, False)
+        if not (isinstance(word, Word) and here and 0 <= word.step - end.s <= 1):
+            return Turn(self, durable=False)
+        after = edges.bump(edge, end)
+        site = self._replace(ends={**self.ends, sender: after})
+        if after.closed or self.done:
+            return Turn(site, _letters(sender, after.place))
+        spoken = _spoken(site, self.ends, only=sender)
+        return spoken._replace(letters=(*_letters(sender, after.place), *spoken.letters))
+
     def resend(self, *neighbours: str) -> tuple[tuple[str, bytes], ...]:
         """What timers, a new connection or a new start send: outstanding words, by default all.
 

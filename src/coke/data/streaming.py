@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +31,10 @@ CHUNK = 16384  # rows
 BUFFER = 1 << 16  # bytes read ahead of each Parquet column; 0 would read whole row groups
 BLOCK = 1 << 23  # bytes of CSV text at a time
 TARGET = (NUMBERS[0], "the statistics of the quadratic loss need numbers; convert it before")
-REFUSALS = (OSError, ValueError, TypeError, EOFError, pa.ArrowException)  # of NumPy and Arrow
+REFUSALS = (  # what NumPy's and Arrow's readers raise
+    *(OSError, ValueError, TypeError, EOFError, OverflowError, pa.ArrowException),
+    *(SyntaxError, TokenError, MemoryError, UserWarning),  # heads of .npy files are Python
+)
 
 Numbers = NDArray[Any]
 
@@ -71,10 +76,15 @@ def open_arrays(X: Any, y: Any, sites: Any = None, *, chunk: int = CHUNK) -> Sou
     def chunks() -> Iterator[Chunk]:
         for first in range(0, T, chunk):
             x, t, *label = (part.read(first, min(chunk, T - first)) for part in parts)
-            coded = encoded(pa.array(label[0], from_pandas=True)) if label else (None, ())
+            coded = _coded(label[0]) if label else (None, ())
             yield Chunk(x.astype(_working(x.dtype), "C", copy=False), t.astype(float), *coded)
 
     return Source(tuple(f"x{j}" for j in range(d)), T, chunks)
+
+
+def _coded(labels: Numbers) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
+    work = partial(pa.array, labels, from_pandas=True)  # None and NaN are missing
+    return encoded(guarded("the site labels", DataError, work))
 
 
 class _Slices(NamedTuple):
@@ -93,7 +103,7 @@ class _Slices(NamedTuple):
 
 
 def _npy(path: Path) -> _Slices:
-    head = guarded(str(path), FileError, lambda: np.load(path, mmap_mode="r", allow_pickle=False))
+    head = guarded(str(path), FileError, partial(np.load, path, "r", allow_pickle=False))
     if (
         not isinstance(head, np.memmap)
         or head.ndim not in (1, 2)
