@@ -9,7 +9,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 .PHONY: run test lint format bench-simulate bench-communication mutants reproduce clean
 
 run: $(VENV)/run.stamp
-	$(BIN)/coke run --beside dkla --beside cta --out $(OUT)
+	$(BIN)/coke run --beside coke-paper --beside dkla --beside cta --out $(OUT)
 
 test: lint
 	$(BIN)/python -m pytest -n 2

@@ -81,7 +81,7 @@ def test_run_leaves_its_files_and_the_same_seed_the_same_bytes(folder: Path) -> 
         "checkpoint-coke.coke",
         "history-coke.parquet",
         "loss-rounds.png",
-        "loss-transmissions.png",
+        "loss-bytes.png",
         "model.coke",
         "network.png",
         "report.html",

@@ -44,8 +44,8 @@ def test_the_readmes_example_runs_and_says_the_truth(tmp_path: Path) -> None:
     model = names["model"]
     score = model.score(names["X"], names["y"])  # type: ignore[attr-defined]
     assert f"# {score:.3f}" in code
-    sent, rounds = model.transmissions_, len(model.history_)  # type: ignore[attr-defined]
-    assert f"# {sent}, of {3 * rounds} possible" in code
+    spent, sent = model.bytes_, model.transmissions_  # type: ignore[attr-defined]
+    assert f"# {spent}, agreement included; {sent} messages" in code
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])

@@ -241,13 +241,16 @@ def test_thresholds_count_steps_of_the_edge_or_shrink_in_silence() -> None:
     for _ in range(4):
         pair.step(np.ones(D), np.ones(D))
     assert asked == [1, 2, 3, 4]
-    edge = line(threshold=Shrinking(8.0, 0.5))
+    shrinking = Shrinking(8.0, 0.5, 0.75)
+    edge = line(threshold=shrinking)
     end = edges.freeze(edge, edges.zero(edge), np.zeros((1, D)), 0)
-    assert end.h == 4.0
+    assert end.h == 0.5 * shrinking.bound(1) == 3.0
     end = edges.freeze(edge, end, np.full((1, D), 4.0), 0)
     assert end.out is not None
     assert end.out.payload
-    assert end.h == 4.0
+    assert end.h == 3.0
+    later = edges.freeze(edge, end._replace(s=9), np.full((1, D), 4.0), 0)
+    assert later.h == shrinking.bound(10)
 
 
 def test_a_warm_edge_speaks_first_whatever_the_threshold() -> None:
@@ -255,7 +258,6 @@ def test_a_warm_edge_speaks_first_whatever_the_threshold() -> None:
     end = edges.freeze(edge, edges.zero(edge), np.full((1, D), 0.1), 0)
     assert end.out is not None
     assert end.out.payload
-    assert end.h == 8.0
 
 
 # Answers (I11).

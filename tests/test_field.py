@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from coke import COKERegressor
 from coke.data.tables import read_rows
+from coke.errors import InputError
 from coke.model import load_model
 from field import Field, antisymmetric, made_rows
 
@@ -80,6 +82,22 @@ def test_kills_at_random_moments_change_no_bit(fields: Callable[..., Field]) -> 
     assert last >= 400
     assert_array_equal(field.theta(), field.twin(last)[-1].state.theta)
     antisymmetric(field, field.names)
+
+
+def test_the_estimator_can_run_on_agents() -> None:
+    """engine="agents" gives the simulation's θ to the bit, and the same bytes."""
+    rows = made_rows(300)
+    common: dict[str, Any] = {"n_agents": 3, "n_features": 15, "seed": 0}
+    field = COKERegressor(engine="agents", **common).fit(rows.X, rows.y)
+    one = COKERegressor(**common).fit(rows.X, rows.y)
+    assert_array_equal(field.thetas_, one.thetas_)
+    assert field.n_iter_ == one.n_iter_
+    assert field.converged_
+    # The simulation's sites are called 0, 1, 2, the agents site-0 …: only the flood differs.
+    assert field.transmissions_ == one.transmissions_
+    assert_array_equal(field.predict(rows.X), one.predict(rows.X))
+    with pytest.raises(InputError, match="unknown engine"):
+        COKERegressor(engine="agent").fit(rows.X, rows.y)
 
 
 def test_a_frozen_peer_and_a_clean_stop(fields: Callable[..., Field]) -> None:

@@ -16,6 +16,7 @@ from scipy.integrate import quad
 from scipy.stats import kstest, norm
 
 from coke.data import private
+from coke.data.files import pack
 from coke.data.private import (
     Release,
     Terms,
@@ -170,7 +171,7 @@ def test_sums_and_noise_live_on_one_grid() -> None:
     exact = Statistics(Phi.T @ Phi / T, Phi.T @ y / T)
     found = noised(exact, T, noise, rng.normal(size=draws(4)))
     steps = np.concatenate([found.A.ravel(), found.b]) * T / noise.grid
-    np.testing.assert_allclose(steps, np.rint(steps), atol=1e-4)
+    np.testing.assert_allclose(steps, np.rint(steps), rtol=0, atol=1e-4)
     silent = noised(exact, T, noise, np.zeros(draws(4)))
     np.testing.assert_allclose(silent.A, exact.A, atol=noise.grid / T)
     with pytest.raises(InputError, match="too large"):
@@ -394,6 +395,29 @@ def test_forged_releases_are_refused_or_make_sense(
     assert release.found.A.shape == (len(release.found.b),) * 2
     assert release.total.epsilon > 0
     assert release.T > 0
+
+
+@pytest.mark.parametrize(
+    "what", ["sides", "sign", "size", "kind", "shape", "T", "s", "spent", "salt"]
+)
+def test_releases_that_cannot_be_are_refused(what: str, tmp_path: Path) -> None:
+    """Files with a right digest and one thing wrong."""
+    A, b = np.eye(2), np.zeros(2)
+    bad = {
+        "sides": np.array([[1.0, 0.5], [0.0, 1.0]]),
+        "sign": np.diag([1.0, -0.1]),
+        "size": 1e200 * A,
+        "kind": np.eye(2, dtype=np.int64),
+        "shape": np.eye(3),
+    }
+    meta = {"T": 5, "s": 1.0, "spent": [[1.0, DELTA]], "salt": 32 * "a", "made_from": ""}
+    path = tmp_path / "release.coke"
+    path.write_bytes(pack(private.KIND, meta, {"A": A, "b": b}))
+    load_release(path)
+    meta |= {what: {"T": 0, "s": 0.0, "spent": [], "salt": "a"}[what]} if what in meta else {}
+    path.write_bytes(pack(private.KIND, meta, {"A": bad.get(what, A), "b": b}))
+    with pytest.raises(FileError, match=r"release\.coke"):
+        load_release(path)
 
 
 def accuracy(T: int, epsilon: float, seed: int) -> float:

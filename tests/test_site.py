@@ -344,6 +344,44 @@ def test_nobody_stops_while_a_neighbour_is_missing() -> None:
     assert _ends(world, 200)
 
 
+def _counting() -> Site:
+    """A site in the middle of a quiet time: its neighbours count as it does."""
+    world = World(SMALL, Faults(), tol=0.5)
+    for agent in world.agents.values():
+        setup = replace(agent.site.setup, diameter=50)
+        agent.site = agent.disk = agent.site._replace(setup=setup)
+    while min(site.laps for site in world.sites.values()) < 3:
+        world.tick()
+    return world.sites[name(2)]
+
+
+def test_counts_go_by_laps_in_which_all_was_well() -> None:
+    """A round without a neighbour's word is none; one with something left to do begins anew."""
+    site = _counting()
+    alone = site.round(force=True).site  # nobody has answered its last words
+    assert alone.laps == alone.round(force=True).site.laps == site.laps >= 3
+    strict = site._replace(setup=replace(site.setup, tol=0.0))
+    assert strict.round(force=True).site.laps == 0
+    for fine in (True, False):
+        heard = {n: e._replace(box=(e.out, None)) for n, e in site.ends.items()}
+        lap = site._replace(ends=heard, fine=fine).round().site
+        assert (lap.laps > 0) == fine
+
+
+def test_an_edge_that_begins_anew_counts_for_nothing() -> None:
+    """Its first word says 0; a neighbour that closes an edge in a round is told so."""
+    site = _counting()
+    neighbour, end = next(iter(site.ends.items()))
+    ((_, data),) = site.join(neighbour).letters
+    word = decode(data, 12)
+    assert isinstance(word, Word)
+    assert (word.epoch, word.step, word.quiet) == (1, 0, 0)
+    wild = end._replace(strikes=2, cp=np.full(12, 4096.0), g=end.own, box=(end.out, None))
+    wild = wild._replace(own=np.full(12, -4096.0))
+    turn = site._replace(ends={**site.ends, neighbour: wild}).round(force=True)
+    assert dict(turn.letters)[neighbour] == encode(Place(1, True))
+
+
 def test_done_sites_that_fall_silent_leave_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Why a done site answers every word by STOP."""
     plain, faults = World.send, Faults(loss=0.3)
@@ -436,6 +474,24 @@ def test_forged_images_are_refused_or_harmless(data: bytes) -> None:
     except FileError:
         return
     assert image(restored(image(site), RUNNING.setup)) == image(site)
+
+
+def test_an_image_that_no_site_can_have_written_is_refused() -> None:
+    """Numbers off the grid, words of other steps, chains of another length."""
+    assert END.out is not None
+    ends = [
+        END._replace(g=END.g + 2.0**-50),
+        END._replace(own=END.own + 2.0**20),
+        END._replace(cp=END.cp * np.nan),
+        END._replace(out=END.out._replace(step=END.s + 1)),
+        END._replace(prev=END.out),
+        END._replace(tag=b"abc"),
+        END._replace(h=-1.0),
+    ]
+    for end in ends:
+        with pytest.raises(FileError, match="fit together"):
+            restored(image(RUNNING._replace(ends={NEIGHBOUR: end})), RUNNING.setup)
+    restored(image(RUNNING._replace(ends={NEIGHBOUR: END})), RUNNING.setup)
 
 
 def test_an_image_of_another_site_or_size_is_refused() -> None:

@@ -84,6 +84,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self.features_(_validated(self, X, reset=False))
 
 
+ENGINES = ("simulation", "agents")
 FEATURES = ("n_features", "kernel", "sigma", "mapping", "sampling")
 NUMBERS = ("rho", "v", "mu", "eta", "rounds", "tol", "max_bytes", "max_transmissions", "seed")
 
@@ -130,6 +131,7 @@ class _Consensus(BaseEstimator):
         whitening: str = "mixture",
         sample: Any = None,
         scale: str = "standard",
+        engine: str = "simulation",
         seed: int = 0,
     ):
         self.n_agents = n_agents
@@ -154,6 +156,7 @@ class _Consensus(BaseEstimator):
         self.whitening = whitening
         self.sample = sample
         self.scale = scale
+        self.engine = engine
         self.seed = seed
 
     _losses: tuple[str, ...]  # the first is "auto"
@@ -187,10 +190,14 @@ class _Consensus(BaseEstimator):
         )
         graph = self._network(list(parts))
         sample = None if self.sample is None else _public(self.sample, X.shape[1])
+        if self.engine not in ENGINES:
+            raise InputError(unknown("engine", self.engine, ENGINES))
+        if self.engine == "agents":
+            return self._fit_agents(config, rows, parts, graph)
         sites = split_rows(rows, parts, test=0.0, seed=self.seed)
         task = prepare(sites, self._column_names(rows), graph, choices(config, sample))
         way = task.way(config.algorithms()[self.algorithm])
-        self.history_ = History(self.algorithm, task.problem.train.metric, task.sites)
+        self.history_: Any = History(self.algorithm, task.problem.train.metric, task.sites)
         for last in simulate(
             way.problem,
             graph,
@@ -209,6 +216,21 @@ class _Consensus(BaseEstimator):
         self.n_iter_, self.converged_ = last.k, last.settled
         self.transmissions_ = last.ledger.transmissions
         self.bytes_, self.wire_bytes_ = last.ledger.bytes, last.ledger.wire_bytes
+        return self
+
+    def _fit_agents(self, config: Config, rows: Rows, parts: Any, graph: Graph) -> Self:
+        """The real thing: an agent for every site, each a process of its own, over mutual TLS."""
+        from coke.networks import train_on_agents  # here: it needs the extra coke[agent]
+
+        rows = rows._replace(columns=self._column_names(rows), sites=None)
+        found = train_on_agents(config, rows, parts, graph)
+        self.sites_ = np.array(list(parts))
+        self.thetas_ = np.stack([model.theta.ravel() for model in found.models])
+        mean = self.thetas_.mean(axis=0).reshape(found.models[0].theta.shape)
+        self.model_ = found.models[0]._replace(theta=mean)
+        self.history_ = found.history
+        self.n_iter_, self.converged_ = found.rounds, found.converged
+        self.transmissions_, self.bytes_, self.wire_bytes_ = found.ledger
         return self
 
     def _network(self, sites: list[Any]) -> Graph:
@@ -239,12 +261,15 @@ class COKERegressor(RegressorMixin, _Consensus):
     whitening : how "coke" finds its basis: "mixture", "moments", "gram" or "sample", a public
         array of inputs in `sample`; see docs/communication.md.
     scale : "standard", "minmax" or "none", for inputs and target, with numbers common to all sites.
+    engine : "simulation", all sites in this process; or "agents", a process for each, talking over
+        mutual TLS on this machine (needs `pip install 'coke[agent]'`). Both give the same bits.
     seed : of the features, the graph and the dealing out. The same seed gives the same bits.
 
     Attributes
     ----------
     model_ : the agents' mean model (`model_.save(path)`).  thetas_ : θ_i (N, D).  optimum_ : θ*.
-    history_, transmissions_, bytes_, wire_bytes_ : what happened and what it cost.
+    history_, transmissions_, bytes_, wire_bytes_ : what happened and what it cost; with agents,
+        history_ is a list of rounds for each site, and nobody knows optimum_.
     sites_ : the labels.
     n_iter_, converged_ : rounds, and whether the agents settled within tol before the last.
 

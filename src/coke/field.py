@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from datetime import UTC, datetime
 from functools import cached_property
+from importlib.metadata import version
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-import coke
 from coke.agents.agent import Outcome
 from coke.agents.carriers import Limits
 from coke.agents.edge import Setup
@@ -153,7 +153,7 @@ class FieldMission:
     @cached_property
     def settings(self) -> dict[str, str]:
         """All that must be common, in words."""
-        config, found = self.config, {"coke": coke.__version__}
+        config, found = self.config, {"coke": version("coke")}
         plain = config.settings()
         del plain["site"]
         for key, value in _flat(plain):

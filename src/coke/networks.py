@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,11 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from coke.agents.identity import found, issue, site_name
+from coke.config import Config
 from coke.data.files import atomically, make_folder, write_file
 from coke.data.sites import Index
 from coke.data.tables import Rows
 from coke.errors import ConfigError, ConvergenceError, GraphError
 from coke.maths.graph import Graph
+from coke.model import Model, load_model
+from coke.run.ledger import Ledger
 
 START = """#!/bin/sh
 # Starts every agent of this network and waits for all; logs are beside the sites' files.
@@ -133,6 +137,37 @@ def _moved(source: Path, target: Path) -> None:
         file.write(data)
     if source.suffix == ".key":
         source.unlink()
+
+
+class Found(NamedTuple):
+    """What a network of agents came to."""
+
+    models: list[Model]  # one a site
+    history: list[list[dict[str, Any]]]  # one list of rounds a site
+    rounds: int
+    converged: bool
+    ledger: Ledger
+
+
+def train_on_agents(config: Config, rows: Rows, parts: Mapping[Any, Index], graph: Graph) -> Found:
+    """Writes a network to a temporary folder, runs it, and reads what its sites came to."""
+    settings = config.shared() | {"sample": None}
+    if config.sample is not None:
+        raise ConfigError(
+            'whitening = "sample" with agents: write a network, and name a file there'
+        )
+    with TemporaryDirectory(prefix="coke-") as folder:
+        plan = Plan("local", graph, rows, parts, settings, "wait")
+        paths = write_network(Path(folder), plan)
+        results = run_network(paths, timeout=60.0 + config.rounds)
+        models = [load_model(result["model"]) for result in results]
+        history = [
+            pa.parquet.read_table(path.parent / "state" / "history.parquet").to_pylist()
+            for path in paths
+        ]
+    total = Ledger(*(sum(result[name] for result in results) for name in Ledger._fields))
+    converged = all(result["converged"] for result in results)
+    return Found(models, history, max(r["rounds"] for r in results), converged, total)
 
 
 def run_network(paths: Sequence[Path], timeout: float) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ def png(figure: Figure) -> bytes:
 
 
 def loss_plot(histories: Sequence[History], best: float, x: str) -> Figure:
-    """Global losses against `x`, "round" or "transmissions", on log axes, beside the optimum."""
+    """Global losses against `x`, "round" or "bytes", on log axes, beside the optimum."""
     metric = histories[0].labels.metric
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7, 4.4), layout="constrained")
@@ -60,7 +60,7 @@ def loss_plot(histories: Sequence[History], best: float, x: str) -> Figure:
         else:
             axes.text(0.5, 0.5, "nobody spoke", ha="center", transform=axes.transAxes)
         axes.set_ylabel(f"{UNITS[metric]}, all sites' rows")
-        axes.set_xlabel("round" if x == "round" else "transmissions (broadcasts of θ)")
+        axes.set_xlabel("round" if x == "round" else "bytes sent (a broadcast counts once)")
         axes.legend(fontsize=8)
     return figure
 
@@ -149,9 +149,9 @@ def site_plot(rounds: Sequence[dict[str, Any]]) -> Figure:
 
 
 def cost_plot(rows: Sequence[Row], goal: Goal) -> Figure:
-    """How far above the optimum each method was after how many bytes on the wire.
+    """How far above the optimum each method still came after so many bytes on the wire.
 
-    A filled dot: where it settled at the goal; a hollow one: where it was at its horizon.
+    A filled mark: where it settled at the goal; a hollow one: where it was at its horizon.
     """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(8, 4.6), layout="constrained")
@@ -161,11 +161,13 @@ def cost_plot(rows: Sequence[Row], goal: Goal) -> Figure:
             colour = COLOURS[i % len(COLOURS)]
             spent, value = (np.array(column) for column in zip(*row.curve, strict=True))
             above = np.maximum(value / goal.optimum - 1.0, floor)
+            above = np.maximum.accumulate(above[::-1])[::-1]  # the worst that was still to come
             upto = spent <= 3 * max(row.wire_bytes, 1)
             axes.plot(np.maximum(spent, 1)[upto], above[upto], color=colour, lw=1.2, alpha=0.7)
             at = max(row.wire_bytes, 1), max(row.value / goal.optimum - 1.0, floor)
             fill = colour if row.reached else "white"
             look: dict[str, Any] = {
+                "marker": "os^"[i // len(COLOURS)],  # where colours come again
                 "edgecolors": colour,
                 "facecolors": fill,
                 "zorder": 3,

@@ -15,7 +15,7 @@ from coke.tables import Row, lines
 
 CAPTIONS = {
     "loss-rounds": "Loss of the agents' models on everybody's rows, averaged over agents.",
-    "loss-transmissions": "The same against what was sent: a broadcast to all neighbours is one.",
+    "loss-bytes": "The same against bytes sent, agreement included; a broadcast counts once.",
     "speakers": "Who spoke when. An agent is silent while its θ has moved less than the threshold "
     "since it last spoke.",
     "network": "The network, and how often each agent spoke.",
@@ -28,7 +28,7 @@ def pictures(histories: Sequence[History], graph: Graph, best: float) -> dict[st
     """PNG images by name; the first history is the run's own, `best` the optimum's loss."""
     return {
         "loss-rounds": png(loss_plot(histories, best, "round")),
-        "loss-transmissions": png(loss_plot(histories, best, "transmissions")),
+        "loss-bytes": png(loss_plot(histories, best, "bytes")),
         "speakers": png(speakers_plot(histories[0])),
         "network": png(network_plot(graph, histories[0])),
     }

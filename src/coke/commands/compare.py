@@ -110,14 +110,13 @@ def _show(rows: list[Row], metric: str, document: dict[str, Any]) -> None:
     of = "MSE" if metric == "mse" else "objective"
     title = f"to {document['goal']:g} × the optimum's {of} {document['optimum']:.4g}"
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("method", "settled", "rounds", "sends", "bytes", "wire", "agreement", of):
+    for name in ("method", "rounds", "sends", "bytes", "wire", "agreed", of):
         table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for row in rows:
         sizes = (row.bytes, row.wire_bytes, row.agreement_bytes)
         table.add_row(
             row.method,
-            "yes" if row.reached else "no",
-            str(row.rounds),
+            str(row.rounds) if row.reached else f"not in {row.rounds}",
             shown("", row.transmissions),
             *(shown("bytes", size) for size in sizes),
             shown("", row.value),

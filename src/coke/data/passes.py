@@ -202,13 +202,15 @@ class _Kernel:
         return (2.0 if len(self.features.phase) else 1.0) / len(self.features.omega)
 
     def _map(self, kind: type[np.floating[Any]], given: type[np.floating[Any]]) -> _Map:
-        """For rows given in that type: what it loses of the shift goes into the constant."""
+        """For rows given in that type: W makes good what it loses of the shift and the gain."""
         f, s = self.features, self.scaling
         with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 `reach` is exceeded
             shift, gain = s.x_shift.astype(given), (1.0 / s.x_scale).astype(given)
             lost = f.omega @ ((s.x_shift - shift) / s.x_scale)  # (L,)
             constant = (f.phase if len(f.phase) else 0.0) - lost
-            return _Map(np.vstack([f.omega.T, constant]).astype(kind), shift, gain)
+            told = (gain > 0.0) & (gain < np.inf)
+            W = f.omega * np.where(told, 1.0 / s.x_scale / np.where(told, gain, 1.0), 1.0)
+            return _Map(np.vstack([W.T, constant]).astype(kind), shift, gain)
 
     def __call__(self, block: _Block) -> _Part:
         y = self.scaling.targets(block.y)

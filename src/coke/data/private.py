@@ -130,8 +130,8 @@ def load_release(path: str | Path) -> tuple[Release, Meta]:
         meta, arrays = unpack(read_file(path), KIND, Meta)
         spent = tuple(Budget(*one).checked() for one in meta.spent)
         found = _found(arrays)
-        if not (spent and np.isfinite(meta.s) and len(meta.salt) == 32 and meta.salt.isascii()):
-            raise ValueError("no budget, salt or noise")
+        if not (spent and len(meta.salt) == 32 and meta.salt.isascii()):
+            raise ValueError("no budget or salt")
     except FileError as error:
         raise FileError(f"{path}: {error}") from error
     except (KeyError, ValueError) as error:

@@ -207,12 +207,15 @@ def _numpy_type(kind: pa.DataType) -> Any:
 
 
 def _matrix(batch: pa.RecordBatch, names: Sequence[str], dtype: Any) -> Numbers:
-    """The named columns (t, d), NaN where nothing is."""
-    kind, X = pa.from_numpy_dtype(dtype), np.empty((batch.num_rows, len(names)), dtype)
-    for j, name in enumerate(names):
-        values = _plain(batch.column(name))
+    """The named columns (t, d), NaN where nothing is; turned a few rows at a time, in cache."""
+    X, columns = np.empty((batch.num_rows, len(names)), dtype), []
+    for name in names:
+        values, kind = _plain(batch.column(name)), pa.from_numpy_dtype(dtype)
         plain = values if values.type == kind else pc.cast(values, kind, safe=False)
-        X[:, j] = plain.to_numpy(zero_copy_only=False)
+        columns.append(plain.to_numpy(zero_copy_only=False))
+    for first in range(0, len(X), 512):
+        for x, values in zip(X[first : first + 512].T, columns, strict=True):
+            x[:] = values[first : first + 512]
     return X
 
 

@@ -107,21 +107,20 @@ def probe(risk: Risk, graph: Graph, algorithm: COKE, plan: Plan) -> Array:
     """The victim's replies (n, D) to a neighbour's probes, on the edge between them.
 
     The neighbour says 0 until little moves any more, then one probe, then 0 again. Others hear of
-    the probe only through the victim, so its next message moves by 2ρ M δ more than the one before.
+    the probe only through the victim, so its next message has moved by 2ρ M δ alone.
     """
     W, d = adjacency(graph), degrees(graph)
     own, s, k = algorithm.local(risk, d), algorithm.start(risk), 0
     replies = np.empty_like(plan.probes)
     for j, delta in enumerate(plan.probes):
-        heard = [s.hat[plan.victim]]
+        before = s.hat[plan.victim]
         for said in (*[0.0 * delta] * plan.patience, delta, 0.0 * delta):
-            k += 1
+            before, k = s.hat[plan.victim], k + 1
             s, _ = algorithm.speak(own, s, k)
             hat = s.hat.copy()
             hat[plan.spy] = said
             s = algorithm.listen(own, s._replace(hat=hat), W @ hat)
-            heard.append(hat[plan.victim])
-        replies[j] = (heard[-1] - heard[-2]) - (heard[-2] - heard[-3])
+        replies[j] = s.hat[plan.victim] - before
     return replies
 
 

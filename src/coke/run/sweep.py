@@ -168,10 +168,9 @@ def _thresholds(run: _Sweep, h: Array, spoke: Mask | None, k: int) -> Array:
         t = algorithm.threshold
         if not isinstance(t, Shrinking):
             after[:, s] = t(k + 1)
-        elif spoke is None:
-            after[:, s] = t.start
         else:
-            after[:, s] = np.where(spoke[:, s], h[:, s], t.factor * h[:, s])
+            last = t.start if spoke is None else np.where(spoke[:, s], 1.0, t.factor) * h[:, s]
+            after[:, s] = np.minimum(last, t.bound(k + 1))
     return after
 
 
