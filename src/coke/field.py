@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import version
@@ -22,7 +23,7 @@ from coke.agents.zenoh_carrier import Place
 from coke.config import Config, Settings, choices, read_settings, typed
 from coke.data.files import read_file
 from coke.data.sites import Sites, split_rows
-from coke.data.tables import inputs_of, read_rows, read_table
+from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
 from coke.maths.arrays import Array
 from coke.maths.automatic import KAPPA, automatic
@@ -120,12 +121,14 @@ def place_of(config: SiteConfig) -> Place:
 class FieldMission:
     """What one site's agent is for."""
 
-    def __init__(self, config: SiteConfig):
+    def __init__(self, config: SiteConfig, rows: Rows | None = None):
+        """From the rows of the site's file, or from these."""
         self.config = config
         data, table = config.data, config.site
-        assert data.file is not None
-        assert data.target is not None
-        rows = read_rows(data.file, data.target, drop=data.drop, missing=data.missing)
+        if rows is None:
+            assert data.file is not None
+            assert data.target is not None
+            rows = read_rows(data.file, data.target, drop=data.drop, missing=data.missing)
         rows = rows._replace(sites=None)
         parts = {table.name: np.arange(len(rows.y))}
         self.rows: Sites = split_rows(rows, parts, test=data.test, seed=config.seed)
@@ -175,10 +178,9 @@ class FieldMission:
             digest.update(repr(labels.tolist()).encode())
         return digest.hexdigest()
 
-    def talk(self) -> Talk[Ready]:
+    def talk(self, neighbours: Sequence[str]) -> Talk[Ready]:
         """The conversation before training."""
-        neighbours = sorted(self.config.site.neighbours)
-        return site_talk(self.rows, self.columns, neighbours, self.choices)
+        return site_talk(self.rows, self.columns, sorted(neighbours), self.choices)
 
     def join(self, totals: Any) -> Ready:
         """The same from what the others have agreed on."""
@@ -201,6 +203,10 @@ class FieldMission:
         limit = None if tol is None else tol * spread
         cap = config.site.cap * KAPPA[risk.metric] * (spread or 1.0)
         return Setup(self.name, risk, algorithm, task.net.diameter, limit, cap)
+
+    def widest(self, ready: Ready) -> int:
+        """N − 1."""
+        return len(ready.task.net.names) - 1
 
     def theta(self, ready: Ready, outcome: Outcome) -> Array:
         """In the plain features."""

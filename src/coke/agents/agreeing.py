@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 from coke.agents.letters import MOST, Ask, Said
-from coke.errors import MessageError
+from coke.errors import ConfigError, MessageError
 from coke.run.ledger import Ledger
 from coke.run.talk import Talk, Turn, cost
 
@@ -37,10 +37,17 @@ class Agreeing(Generic[R]):
         return self._go_on(None)
 
     def hear(self, sender: str, said: Said) -> bool:
-        """Whether this message is new and in order; others come again when they are asked for."""
-        known = self.heard[sender]
+        """Whether this message is new and in order; others come again when they are asked for.
+
+        One that contradicts itself before the agreement is complete stops the site: no agreement
+        can come of it. Later it is only refused.
+        """
+        known = self.heard.get(sender)
+        if known is None:
+            raise MessageError(f"{sender} was no part of the agreement: expected it to join later")
         if said.which < len(known) and known[said.which] != said.message:
-            raise MessageError(
+            wrong = MessageError if self.done else ConfigError
+            raise wrong(
                 f"{sender} says something else in place of its message {said.which}: its rows or "
                 "settings have changed since this run began; begin a new run"
             )
@@ -71,7 +78,7 @@ class Agreeing(Generic[R]):
 
     def answer(self, ask: Ask, name: str) -> Said | None:
         """What was said to that neighbour, if it has been said."""
-        said = self._said[name]
+        said = self._said.get(name, [])
         return Said(ask.which, said[ask.which]) if ask.which < len(said) else None
 
     def _go_on(self, answers: Any) -> Letters:

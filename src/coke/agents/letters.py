@@ -115,7 +115,9 @@ def _decoded(data: bytes) -> Letter:
         return Totals(tuple(msgspec.msgpack.decode(rest, type=list[bytes])))
     if kind == CHECK and (len(data) - _CHECK.size) % 8 == 0:
         _, epoch, step = _CHECK.unpack_from(data)
-        return Check(epoch, step, np.frombuffer(data, "<f8", offset=_CHECK.size))
+        g = np.frombuffer(data, "<f8", offset=_CHECK.size)
+        if np.isfinite(g).all():
+            return Check(epoch, step, g)
     raise MessageError(f"a letter of {len(data)} bytes that no site writes: compare the releases")
 
 

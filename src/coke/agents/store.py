@@ -3,17 +3,20 @@
     agreement.coke   what it has heard of the agreement, and whose run that is
     site.coke        its state in training, one write a round
     history.jsonl    one line a round; lines beyond the state's round are from before a crash
+    lock             the process that works here; the system frees it when that process dies
 
-A folder belongs to one run of one site. Anything else found in it stops the agent, with the reason:
-it never starts again from zero by itself.
+A folder belongs to one run of one site, and to one process at a time. Anything else found in it
+stops the agent, with the reason: it never starts again from zero by itself.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,6 +24,20 @@ import numpy as np
 from coke.data.files import make_folder, pack, read_file, unpack, write_file
 from coke.errors import FileError
 
+if sys.platform == "win32":
+    import msvcrt
+
+    def _alone(file: IO[bytes]) -> None:
+        file.seek(2**30)  # nobody may read what is locked, and the number should be read
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _alone(file: IO[bytes]) -> None:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+S = TypeVar("S")
 KIND = "agreement"
 
 
@@ -40,13 +57,41 @@ class Store:
     def __init__(self, folder: Path):
         make_folder(folder)
         self.folder = folder
-        self._history = folder / "history.jsonl"
+        self._image, self._history = folder / "site.coke", folder / "history.jsonl"
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """The folder to oneself; FileError while another agent has it."""
+        path = self.folder / "lock"
+        try:
+            file = path.open("a+b")
+        except OSError as error:
+            raise FileError(f"{path}: cannot be written: {error}; see whose it is") from error
+        with file:
+            try:
+                _alone(file)
+            except OSError as error:
+                file.seek(0)
+                who = file.read(20).decode(errors="replace").strip() or "unknown"
+                raise FileError(
+                    f"{self.folder}: another agent works here (process {who}): expected one at a "
+                    "time; stop it first, or give this site another folder"
+                ) from error
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n".encode())
+            file.flush()
+            yield
+
+    @property
+    def begun(self) -> bool:
+        """Whether training has begun."""
+        return self._image.exists()
 
     def heard(self, fresh: Heard) -> Heard:
         """What was heard before, or `fresh` where nothing was; refused if it is another run's."""
         path = self.folder / "agreement.coke"
         if not path.exists():
-            if (self.folder / "site.coke").exists():
+            if self.begun or self._history.exists():
                 raise FileError(f"{path}: missing, but the site's state is there: restore it too")
             return fresh
         try:
@@ -67,14 +112,24 @@ class Store:
         """Before anything that depends on it is sent."""
         write_file(self.folder / "agreement.coke", pack(KIND, heard, {}))
 
-    def image(self) -> bytes | None:
-        """The state of the last round; None before the first."""
-        path = self.folder / "site.coke"
-        return read_file(path) if path.exists() else None
+    def image(self, read: Callable[[bytes], S]) -> S | None:
+        """What `read` makes of the state of the last round; None before the first."""
+        path = self._image
+        if not path.exists():
+            if self._history.exists():
+                raise FileError(
+                    f"{path}: missing, but rounds were made: restore it, or begin a new run in "
+                    "another folder, with another run number"
+                )
+            return None
+        try:
+            return read(read_file(path))
+        except FileError as error:
+            raise FileError(f"{path}: {error}") from error
 
     def keep_image(self, data: bytes) -> None:
         """Before anything of the round is sent."""
-        write_file(self.folder / "site.coke", data)
+        write_file(self._image, data)
 
     def rounds(self, upto: int) -> list[dict[str, Any]]:
         """The history up to a round; what a crash left beyond it is forgotten."""
@@ -86,9 +141,13 @@ class Store:
 
     def append(self, line: dict[str, Any]) -> None:
         """One more round; not flushed: the state is what counts."""
-        with self._history.open("ab") as file:
-            file.write(msgspec.json.encode(line, enc_hook=_plain) + b"\n")
-            file.flush()
+        try:
+            with self._history.open("ab") as file:
+                file.write(msgspec.json.encode(line, enc_hook=_plain) + b"\n")
+        except OSError as error:
+            raise FileError(
+                f"{self._history}: cannot be written: {error}; free space, and start again"
+            ) from error
 
 
 def _plain(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,23 +47,13 @@ def agent(
 
     Stops cleanly on SIGTERM or Ctrl-C; started again, it goes on where it was.
     """
-    config = read_site(site)
-    place, pace = place_of(config), pace_of(config)
-    store = Store(Path(config.site.state))
-    with console.status("reading rows"):
-        mission = FieldMission(config)
-    with ZenohCarrier(place) as carrier:
-        own: Agent[Ready] = Agent(mission, carrier, store, pace)
-        if leave:
-            own.leave()
-        with _signals(own):
-            told = _machine(own, rounds_shown) if json else _people(own)
-        if not told or own.site is None or not (own.site.done or leave):
-            raise SystemExit(STOPPED)
-        if not own.site.done:
-            return  # it has left
-        sent = {n: c._asdict() for n, c in carrier.counts().items()}
-    document = _leave(config, mission, own, store) | {"frames": sent}
+    with _signals(_exit):  # until there is an agent to stop, and after
+        config = read_site(site)
+        store = Store(Path(config.site.state))
+        with store.claimed():
+            document = _run(config, store, leave, _machine(rounds_shown) if json else _people)
+    if document is None:
+        return  # it has left
     if json:
         _line({"phase": "result", **document})
     else:
@@ -75,9 +65,34 @@ def agent(
         )
 
 
+def _run(
+    config: SiteConfig, store: Store, leave: bool, follow: Callable[[Agent[Ready]], None]
+) -> dict[str, Any] | None:
+    """What it came to; None where the site has left."""
+    place, pace = place_of(config), pace_of(config)
+    with console.status("reading rows"):
+        mission = FieldMission(config)
+    with ZenohCarrier(place) as carrier:
+        own: Agent[Ready] = Agent(mission, carrier, store, pace)
+        if leave:
+            own.leave()
+        with _signals(own.stop):
+            follow(own)
+        if own.stopped:
+            _exit()
+        sent = {n: c._asdict() for n, c in carrier.counts().items()}
+    assert own.site is not None
+    return _leave(config, mission, own, store) | {"frames": sent} if own.site.done else None
+
+
+def _exit() -> None:
+    raise SystemExit(STOPPED)
+
+
 @contextmanager
-def _signals(own: Agent[Ready]) -> Iterator[None]:
-    before = {n: signal.signal(n, lambda *_: own.stop()) for n in (signal.SIGTERM, signal.SIGINT)}
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and Ctrl-C stop."""
+    before = {n: signal.signal(n, lambda *_: stop()) for n in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
@@ -85,17 +100,19 @@ def _signals(own: Agent[Ready]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _machine(own: Agent[Ready], every_round: bool) -> bool:
+def _machine(every_round: bool) -> Callable[[Agent[Ready]], None]:
     """A line of JSON now and then."""
-    then, phase, told = -np.inf, "", False
-    last_round = -1
-    for status in own.run():
-        told, now = True, time.monotonic()
-        new = every_round and status.round != last_round
-        if now - then >= EVERY or status.phase != phase or status.events or new:
-            then, phase, last_round = now, status.phase, status.round
-            _line(_plain(status))
-    return told
+
+    def follow(own: Agent[Ready]) -> None:
+        then, phase, last_round = -np.inf, "", -1
+        for status in own.run():
+            now = time.monotonic()
+            new = every_round and status.round != last_round
+            if now - then >= EVERY or status.phase != phase or status.events or new:
+                then, phase, last_round = now, status.phase, status.round
+                _line(_plain(status))
+
+    return follow
 
 
 def _plain(status: Status) -> dict[str, Any]:
@@ -113,18 +130,16 @@ def _line(document: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _people(own: Agent[Ready]) -> bool:
+def _people(own: Agent[Ready]) -> None:
     """A table that follows the status, and a line for every event."""
-    told, then = False, -np.inf
+    then = -np.inf
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         for status in own.run():
-            told = True
             for event in status.events:
                 live.console.print(f"{event.kind} {event.who}: {event.why}", markup=False)
             if time.monotonic() - then > 0.2:
                 then = time.monotonic()
                 live.update(_table(own.mission.name, status))
-    return told
 
 
 def _table(name: str, status: Status) -> Table:

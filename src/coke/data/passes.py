@@ -130,7 +130,9 @@ def stream_statistics(
     sums: dict[Any, _Sum] = {}
     with OneThread().limit():
         for part in _in_order(kernel, _blocks(complete(source, how)), how.workers):
-            sums.setdefault(part.site, _Sum.zero(features.size)).add(part)
+            if part.site not in sums:
+                sums[part.site] = _Sum(features.size)
+            sums[part.site].add(part)
     return _streamed(sums, kernel.unit, lam)
 
 
@@ -162,7 +164,7 @@ def _by_site(chunk: Chunk) -> Iterator[tuple[Any, Numbers, Array]]:
 
 
 class _Part(NamedTuple):
-    """Sums over one block, with features √D times too large: see `_Kernel.unit`."""
+    """Sums over one block, of bare cosines: their factor comes last (`_Kernel.unit`)."""
 
     site: Any
     A: Numbers  # (D, D)
@@ -198,7 +200,7 @@ class _Kernel:
 
     @property
     def unit(self) -> float:
-        """By which sums of cos² are to be multiplied: 2/L or 1/L."""
+        """The square of the features' factor: 2/L or 1/L."""
         return (2.0 if len(self.features.phase) else 1.0) / len(self.features.omega)
 
     def _map(self, kind: type[np.floating[Any]], given: type[np.floating[Any]]) -> _Map:
@@ -213,8 +215,8 @@ class _Kernel:
             return _Map(np.vstack([W.T, constant]).astype(kind), shift, gain)
 
     def __call__(self, block: _Block) -> _Part:
-        y = self.scaling.targets(block.y)
         with np.errstate(over="ignore", invalid="ignore"):  # checked at the end, in `_streamed`
+            y = self.scaling.targets(block.y)
             yy = float(y @ y)
             Phi = self._features(block.X, single=yy < 1e30)
             return _Part(block.site, Phi.T @ Phi, y.astype(Phi.dtype) @ Phi, yy, len(y))
@@ -227,10 +229,14 @@ class _Kernel:
         return self._waves(self.double.angles(X.astype(np.float64))[0])
 
     def _waves(self, angle: Numbers) -> Numbers:
-        """cos, or cos and sin, of the angles; the constant factor comes last."""
+        """cos, or cos and sin, of the angles."""
         if len(self.features.phase):
             return np.asarray(np.cos(angle, out=angle))
-        return np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+        t, L = angle.shape
+        Phi = np.empty((t, 2 * L), angle.dtype)
+        np.cos(angle, out=Phi[:, :L])
+        np.sin(angle, out=Phi[:, L:])
+        return Phi
 
 
 def _in_order(
@@ -252,12 +258,8 @@ def _in_order(
 class _Sum:
     """Parts of one site added up in float64."""
 
-    def __init__(self, A: Array, b: Array):
-        self.A, self.b, self.yy, self.T = A, b, 0.0, 0
-
-    @classmethod
-    def zero(cls, D: int) -> _Sum:
-        return cls(np.zeros((D, D)), np.zeros(D))
+    def __init__(self, D: int):
+        self.A, self.b, self.yy, self.T = np.zeros((D, D)), np.zeros(D), 0.0, 0
 
     def add(self, part: _Part) -> None:
         self.A += part.A
@@ -277,7 +279,7 @@ def _streamed(sums: dict[Any, _Sum], unit: float, lam: float) -> Streamed:
     A, b = np.empty((len(T), *sums[labels[0]].A.shape)), np.empty((len(T), len(sums[labels[0]].b)))
     for i, name in enumerate(labels):
         A[i], b[i] = sums[name].A * (unit / T[i]), sums[name].b * (np.sqrt(unit) / T[i])
-        sums[name].A = A[i]  # one copy is enough
+        del sums[name].A  # one copy is enough
     yy = np.array([sums[name].yy for name in labels]) / T
     if not (np.isfinite(A).all() and np.isfinite(b).all() and np.isfinite(yy).all()):
         raise DataError(

@@ -10,6 +10,7 @@ follow rows of small sites, the row that came between two runs, and who was in t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from coke.maths.arrays import Array, Mask
 from coke.maths.coke import COKE
 from coke.maths.features import Features
 from coke.maths.graph import Graph, adjacency, degrees
-from coke.maths.privacy import Statistics
+from coke.maths.privacy import Noise, Statistics, draws, noised
 from coke.maths.risks import Regulariser, Risk, matrix
 
 STEPS = 60  # of Levenberg and Marquardt
@@ -261,3 +262,26 @@ def least_epsilon(hits: tuple[int, int], n: int, delta: float, error: float = 0.
     high = betaincinv(without + 1, n - without, 1 - error / 2) if without < n else 1.0
     low = betaincinv(with_, n - with_ + 1, error / 2) if with_ else 0.0
     return float(np.log((low - delta) / high)) if low > delta else 0.0
+
+
+def audited(noise: Noise, delta: float, normals: Callable[[int], Array], n: int) -> float:
+    """A lower bound of the noise's true ε, from n draws in each of the two worst worlds.
+
+    B = Y = 1 and one row, replaced by the one that moves (A, b) most: φᵀφ' = ½, y = −y'. The test
+    is along the line between the worlds; its threshold is chosen on other draws.
+    """
+    p, q = np.array([1.0, 0.0]), np.array([0.5, np.sqrt(0.75)])
+    worlds = Statistics(np.outer(p, p), p), Statistics(np.outer(q, q), -q)
+    A, b = worlds[1].A - worlds[0].A, worlds[1].b - worlds[0].b
+
+    def scores(exact: Statistics, n: int) -> Array:
+        found = noised(exact, 1, noise, normals(n * draws(2)).reshape(n, -1))
+        return np.asarray((found.A * A).sum(axis=(1, 2)) + found.b @ b)
+
+    def bound(at: float, pair: list[Array]) -> float:
+        without, with_ = (int((one > at).sum()) for one in pair)
+        return least_epsilon((without, with_), len(pair[0]), delta)
+
+    pilot = [scores(world, n // 4) for world in worlds]
+    at = max(np.quantile(pilot[0], 1 - np.geomspace(1e-3, 0.5, 12)), key=lambda t: bound(t, pilot))
+    return bound(float(at), [scores(world, n) for world in worlds])

@@ -39,9 +39,7 @@ class Budget(NamedTuple):
         if not 0 < self.epsilon <= 1000:
             raise InputError(f"epsilon={self.epsilon}: expected 0 < ε ≤ 1000; 1 is strict, 10 weak")
         if not 1e-12 <= self.delta < 1:
-            raise InputError(
-                f"delta={self.delta}: expected 1e-12 ≤ δ < 1, far below 1/T; try 1e-5"
-            )
+            raise InputError(f"delta={self.delta}: expected 1e-12 ≤ δ < 1, far below 1/T; try 1e-5")
         return self
 
 
@@ -75,6 +73,14 @@ def separation(budget: Budget) -> float:
         high *= 2
     mu = brentq(lambda x: profile(epsilon, x) - delta, low, high, xtol=1e-300, rtol=1e-13)
     return float(mu) * (1 - 1e-9)  # on the safe side of the root finder's error
+
+
+def ranking_bound(budget: Budget) -> float:
+    """Φ(μ/2): how often an attack can rank a member above a stranger; ½ is guessing.
+
+    Swapping the two rows is replacing one, so with p the chance, p ≤ Φ(Φ⁻¹(1 − p) + μ).
+    """
+    return float(ndtr(separation(budget) / 2))
 
 
 def norm_bound(mapping: str) -> float:

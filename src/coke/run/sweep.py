@@ -69,6 +69,7 @@ def sweep(
 
     For the quadratic loss and the paper's messages (no codec, no warm start). `scored` is that of
     `simulate`. `going` ends settings early, and what they cost; the sweep ends with the last one.
+    A setting whose numbers are no longer finite says so in its losses, and disturbs no other.
     """
     risk = _checked(problem.train, algorithms, rounds)
     graph, alone = checked_graph(graph, range(len(risk.T))), OneThread()
