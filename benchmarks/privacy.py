@@ -150,8 +150,7 @@ def active() -> None:
 def rows_and_inversion() -> None:
     """φ → x, all rows of small sites, and the row that was added."""
     rng, features = np.random.default_rng(1), features_of(1)
-    starts = rng.normal(size=(96, d))
-    points = rng.normal(size=(100, d))
+    starts, points = rng.normal(size=(96, d)), rng.normal(size=(100, d))
     found = [attack.inverted(features, features(x[None])[0], starts)[0] for x in points]
     hits = int((np.abs(np.array(found) - points).max(axis=1) < 1e-6).sum())
     promise(f"φ(x) → x for {hits} of 100 points (noted 97 to 100)", hits >= 97)

@@ -35,7 +35,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
 
-from coke.agents.edge import End
 from coke.config import from_settings
 from coke.maths.arrays import Array
 from coke.networks import free_ports
@@ -118,11 +117,10 @@ class Trouble:
                 undo()
 
     def _disturb(self, now: float) -> None:
-        free = [n for n in self.field.names if n not in self.undo]
-        if not free:
-            return
-        name = str(self.rng.choice(free))
+        name = str(self.rng.choice(self.field.names))
         process = self.field.processes[name]
+        if name in self.undo:
+            return
         if name not in self.field.names[:SPARED] and self.rng.random() < 0.5:
             self.kills += 1
             self.field.kill(name)
@@ -167,40 +165,26 @@ def twin(field: Field, last: int) -> Iterator[Any]:
     return (record.state for record in run)
 
 
-class Held(NamedTuple):
-    """Site i's end of its edge to site j."""
-
-    i: int
-    j: int
-    end: End
-
-
 def lost(field: Field) -> list[str]:
-    """Every site and edge end whose bits are not the simulation's."""
+    """Every site and edge end whose bits are not the simulation's, or not the other end's."""
     sites, number = list(map(field.site, field.names)), field.names.index
-    held = [Held(i, number(n), end) for i, s in enumerate(sites) for n, end in s.ends.items()]
-    wrong = [f"{i} → {j} began anew: {end.place}" for i, j, end in held if any(end.place)]
-    left, right = [h.i for h in held], [h.j for h in held]
+    ends = {(i, number(n)): end for i, s in enumerate(sites) for n, end in s.ends.items()}
+    wrong = [f"{edge} began anew: {end.place}" for edge, end in ends.items() if any(end.place)]
+    left, right = map(list, zip(*ends, strict=True))
     g, last = 0.0, max(site.k for site in sites)
     for k, s in enumerate(twin(field, last), start=1):
         g = g + (s.hat[left] - s.hat[right])
-        for i in [i for i, site in enumerate(sites) if site.k == k]:
-            if sites[i].theta.tobytes() != s.theta[i].tobytes():
+        for i, site in enumerate(sites):
+            if site.k == k and site.theta.tobytes() != s.theta[i].tobytes():
                 wrong.append(f"θ of {i} at round {k}")
-        for n, (i, j, end) in enumerate(held):
-            if end.s == k and not (np.array_equal(end.g, g[n]) and (end.own == s.hat[i]).all()):
-                wrong.append(f"{i} → {j} at step {k}")
-    steps = sorted(h.end.s for h in held)
-    print(f"rounds {min(site.k for site in sites)} to {last}, edge steps {steps[0]} to {steps[-1]}")
-    return wrong + lopsided(held)
-
-
-def lopsided(held: list[Held]) -> list[str]:
-    """Edges whose ends are at the same step, and g_ij ≠ −g_ji."""
-    ends = {(i, j): end for i, j, end in held}
+        for n, (edge, end) in enumerate(ends.items()):
+            if end.s == k and not ((end.g == g[n]).all() and (end.own == s.hat[edge[0]]).all()):
+                wrong.append(f"g or own of {edge} at step {k}")
     level = [(i, j) for i, j in ends if i < j and ends[i, j].s == ends[j, i].s]
-    print(f"edges whose ends are at the same step: {len(level)} of {len(ends) // 2}")
-    return [f"g of {i} and {j}" for i, j in level if (ends[i, j].g + ends[j, i].g).any()]
+    wrong += [f"g of {i} and {j}" for i, j in level if (ends[i, j].g + ends[j, i].g).any()]
+    print(f"up to round {last}: {len(wrong)} places differ; "
+          f"{len(level)} of {len(ends) // 2} edges have both ends at one step")  # fmt: skip
+    return wrong
 
 
 def swollen(lives: Iterable[Life]) -> list[str]:
@@ -218,25 +202,12 @@ def swollen(lives: Iterable[Life]) -> list[str]:
 # What it costs
 
 
-class Spent(NamedTuple):
-    """All agents together, since their start."""
-
-    time: float
-    cpu: float
-    words: float
-    bytes: float
-
-    def since(self, other: Spent) -> Spent:
-        """What was spent after `other`."""
-        return Spent(*(a - b for a, b in zip(self, other, strict=True)))
-
-
-def spent(field: Field) -> Spent:
-    """Until now; a round is a word to every neighbour."""
+def spent(field: Field) -> Array:
+    """(4,) seconds, CPU seconds, words (one a round and neighbour) and bytes of all agents."""
     used = sum(cpu(process.pid) for process in field.processes.values())
     words = sum(k * field.graph.degree[i] for i, k in enumerate(rounds(field)))
     sent = sum(told(field, name)["wire_bytes"] for name in field.names)
-    return Spent(time.monotonic(), used, words, sent)
+    return np.array([time.monotonic(), used, words, sent])
 
 
 def rounds(field: Field) -> list[int]:
@@ -290,23 +261,21 @@ def tcp(field: Field, size: int) -> float:
 
 def soak(field: Field, seconds: float) -> list[str]:
     """The whole; what was promised and does not hold."""
-    trouble, words = Trouble(field, seed=0), 2 * field.graph.number_of_edges()
+    trouble, directed = Trouble(field, seed=0), 2 * field.graph.number_of_edges()
     try:
         field.start()
         field.until(lambda: min(rounds(field)) > 20, timeout=WITHIN)
         before = spent(field)
         trouble.go_on(CALM * seconds, between=1e9)
-        calm = spent(field).since(before)
+        calm, used, words, sent = spent(field) - before
         trouble.go_on((1 - CALM) * seconds, BETWEEN)
         trouble.settle()
     finally:
         field.end()
-    print(f"undisturbed: {calm.words / words / calm.time:.1f} rounds/s over {calm.time:.0f} s")
-    print(
-        f"then {trouble.kills} kills and {trouble.freezes} freezes in {(1 - CALM) * seconds:.0f} s"
-    )
+    print(f"undisturbed: {words / directed / calm:.1f} rounds/s over {calm:.0f} s; "
+          f"then {trouble.kills} kills and {trouble.freezes} freezes")  # fmt: skip
     wrong = [*trouble.wrong, *swollen(trouble.lives.values()), *lost(field)]
-    size, ours = round(calm.bytes / calm.words), 1e6 * calm.cpu / calm.words
+    size, ours = round(sent / words), 1e6 * used / words
     base = tcp(field, size)
     print(f"CPU per directed word of {size} bytes: {ours:.0f} µs, bare TCP {base:.1f} µs, "
           f"{ours / base:.0f} times; the goal of {GOAL:g} is "
@@ -316,7 +285,7 @@ def soak(field: Field, seconds: float) -> list[str]:
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the agents are ended, too
-    minutes = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
+    minutes = float(sys.argv[1] if sys.argv[1:] else 10)
     with tempfile.TemporaryDirectory() as folder:
         settings = {"features": {"n_features": FEATURES, "sigma": 2.0}, "rounds": 10**9, "tol": 0.0}
         field = Field(Path(folder) / "net", made_rows(100 * AGENTS), AGENTS, EDGES, **settings)

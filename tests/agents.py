@@ -23,7 +23,9 @@ from coke.field import FieldMission, site_config
 from coke.maths.arrays import Array
 from coke.maths.graph import build_graph
 from coke.maths.quadratic import Quadratic
-from coke.task import Ready, Task, prepare
+from coke.maths.risks import matrix
+from coke.prepare import Ready, prepare
+from coke.task import Task
 
 SEED = 0
 PACE = Pace(tick=0.002, again=0.02, longest=0.2, patience=inf, linger=2)
@@ -89,7 +91,9 @@ class Net:
             if leave:
                 agent.leave()
             self.agents[name] = agent
-            self.threads[name] = threading.Thread(target=self._live, args=(name, agent))
+            self.threads[name] = threading.Thread(
+                target=self._live, args=(name, agent), daemon=True
+            )
         for name in names or self.names:
             self.threads[name].start()
 

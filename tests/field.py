@@ -16,16 +16,18 @@ from typing import Any
 import numpy as np
 
 from coke.agents.site import Site, restored
-from coke.config import choices, from_settings
+from coke.config import from_settings
 from coke.data.sites import deal, split_rows
 from coke.data.tables import Rows, checked_rows
 from coke.field import FieldMission, read_site
+from coke.loading import choices
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph
 from coke.networks import Plan, site_names, write_network
+from coke.prepare import prepare
 from coke.run.ledger import Ledger
 from coke.run.simulate import Record, simulate
-from coke.task import Task, prepare
+from coke.task import Task
 
 SEED = 0
 

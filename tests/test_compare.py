@@ -33,12 +33,12 @@ from coke.maths.quadratic import Quadratic
 from coke.maths.quantise import Coarse, Float64
 from coke.maths.thresholds import Geometric, Shrinking
 from coke.maths.whitening import expected_gram, misfit, moments, whitening
+from coke.prepare import Choices, prepare
 from coke.run.compare import Comparison, Paper
 from coke.run.goal import Trace, advice
 from coke.run.ledger import HEADER, Ledger
 from coke.run.simulate import simulate
 from coke.run.trees import conjugate_gradients, spanning_tree
-from coke.task import Choices, prepare
 from problems import GRAPHS, case
 
 RNG = np.random.default_rng(0)

@@ -27,8 +27,8 @@ from coke.maths.problem import Problem, exact_kernel, local_only, one_shot_avera
 from coke.maths.quadratic import CHUNK, Quadratic
 from coke.maths.risks import Risk
 from coke.maths.thresholds import Geometric
+from coke.prepare import Choices, prepare
 from coke.run.simulate import simulate
-from coke.task import Choices, prepare
 from problems import GRAPHS, case
 
 Array = NDArray[np.float64]

@@ -163,6 +163,14 @@ def test_blocks_beyond_single_precision_are_done_in_double(far: float) -> None:
     assert_array_equal(fast.risk.b, slow.risk.b)
 
 
+def test_targets_beyond_single_precision_are_no_obstacle() -> None:
+    source, phi = open_arrays(X, 1e60 * Y), features()
+    fast, slow = (
+        stream_statistics(source, phi, lam=LAM, how=Passing(p)) for p in ("auto", "double")
+    )
+    assert_array_equal(fast.risk.b, slow.risk.b)
+
+
 @pytest.mark.parametrize("precision", ["auto", "double"])
 def test_threads_change_no_bit(precision: str) -> None:
     X, y = many(30_000)
@@ -231,6 +239,15 @@ def test_rows_with_missing_values_are_left_out_or_refused() -> None:
         list(complete(open_arrays(X, Y, where)))
     with pytest.raises(DataError, match="no rows left of 2"):
         list(complete(open_arrays(np.full((2, 1), np.nan), [1, 2]), Passing(missing="drop")))
+
+
+def test_a_site_that_is_no_number_is_missing() -> None:
+    table = pa.table({"x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 3.0], "s": [7.0, np.nan, 8.0]})
+    source = open_table(table, "y", site="s")
+    with pytest.raises(DataError, match="1 rows have no site"):
+        list(complete(source))
+    how = Passing(missing="drop")
+    assert stream_statistics(source, features(d=1), lam=LAM, how=how).names == ("7.0", "8.0")
 
 
 NULLS = pa.table(

@@ -125,6 +125,14 @@ def test_records_are_not_written_over() -> None:
         assert_array_equal(field, copy)
 
 
+def test_a_threshold_of_zero_is_never_silent_even_without_news() -> None:
+    """0 ≥ 0: DKLA sends in every round, also where every θ stays at zero."""
+    train: Any = case().problem.train
+    nothing = Problem(replace(train, b=0.0 * train.b))
+    for record in sweep(nothing, GRAPHS["ring"], [dkla(0.1), dkla(0.3)], rounds=3):
+        assert record.spoke.all()
+
+
 def test_losses_are_scored_where_asked() -> None:
     records = list(sweep(case().problem, GRAPHS["ring"], SETTINGS, rounds=6, scored=(2,)))
     assert [bool(np.isfinite(r.global_train).all()) for r in records] == [

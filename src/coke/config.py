@@ -11,21 +11,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from coke.data.private import check_private
 from coke.data.scaling import SCALES
-from coke.data.sites import SPLITS, Index, Sites, by_label, deal, split_rows
-from coke.data.synthetic import synthetic_rows
-from coke.data.tables import Rows, inputs_of, read_rows, read_table
+from coke.data.sites import SPLITS
 from coke.errors import ConfigError, FileError, nearest, unknown
 from coke.maths.algorithm import Algorithm
-from coke.maths.arrays import Array
 from coke.maths.features import FeatureSettings
-from coke.maths.graph import GRAPHS, Graph, build_graph
+from coke.maths.graph import GRAPHS
+from coke.maths.privacy import Budget
 from coke.run.basis import WHITENINGS
-from coke.task import Choices, Task, build_algorithm, prepare
+from coke.task import build_algorithm
 
 Settings = dict[str, Any]
 LOSSES = ("quadratic", "logistic", "hinge")
 MISSING = ("refuse", "drop")
+PUBLIC = "public"  # units known before any row
 AUTO = "auto"  # σ from the spread of the inputs
 TOL = 1e-3  # of the target's spread, by which nothing moves any more when `coke` stops
 
@@ -44,6 +44,7 @@ class DataConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agents: int = 10
     test: float = 0.3
     scale: str = "standard"
+    ranges: dict[str, tuple[float, float]] = {}
 
 
 class FeatureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,6 +81,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_transmissions: int | None = None
     whitening: str = "mixture"
     sample: str | None = None
+    privacy: str = "none"
+    epsilon: float | None = None
+    delta: float = 1e-5
     seed: int = 0
     data: DataConfig = DataConfig()
     features: FeatureConfig = FeatureConfig()
@@ -99,7 +103,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """What the files of all sites of a network have in common."""
         plain, apart = self.settings(), ("beside", "graph", "max_bytes", "max_transmissions")
         kept = {key: value for key, value in plain.items() if key not in apart}
-        kept["data"] = {key: plain["data"][key] for key in ("test", "scale")}
+        kept["data"] = {key: plain["data"][key] for key in ("test", "scale", "ranges")}
         return kept
 
     def settings(self) -> Settings:
@@ -173,6 +177,8 @@ def _checked(config: Config) -> None:
     _known("loss", config.loss, LOSSES)
     _known("graph", config.graph.kind, GRAPHS)
     _known("whitening", config.whitening, WHITENINGS)
+    _known("privacy", config.privacy, ("none", "dp"))
+    _check_privacy(config)
     if (config.whitening == "sample") != (config.sample is not None):
         raise ConfigError(
             f"whitening={config.whitening!r} with sample={config.sample!r}: name a file of public "
@@ -201,6 +207,27 @@ def _checked(config: Config) -> None:
         raise ConfigError(f"lambda=0 with the {config.loss} loss: expected lambda > 0, try 1e-4")
 
 
+def _check_privacy(config: Config) -> None:
+    if config.whitening == "range" and config.data.scale != PUBLIC:
+        raise ConfigError('whitening = "range" takes the ranges of scale = "public": give them')
+    if config.privacy != "dp":
+        if config.epsilon is not None:
+            raise ConfigError(f'epsilon={config.epsilon} without privacy = "dp": set both')
+        return
+    if config.epsilon is None:
+        raise ConfigError('privacy = "dp" without epsilon: 1 is strict, 10 weak')
+    Budget(config.epsilon, config.delta).checked()
+    if config.data.scale != PUBLIC:
+        raise ConfigError(
+            f'privacy = "dp" with scale = "{config.data.scale}": ranges must be known beforehand; '
+            'use scale = "public" and data.ranges'
+        )
+    check_private(
+        loss=config.loss, scale=config.data.scale,
+        auto_sigma=config.features.sigma == AUTO, whitening=config.whitening,
+    )  # fmt: skip
+
+
 def _positive(limit: int | None) -> bool:
     return limit is None or limit > 0
 
@@ -210,17 +237,6 @@ def _known(what: str, name: str, names: Iterable[str]) -> None:
         raise ConfigError(unknown(what, name, names))
 
 
-def check_source(config: Config) -> None:
-    """The file and its columns belong together."""
-    data = config.data
-    if data.file is not None and data.target is None:
-        raise ConfigError(f"data.file = {data.file!r} without data.target: name the target column")
-    if data.file is None and (data.target or data.site):
-        raise ConfigError("data.target or data.site without data.file: name the file of the rows")
-    if data.file is None and config.loss != "quadratic":
-        raise ConfigError(f'loss = "{config.loss}" needs class labels: name a data.file with them')
-
-
 def feature_settings(config: Config) -> FeatureSettings:
     """The features that all sites draw."""
     f = config.features
@@ -228,49 +244,3 @@ def feature_settings(config: Config) -> FeatureSettings:
         raise ConfigError(f'sigma={f.sigma!r}: expected a positive number, or "{AUTO}"')
     sigma = 1.0 if isinstance(f.sigma, str) else f.sigma
     return FeatureSettings(f.n_features, f.kernel, sigma, f.mapping, f.sampling, config.seed)
-
-
-def choices(config: Config, sample: Array | None = None) -> Choices:
-    """How to learn; `sample` are public inputs for whitening = "sample"."""
-    return Choices(
-        feature_settings(config),
-        config.loss,
-        config.lam,
-        config.data.scale,
-        config.features.sigma == AUTO,
-        config.whitening,
-        sample,
-    )
-
-
-def load_rows(config: Config) -> Rows:
-    """The rows of the file, or the synthetic ones."""
-    check_source(config)
-    data = config.data
-    if data.file is None or data.target is None:
-        return synthetic_rows(data.agents, data.size_range or (4000, 6000), seed=config.seed)
-    return read_rows(data.file, data.target, site=data.site, drop=data.drop, missing=data.missing)
-
-
-def load_parts(config: Config) -> tuple[Rows, dict[Any, Index]]:
-    """The rows, and whose they are: by label, or dealt out where a split is asked for or needed."""
-    rows, data = load_rows(config), config.data
-    if rows.sites is not None and data.split is None:
-        return rows, by_label(rows.sites)
-    size_range = data.size_range if data.file else None
-    parts = deal(
-        rows.y, data.agents, split=data.split or "iid",
-        sizes=data.sizes, size_range=size_range, seed=config.seed,
-    )  # fmt: skip
-    return rows, parts
-
-
-def load_task(config: Config) -> tuple[Task, Graph, Sites]:
-    """Everything a run needs; most of its time goes into the one pass over the rows."""
-    rows, parts = load_parts(config)
-    sites = split_rows(rows, parts, test=config.data.test, seed=config.seed)
-    graph = build_graph(config.graph.kind, len(sites.X), edges=config.graph.edges, seed=config.seed)
-    sample = None
-    if config.sample is not None:
-        sample = inputs_of(read_table(config.sample), rows.columns)
-    return prepare(sites, rows.columns, graph, choices(config, sample)), graph, sites

@@ -21,16 +21,17 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coke.config import Config, choices, feature_settings, from_settings
+from coke.config import Config, feature_settings, from_settings
 from coke.data.sites import by_label, deal, split_rows
 from coke.data.tables import Labels, Rows, checked_rows
 from coke.errors import DataError, InputError, unknown
+from coke.loading import choices
 from coke.maths.arrays import Array
 from coke.maths.features import draw_features
 from coke.maths.graph import Graph, build_graph, checked_graph
+from coke.prepare import prepare
 from coke.run.history import History
 from coke.run.simulate import simulate
-from coke.task import prepare
 
 
 def _validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
@@ -195,7 +196,7 @@ class _Consensus(BaseEstimator):
         if self.engine == "agents":
             return self._fit_agents(config, rows, parts, graph)
         sites = split_rows(rows, parts, test=0.0, seed=self.seed)
-        task = prepare(sites, self._column_names(rows), graph, choices(config, sample))
+        task = prepare(sites, self._column_names(rows), graph, choices(config, sample=sample))
         way = task.way(config.algorithms()[self.algorithm])
         self.history_: Any = History(self.algorithm, task.problem.train.metric, task.sites)
         for last in simulate(

@@ -20,17 +20,19 @@ from coke.agents.edge import Setup
 from coke.agents.identity import load, site_name
 from coke.agents.timers import Pace
 from coke.agents.zenoh_carrier import Place
-from coke.config import Config, Settings, choices, read_settings, typed
+from coke.config import Config, Settings, read_settings, typed
 from coke.data.files import read_file
 from coke.data.sites import Sites, split_rows
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
+from coke.loading import choices
 from coke.maths.arrays import Array
 from coke.maths.automatic import KAPPA, automatic
 from coke.maths.coke import COKE
 from coke.model import Model
+from coke.prepare import Ready, joining, site_talk
 from coke.run.talk import Talk
-from coke.task import Ready, joining, plain_theta, site_talk
+from coke.task import plain_theta
 
 WAIT, AUTO = "wait", "auto"
 SIMULATED = ("max_bytes", "max_transmissions", "beside")  # settings of simulations only
@@ -136,7 +138,7 @@ class FieldMission:
         sample = None
         if config.sample is not None:
             sample = inputs_of(read_table(config.sample), rows.columns)
-        self.choices = choices(config, sample)
+        self.choices = choices(config, rows.columns, sample, Path(table.state))
 
     @property
     def name(self) -> str:

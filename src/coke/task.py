@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from coke.data.learning import checked_classes, learning_problem, numbers_of
-from coke.data.scaling import Columns, Scaling, columns_of, fit_scaling, scaled
+from coke.data.scaling import Columns, Scaling, columns_of
 from coke.data.sites import Sites
 from coke.data.tables import Labels
-from coke.errors import DataError, InputError, MessageError, unknown
+from coke.errors import InputError, unknown
 from coke.maths.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.automatic import automatic
 from coke.maths.coke import COKE, dkla
 from coke.maths.cta import CTA
-from coke.maths.features import Features, FeatureSettings, draw_features
+from coke.maths.features import Features
 from coke.maths.graph import Graph
 from coke.maths.problem import Problem
 from coke.maths.thresholds import Geometric
 from coke.maths.whitening import Whitening
 from coke.model import Model
-from coke.run.agree import Told, needed, tell
-from coke.run.basis import Agreed, Common, Own, common_basis
+from coke.run.basis import Common, Own, common_basis
 from coke.run.compare import Case
 from coke.run.ledger import Ledger, Spent
 from coke.run.talk import (
     Network,
-    Talk,
-    flood,
-    given,
-    network_of,
-    noted,
-    records_of,
     swept,
     together,
 )
@@ -47,18 +38,6 @@ R = TypeVar("R")
 _EMPTY = np.empty(0)
 NOTHING = Columns(0.0, _EMPTY, _EMPTY, _EMPTY, _EMPTY)
 ALGORITHMS = ("coke", "coke-paper", "dkla", "cta")
-
-
-class Choices(NamedTuple):
-    """How to learn: what all sites must have in common before they begin."""
-
-    features: FeatureSettings
-    loss: str
-    lam: float
-    scale: str
-    auto_sigma: bool = False  # σ from the inputs' spread instead of the settings'
-    whitening: str = "mixture"
-    sample: Array | None = None  # public inputs, in their own units
 
 
 class Way(NamedTuple):
@@ -100,6 +79,7 @@ class Task:
     net: Network
     spent: Spent  # (N, 3) on the network and the scaling
     common: Common
+    alone: Array | None = None  # (N, D) with privacy, the sites' own models, for their owners only
 
     def model(self, theta: Array) -> Model:
         """The model of one θ (D,), such as an agent's own or the agents' mean."""
@@ -114,11 +94,16 @@ class Task:
     @cached_property
     def spread(self) -> float:
         """Of the scaled target; 1 for class labels, whose margins are about one."""
-        return float(_target(np.concatenate(self.rows.y), self.loss).sd[0])
+        if self.common.spread is not None:
+            return self.common.spread
+        return float(target_columns(np.concatenate(self.rows.y), self.loss).sd[0])
 
     def own(self, i: int) -> Own:
         """What site i knows of its own rows."""
-        y = _target(self.rows.y[i], self.loss)
+        if self.common.spread is None:
+            y = target_columns(self.rows.y[i], self.loss)
+        else:  # public, as the number of rows is
+            y = public_columns(float(self.problem.train.T[i]), self.common.spread)
         return Own(self.rows.X[i], self.problem.train.gram(i), y)
 
     @cached_property
@@ -132,7 +117,10 @@ class Task:
             agreed, ledgers = together(talks)
             basis, spread = agreed[self.sites[0]]
             return Whitened(
-                self.problem.whitened(basis), basis, spread, self.spent + _rows(self.sites, ledgers)
+                self.problem.whitened(basis),
+                basis,
+                spread,
+                self.spent + spent_rows(self.sites, ledgers),
             )
 
     def case(self) -> Case:
@@ -152,137 +140,21 @@ class Task:
         return Way(problem, chosen, spread, spent, partial(plain_theta, basis, self.outputs))
 
 
-def prepare(sites: Sites, columns: tuple[str, ...], graph: Graph, choices: Choices) -> Task:
-    """The sites learn the network, agree on units, draw the features and pass over their rows."""
-    names = sites.names
-    if len(set(names)) != len(names):
-        raise DataError(f"sites {names[:8]}: expected every site to have its own name")
-    with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
-        talks = {
-            name: _begin(name, [names[n] for n in sorted(graph[i])], _told(sites, i, choices))
-            for i, name in enumerate(names)
-        }
-        found, ledgers = together(talks)
-        net, told = found[names[0]]
-        task = _made(sites, columns, choices, net, told)
-        _ = task.problem.optimum  # here, on one thread; it is kept
-    return replace(task, graph=graph, spent=_rows(names, ledgers))
-
-
-class Ready(NamedTuple):
-    """One site in the field that has agreed with the others and can begin to train."""
-
-    task: Task  # of this site alone
-    agreed: Agreed
-    totals: tuple[bytes, ...]  # for sites that join later
-
-
-def site_talk(
-    rows: Sites, columns: tuple[str, ...], neighbours: Sequence[str], choices: Choices
-) -> Talk[Ready]:
-    """One site's conversation until it can train; `rows` holds this one site."""
-    (name,), totals = rows.names, list[bytes]()
-    with OneThread().limit():
-        told = _told(rows, 0, choices)
-    net, all_told = yield from _begin(name, neighbours, told, totals)
-    with OneThread().limit():
-        task = _made(rows, columns, choices, net, all_told)
-    sweep = noted(partial(swept, net, name), totals)
-    agreed = yield from common_basis(sweep, task.common, task.own(0))
-    return Ready(task, agreed, (records_of(net), *totals))
-
-
-def joining(
-    rows: Sites, columns: tuple[str, ...], totals: Sequence[bytes], choices: Choices
-) -> Ready:
-    """The same for a site that comes later, from what a neighbour says was agreed on."""
-    if not totals:
-        raise MessageError("nothing that was agreed on: expected the network's records first")
-    told, sweep, net = _told(rows, 0, choices), given(totals[1:]), network_of(totals[0])
-    with OneThread().limit():
-        all_told = Told(NOTHING) if told is None else _outcome(tell(sweep, told))
-        task = _made(rows, columns, choices, net, all_told)
-        agreed = _outcome(common_basis(sweep, task.common, task.own(0)))
-    return Ready(task, agreed, tuple(totals))
-
-
-def _outcome(talk: Talk[R]) -> R:
-    """What a conversation comes to that needs nobody else."""
-    try:
-        next(talk)
-    except StopIteration as stop:
-        return stop.value
-    raise AssertionError("a conversation that was to need nobody else")
-
-
-def _made(
-    sites: Sites, columns: tuple[str, ...], choices: Choices, net: Network, told: Told
-) -> Task:
-    """The task of these sites once the units are known."""
-    regression, d, N = choices.loss == "quadratic", sites.X[0].shape[1], len(net.names)
-    classes = np.empty(0) if regression else checked_classes(told.labels)
-    scaling = fit_scaling(choices.scale, d, told.columns)
-    units = scaled(sites, scaling, scale_target=regression)
-    settings = choices.features
-    if choices.auto_sigma:
-        settings = settings._replace(sigma=_sigma(scaling, told.columns))
-    features, share = draw_features(settings, d), choices.lam / N
-    if not 0 <= choices.lam < math.inf:
-        raise InputError(f"lambda={choices.lam}: expected λ ≥ 0; the paper uses 1e-5 … 1e-3")
-    problem = learning_problem(units, features, loss=choices.loss, G=share, classes=classes)
-    sample = None if choices.sample is None else scaling.inputs(choices.sample)
-    common = Common(
-        features, settings.sigma, N, share, problem.train.metric,
-        choices.whitening, sample, settings.seed,
-    )  # fmt: skip
-    nothing = np.zeros((len(sites.X), 3), np.int64)
-    return Task(
-        problem, features, scaling, choices.loss, classes, columns, sites.names, units,
-        net.graph, net, nothing, common,
-    )  # fmt: skip
-
-
-def _told(sites: Sites, i: int, choices: Choices) -> Told | None:
-    """What site i tells for scaling, σ and classes; nothing where nothing is to be agreed on."""
-    regression = choices.loss == "quadratic"
-    moments = choices.scale == "standard" or choices.auto_sigma
-    ranges = choices.scale == "minmax"
-    everything = np.concatenate([sites.y[i], sites.y_test[i]])
-    if regression:
-        numbers_of(everything)
-        if not (moments or ranges):
-            return None
-    Z = np.column_stack([sites.X[i], sites.y[i].astype(np.float64)]) if regression else sites.X[i]
-    labels = () if regression else tuple(np.unique(everything).tolist())
-    return Told(needed(columns_of(Z), moments=moments, ranges=ranges), labels)
-
-
-def _begin(
-    me: str, neighbours: Sequence[str], told: Told | None, totals: list[bytes] | None = None
-) -> Talk[tuple[Network, Told]]:
-    """One site's part in learning the network and the common units."""
-    net = yield from flood(me, neighbours)
-    if told is None:
-        return net, Told(NOTHING)
-    sweep = noted(partial(swept, net, me), [] if totals is None else totals)
-    return net, (yield from tell(sweep, told))
-
-
-def _sigma(scaling: Scaling, columns: Columns) -> float:
-    """√(Σ_j var_j / 2) of the scaled inputs, as scikit-learn's gamma = "scale" would have it."""
-    d = len(scaling.x_scale)
-    total = float(np.sum((columns.sd[:d] / scaling.x_scale) ** 2))
-    return math.sqrt(total / 2) if total > 0 else 1.0
-
-
-def _target(y: Labels, loss: str) -> Columns:
+def target_columns(y: Labels, loss: str) -> Columns:
     """The moments of a scaled target; of class labels, whose margins are about one, 0 and 1."""
     if loss == "quadratic":
         return columns_of(y[:, None])
-    return Columns(float(len(y)), np.zeros(1), np.ones(1), np.zeros(1), np.zeros(1))
+    return public_columns(float(len(y)), 1.0)
 
 
-def _rows(names: tuple[str, ...], ledgers: dict[str, Ledger]) -> Spent:
+def public_columns(T: float, spread: float) -> Columns:
+    """What may be told of a target whose spread is public."""
+    zero = np.zeros(1)
+    return Columns(T, zero, np.array([spread]), zero, zero)
+
+
+def spent_rows(names: tuple[str, ...], ledgers: dict[str, Ledger]) -> Spent:
+    """The sites' ledgers, a row for each."""
     return np.array([ledgers[name] for name in names], dtype=np.int64)
 
 

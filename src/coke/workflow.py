@@ -244,7 +244,7 @@ def yardsticks(task: Task) -> list[dict[str, Any]]:
     """What sites reach without COKE: each alone, averaged once, and the centralised optimum."""
     problem, N = task.problem, len(task.sites)
     size = problem.train.size * FLOAT
-    alone = local_only(problem.train)
+    alone = local_only(problem.train) if task.alone is None else task.alone
     everyone = {
         "local-only": (alone, 0),
         "one-shot-average": (problem.everywhere(alone.mean(axis=0)), 2 * (N - 1)),

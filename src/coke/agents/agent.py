@@ -119,7 +119,9 @@ class Agent(Meeting[R]):
                 self._keep(turn, said=True)
                 yield self._status("train", missing if late else [])
                 continue
-            for name in self._timers.due(set(missing)):
+            # To all, not only to those one waits for: around a circle of lost words each would
+            # have the word of the one that waits for it, and nobody would say his own again.
+            for name in self._timers.due(site.open):
                 self._post(site.resend(name))
             if not self._receive():
                 yield self._status("train", missing)
@@ -224,7 +226,7 @@ class Agent(Meeting[R]):
         while self._clock() < until and not self.stopped:
             site = self._trained()
             open_ = set(site.open) & self.carrier.neighbours
-            lacking = {n for n in open_ if n not in self._checks or not site.ends[n].ending}
+            lacking = {n for n in open_ if not (self._settled(n) and site.ends[n].ending)}
             if not lacking:
                 break
             for name in self._timers.due(lacking):
@@ -234,14 +236,18 @@ class Agent(Meeting[R]):
             yield self._status("part", sorted(lacking))
         yield self._status("over", [])
 
+    def _settled(self, name: str) -> bool:
+        """Whether both have the other's duals, as far as can be known."""
+        return name in self._checks and self._checks[name].had
+
     def _check(self, name: str) -> Check:
         end = self._trained().ends[name]
-        return Check(end.epoch, end.s, end.g)
+        return Check(end.epoch, end.s, end.g, had=name in self._checks)
 
     def _checked(self, sender: str, check: Check) -> None:
-        """Kept once this site, too, is done; answered once."""
+        """Kept once this site, too, is done; answered where the sender still lacks ours."""
         if self.site is None or not self.site.done or sender not in self.site.ends:
             return
-        if sender not in self._checks:
-            self._post([(sender, encode(self._check(sender)))])
         self._checks[sender] = check
+        if not check.had:
+            self._post([(sender, encode(self._check(sender)))])

@@ -5,7 +5,8 @@
     ASK     flags 1 | which 4                   I wait for this message of the agreement
     WANT    flags 1                             I join later: what was agreed on?
     TOTALS  flags 1 | totals, msgpack           that
-    CHECK   flags 1 | epoch 2 | step 4 | g 8D   my end of the edge when all was over
+    CHECK   flags 1 | epoch 2 | step 4 | g 8D   my end of the edge when all was over; and yours?
+    CHECKED the same                            and I have yours
 
 Flags are 64 and up, those of words are below. Every length is checked before anything is read.
 """
@@ -23,7 +24,7 @@ from coke.maths.arrays import Array
 from coke.run.ledger import HEADER
 
 FIRST = 64
-HELLO, HELLO_BACK, TALK, ASK, WANT, TOTALS, CHECK = range(FIRST, FIRST + 7)
+HELLO, HELLO_BACK, TALK, ASK, WANT, TOTALS, CHECK, CHECKED = range(FIRST, FIRST + 8)
 MOST = 256  # messages of an agreement on one edge: two sweeps and a flood, many times over
 SETTINGS = 2**16  # bytes of all settings
 
@@ -67,6 +68,7 @@ class Check(NamedTuple):
     epoch: int
     step: int
     g: Array  # (D,)
+    had: bool  # whether the sender has the other's
 
 
 Letter = Hello | Said | Ask | Want | Totals | Check
@@ -85,8 +87,9 @@ def encode(letter: Letter) -> bytes:
             return bytes([WANT])
         case Totals(totals):
             return bytes([TOTALS]) + msgspec.msgpack.encode(totals)
-        case Check(epoch, step, g):
-            return _CHECK.pack(CHECK, epoch, step) + np.asarray(g, "<f8").tobytes()
+        case Check(epoch, step, g, had):
+            flags = CHECKED if had else CHECK
+            return _CHECK.pack(flags, epoch, step) + np.asarray(g, "<f8").tobytes()
 
 
 def decode(data: bytes) -> Letter:
@@ -113,11 +116,11 @@ def _decoded(data: bytes) -> Letter:
         return Want()
     if kind == TOTALS:
         return Totals(tuple(msgspec.msgpack.decode(rest, type=list[bytes])))
-    if kind == CHECK and (len(data) - _CHECK.size) % 8 == 0:
+    if kind in (CHECK, CHECKED) and (len(data) - _CHECK.size) % 8 == 0:
         _, epoch, step = _CHECK.unpack_from(data)
         g = np.frombuffer(data, "<f8", offset=_CHECK.size)
         if np.isfinite(g).all():
-            return Check(epoch, step, g)
+            return Check(epoch, step, g, kind == CHECKED)
     raise MessageError(f"a letter of {len(data)} bytes that no site writes: compare the releases")
 
 

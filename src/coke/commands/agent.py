@@ -25,9 +25,9 @@ from coke.commands.output import AsJson, console
 from coke.data.files import atomically, write_file
 from coke.errors import ConvergenceError
 from coke.field import FieldMission, SiteConfig, pace_of, place_of, read_site
+from coke.prepare import Ready
 from coke.run.ledger import Ledger
 from coke.tables import shown
-from coke.task import Ready
 
 STOPPED = 143  # by SIGTERM or Ctrl-C; the state is kept
 EVERY = 0.5  # seconds between two lines for machines, but for rounds and events
@@ -167,6 +167,9 @@ def _leave(
     assert own.agreed is not None
     outcome = own.outcome()
     mission.model(own.agreed, outcome).save(store.folder / "model.coke")
+    alone = own.agreed.task.alone
+    if alone is not None:  # the owner may keep the better one, and need tell nobody
+        own.agreed.task.model(alone[0]).save(store.folder / "model-alone.coke")
     rounds = store.rounds(outcome.rounds)
     table = pa.Table.from_pylist(rounds)
     atomically(store.folder / "history.parquet", lambda part: pa.parquet.write_table(table, part))
@@ -185,6 +188,9 @@ def summary(
     if task.problem.test is not None:
         losses["test"] = float(task.problem.test.losses(theta)[0])
     metric = task.problem.train.metric
+    if task.alone is not None and task.problem.test is not None:
+        losses["alone_test"] = float(task.problem.test.losses(task.alone)[0])
+    private = {"epsilon": config.epsilon, "delta": config.delta} if task.alone is not None else {}
     known = [a for a in outcome.asymmetry.values() if a is not None]
     folder = Path(config.site.state)
     return {
@@ -193,6 +199,7 @@ def summary(
         "neighbours": len(config.site.neighbours),
         "rounds": outcome.rounds,
         "converged": outcome.converged,
+        **private,
         **Ledger(*outcome.ledger)._asdict(),
         **{f"{key}_{metric}": value for key, value in losses.items()},
         "asymmetry": dict(outcome.asymmetry),

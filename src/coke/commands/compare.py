@@ -14,8 +14,10 @@ from rich.table import Table
 
 from coke.commands.output import AsJson, console, print_json
 from coke.commands.run import number_or_word, settings_from
-from coke.config import from_settings, load_task
+from coke.config import from_settings
 from coke.data.files import write_file
+from coke.errors import ConfigError
+from coke.loading import load_task
 from coke.run.compare import Comparison, Paper
 from coke.run.goal import Row, advice
 from coke.tables import shown
@@ -74,6 +76,10 @@ def compare(
         "whitening": whitening, "sample": str(sample.resolve()) if sample else None, "seed": seed,
     }  # fmt: skip
     wanted = from_settings(settings_from(config, changes))
+    if wanted.privacy == "dp":
+        raise ConfigError(
+            'privacy = "dp": a comparison looks at raw rows; compare on public data, or without it'
+        )
     folder = Folder(out) if out else None
     with console.status("reading rows, one pass over them"):
         task, _, _ = load_task(wanted)

@@ -9,8 +9,9 @@ import typer
 
 from coke.commands.output import AsJson, console, print_json
 from coke.commands.run import number_or_word, settings_from
-from coke.config import from_settings, load_parts
+from coke.config import from_settings
 from coke.errors import ConfigError
+from coke.loading import load_parts
 from coke.maths.graph import build_graph
 from coke.networks import Plan, run_network, write_network
 

@@ -15,13 +15,13 @@ from coke.config import (
     Settings,
     default_settings,
     from_settings,
-    load_task,
     merged,
     read_settings,
 )
 from coke.data.files import write_file
 from coke.data.sites import Sites
 from coke.errors import ConfigError
+from coke.loading import load_task
 from coke.maths.graph import Graph
 from coke.run.simulate import Record
 from coke.task import Task
@@ -99,6 +99,9 @@ def run(
     sample: Annotated[
         Path | None, typer.Option(help="File of public inputs, for --whitening sample.")
     ] = None,
+    privacy: Annotated[str | None, typer.Option(help="none or dp (docs/privacy.md).")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="ε of --privacy dp.")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ of --privacy dp.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of features, graph, data and splits.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for history, model, plots and report.")
@@ -119,7 +122,8 @@ def run(
         "graph.edges": edges, "lambda": lam, "loss": loss, "algorithm": algorithm,
         "beside": beside, "rho": rho, "v": v, "mu": mu, "eta": eta, "rounds": rounds, "tol": tol,
         "max_bytes": max_bytes, "max_transmissions": max_transmissions, "whitening": whitening,
-        "sample": str(sample.resolve()) if sample else None, "seed": seed,
+        "sample": str(sample.resolve()) if sample else None, "privacy": privacy,
+        "epsilon": epsilon, "delta": delta, "seed": seed,
     }  # fmt: skip
     if resume is not None and out is not None:
         raise ConfigError(
@@ -128,7 +132,7 @@ def run(
     wanted = _config(config, resume, changes)
     folder = Folder(out) if out else Folder(resume, create=False) if resume else None
     with console.status("reading rows, one pass over them"):
-        task, network, sites = load_task(wanted)
+        task, network, sites = load_task(wanted, folder.path if folder else None)
     try:
         outcomes = _watched(wanted, task, network, folder, resume is not None, checkpoint)
         stopped = False
@@ -136,6 +140,8 @@ def run(
         outcomes, stopped = interruption.outcomes, True
     if outcomes:
         document = _document(task, network, sites, outcomes, stopped)
+        if wanted.privacy == "dp":
+            document |= {"epsilon": wanted.epsilon, "delta": wanted.delta}
         if folder:
             document |= _leave(folder, wanted, task, network, outcomes, document)
         show_run(document, json)

@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from coke.commands.output import AsJson, console, print_json
-from coke.config import Config, default_settings, from_settings, load_task, read_settings
+from coke.config import Config, default_settings, from_settings, read_settings
 from coke.data.sites import Sites
 from coke.errors import ConfigError
+from coke.loading import load_task
 from coke.maths.coke import dkla
 from coke.maths.graph import Graph
 from coke.maths.kernels import gram

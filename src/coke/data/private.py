@@ -168,17 +168,27 @@ def _digest(salt: str, terms: Terms, X: Array, y: Array) -> str:
     return digest.hexdigest()
 
 
-def private_risk(releases: Sequence[Release], yy: Array, lam: float) -> Quadratic:
+class Network(NamedTuple):
+    """What a site must know of all sites; their numbers of rows are public."""
+
+    N: int
+    thin: float  # Σ_i 1/T_i²
+
+
+def private_risk(
+    releases: Sequence[Release], yy: Array, lam: float, network: Network | None = None
+) -> Quadratic:
     """The sites' risks from releases alone, λ raised to the least that the noise needs.
 
     yy (N,) are the mean squares of the raw targets. They shift the losses that a site prints for
-    its owner; no message depends on them.
+    its owner; no message depends on them. Without `network` these are all sites there are.
     """
     T = np.array([float(one.T) for one in releases])
     A = np.stack([one.found.A for one in releases])
     b = np.stack([one.found.b for one in releases])
-    least = least_lambda(max(one.s for one in releases), b.shape[1], T)
-    return Quadratic(A, b, yy, T, max(lam, least) / len(T))
+    N, thin = network or Network(len(T), float(np.sum(1.0 / T**2)))
+    least = least_lambda(max(one.s for one in releases), b.shape[1], np.array([thin**-0.5]))
+    return Quadratic(A, b, yy, T, max(lam, least) / N)
 
 
 def public_scaling(low: Array, high: Array, target: tuple[float, float]) -> Scaling:

@@ -14,7 +14,7 @@ from coke.data.sites import Sites
 from coke.errors import DataError, unknown
 from coke.maths.arrays import Array
 
-SCALES = ("none", "standard", "minmax")
+SCALES = ("none", "standard", "minmax", "public")
 
 
 class Scaling(NamedTuple):
@@ -73,7 +73,8 @@ def columns_of(Z: Array) -> Columns:
 def fit_scaling(how: str, d: int, told: Columns) -> Scaling:
     """For d inputs, and the target if it is the last of the columns.
 
-    "none", "standard" (to mean 0, spread 1) or "minmax" (to [0, 1]).
+    "none", "standard" (to mean 0, spread 1) or "minmax" (to [0, 1]). "public" needs no rows:
+    see `coke.data.private.public_scaling`.
     """
     if how not in SCALES:
         raise DataError(unknown("scale", how, SCALES))

@@ -140,11 +140,8 @@ def preimages(features: Features, Q: Array, t: Array, starts: Array) -> tuple[Ar
         J = Q @ _slopes(features, x)
         JT = J.swapaxes(1, 2)
         H = JT @ J
-        H += (
-            damping[:, None, None]
-            * np.trace(H, axis1=1, axis2=2)[:, None, None]
-            * np.eye(len(H[0]))
-        )
+        size = damping * np.trace(H, axis1=1, axis2=2)
+        H += size[:, None, None] * np.eye(H.shape[-1])
         step = np.linalg.solve(H, JT @ miss[:, :, None])[:, :, 0]
         now = features(x - step) @ Q.T - t
         better = np.vecdot(now, now) < np.vecdot(miss, miss)

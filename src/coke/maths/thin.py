@@ -96,11 +96,15 @@ class Thin:
             K[part] = _inverse(F[part].astype(np.float64), C[part])
 
         def solve(p: Array, start: Array) -> tuple[Array, Array]:
-            G = F.astype(np.float64, copy=False)
-            q = (p if U is None else np.matvec(U.T, p)) / C
-            alpha = np.matvec(K, self.z - np.matvec(G, q))
-            theta = q + 2.0 * np.vecmat(alpha, G) / C
-            return theta if U is None else np.matvec(U, theta), np.vecdot(alpha, alpha)
+            theta, loss = np.empty_like(p), np.empty(len(p))
+            for part in _parts(len(p)):
+                rows, c = F[part].astype(np.float64, copy=False), C[part]
+                q = (p[part] if U is None else np.matvec(U.T, p[part])) / c
+                alpha = np.matvec(K[part], self.z[part] - np.matvec(rows, q))
+                turned = q + 2.0 * np.vecmat(alpha, rows) / c
+                theta[part] = turned if U is None else np.matvec(U, turned)
+                loss[part] = np.vecdot(alpha, alpha)
+            return theta, loss
 
         return solve
 

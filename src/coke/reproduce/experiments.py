@@ -24,9 +24,10 @@ from coke.data.tables import Rows, checked_rows, inputs_of
 from coke.maths.features import FeatureSettings
 from coke.maths.graph import Graph, build_graph
 from coke.maths.problem import local_only
+from coke.prepare import Choices, prepare
 from coke.reproduce.published import ETA, LEVELS, METHODS, RHO, ROUNDS, SETTINGS, K, Setting
 from coke.run.simulate import Record, simulate
-from coke.task import Choices, Task, build_algorithm, prepare
+from coke.task import Task, build_algorithm
 from coke.threads import OneThread
 
 CURVE = 300  # points kept of a curve for the figures

@@ -151,6 +151,25 @@ def _packed(data: bytes, size: int) -> Array:
     return found
 
 
+def add_up(sweep: Sweep, own: Array) -> Talk[Array]:
+    """The sum of a few numbers (k,), in float64."""
+
+    def total(children: Sequence[bytes]) -> bytes:
+        parts = [own, *(_numbers(child, len(own)) for child in children)]
+        return np.asarray(sum(parts[1:], parts[0]), "<f8").tobytes()
+
+    return _numbers((yield from sweep(total)), len(own))
+
+
+def _numbers(data: bytes, size: int) -> Array:
+    if len(data) != 8 * size:
+        raise MessageError(f"{len(data)} bytes: expected {size} numbers")
+    found = np.frombuffer(data, "<f8").astype(np.float64)
+    if not np.isfinite(found).all():
+        raise MessageError("numbers that are not finite")
+    return found
+
+
 def add_targets(sweep: Sweep, y: Columns) -> Talk[float]:
     """The target's spread alone, where P needs no message."""
     return _spread((yield from sweep(lambda children: _targets(y, children))))

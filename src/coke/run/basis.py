@@ -1,10 +1,11 @@
 """The common basis: how sites that know the network come to the same P and the same spread.
 
-P is near the average Gram matrix plus the ridge. Four ways, from saying little to saying all:
+P is near the average Gram matrix plus the ridge. Five ways, from saying little to saying all:
 
     sample    the Gram matrix of a public sample of inputs: no message about the data
     moments   pooled mean and covariance of the inputs, one Gaussian
     mixture   a Gaussian mixture where one Gaussian describes a site badly (the default)
+    range     inputs uniform in the ranges that were public before: no message at all
     gram      the exact average (1/N) Σ_i A_i, in float32
 """
 
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coke.data.private import range_inputs
 from coke.data.scaling import Columns
 from coke.errors import ConfigError, unknown
 from coke.maths.arrays import Array
@@ -26,7 +28,7 @@ from coke.run.agree import add_grams, add_targets, describe_inputs
 from coke.run.talk import Sweep, Talk
 
 LEAST = 1e-7  # of the ridge: below it P would amplify what is rounding in φ, whose norm is one
-WHITENINGS = ("mixture", "moments", "gram", "sample")
+WHITENINGS = ("mixture", "moments", "gram", "sample", "range")
 
 
 class Common(NamedTuple):
@@ -40,6 +42,7 @@ class Common(NamedTuple):
     whitening: str
     sample: Array | None  # (n, d) public inputs, scaled
     seed: int
+    spread: float | None = None  # of the target, where it is public
 
     @property
     def ridge(self) -> float:
@@ -62,16 +65,25 @@ class Agreed(NamedTuple):
     spread: float  # of the target: the unit of thresholds and tolerances
 
 
+def _public_gram(common: Common) -> Array:
+    f = common.features
+    if common.whitening == "range":
+        return expected_gram(f, range_inputs(f.omega.shape[1]))
+    if common.sample is None:
+        raise ConfigError('whitening = "sample" without a sample: name a file of public inputs')
+    return np.asarray(f(common.sample).T @ f(common.sample) / len(common.sample))
+
+
 def common_basis(sweep: Sweep, common: Common, own: Own) -> Talk[Agreed]:
     """One site's part in agreeing on P and the spread."""
     f, ridge = common.features, common.ridge
     if common.whitening not in WHITENINGS:
         raise ConfigError(unknown("whitening", common.whitening, WHITENINGS))
-    if common.whitening == "sample":
-        if common.sample is None:
-            raise ConfigError('whitening = "sample" without a sample: name a file of public inputs')
-        G = f(common.sample).T @ f(common.sample) / len(common.sample)
-        spread = yield from add_targets(sweep, own.y)
+    if common.whitening in ("sample", "range"):
+        G = _public_gram(common)
+        spread = common.spread
+        if spread is None:
+            spread = yield from add_targets(sweep, own.y)
     elif common.whitening == "gram":
         total, spread = yield from add_grams(sweep, own.A, own.y)
         G = total / common.N

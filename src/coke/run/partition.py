@@ -25,7 +25,7 @@ def edges_matrix(edges: Index, N: int) -> sparse.csr_array:
 
     Loops and repeated edges count for nothing; agents that nobody can reach are refused.
     """
-    if edges.size and not (0 <= edges.min() and edges.max() < N):
+    if edges.size and (edges.min() < 0 or edges.max() >= N):
         raise GraphError(f"edges from {edges.min()} to {edges.max()}: expected 0 … {N - 1}")
     i, n = edges[edges[:, 0] != edges[:, 1]].T
     ends = (np.ones(2 * len(i)), (np.r_[i, n], np.r_[n, i]))

@@ -1,0 +1,315 @@
+"""Blocks on ranks, partitions and few-row risks: the same numbers as one process.
+
+Run as a program under `mpiexec`, this file is the ranks' side of the tests: it runs every case of
+`CASES` on whatever ranks there are and leaves arrays for the test to read.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from coke.errors import ConvergenceError, GraphError, InputError
+from coke.maths.algorithm import Algorithm
+from coke.maths.arrays import Array
+from coke.maths.automatic import automatic
+from coke.maths.classification import Margin
+from coke.maths.coke import COKE
+from coke.maths.cta import CTA
+from coke.maths.graph import adjacency, build_graph, metropolis
+from coke.maths.problem import Problem
+from coke.maths.quadratic import Quadratic
+from coke.maths.quantise import Coarse
+from coke.maths.risks import Risk
+from coke.maths.thin import Thin
+from coke.maths.thresholds import Geometric
+from coke.maths.whitening import whitening
+from coke.run import mpi
+from coke.run.checkpoint import fingerprint, load_checkpoint, save_checkpoint
+from coke.run.history import History
+from coke.run.partition import block, cut, edges_matrix, partition
+from coke.run.ranks import gather_record, own_rows, whole_fingerprint, world
+from coke.run.simulate import Limits, Record, simulate
+from problems import case
+
+N, ROUNDS, HALF = 17, 30, 12
+GRAPH = build_graph("random", N, edges=40, seed=3)
+ROWS = case(N, L=6, seed=5)
+TEST = case(N, L=6, seed=6)  # other rows, same features
+LAM = 0.5 / N
+
+
+class Run(NamedTuple):
+    """A problem of some of the agents, an algorithm and its limits."""
+
+    problem: Callable[[list[int]], Problem]
+    algorithm: Algorithm
+    limits: dict[str, Any]
+
+
+def quadratic(agents: list[int]) -> Problem:
+    held = Quadratic.from_rows(ROWS.features, *_rows(TEST, agents), LAM)
+    return Problem(Quadratic.from_rows(ROWS.features, *_rows(ROWS, agents), LAM), held)
+
+
+def thin(agents: list[int]) -> Problem:
+    return Problem(Thin.from_rows(ROWS.features, *_rows(ROWS, agents), LAM, width=40))
+
+
+def logistic(agents: list[int]) -> Problem:
+    X, y = _rows(ROWS, agents)
+    Phi, signs = map(ROWS.features, X), (np.where(yi > 1.0, 1.0, -1.0) for yi in y)
+    return Problem(Margin(tuple(Phi), tuple(signs), LAM, "logistic"))
+
+
+def huge(agents: list[int]) -> Problem:
+    """One agent, hence one rank, whose θ no message can carry."""
+    X, y = _rows(ROWS, agents)
+    y = [1e9 * yi if i == 0 else yi for i, yi in zip(agents, y, strict=True)]
+    return Problem(Quadratic.from_rows(ROWS.features, X, y, LAM))
+
+
+def _rows(rows: Any, agents: list[int]) -> tuple[list[Array], list[Array]]:
+    return [rows.X[i] for i in agents], [rows.y[i] for i in agents]
+
+
+CENSORED, OURS = COKE(0.1, Geometric(0.5, 0.9)), automatic("mse", GRAPH, 1.0)
+CASES = {
+    "paper": Run(quadratic, CENSORED, {}),
+    "ours": Run(quadratic, OURS, {"tol": 0.4}),
+    "budget": Run(quadratic, OURS, {"max_bytes": 1400}),
+    "cta": Run(quadratic, CTA(0.2), {}),
+    "thin": Run(thin, CENSORED, {}),
+    "logistic": Run(logistic, CENSORED, {}),
+}
+FAILURES = {
+    "diverges": Run(quadratic, CTA(1e30), {}),
+    "cannot be coded": Run(huge, COKE(0.1, codec=Coarse()), {}),
+    "first messages": Run(quadratic, OURS, {"max_bytes": 40}),
+}
+EXACT = ("theta", "hat", "heard", "spoke", "ledger", "spent", "settled", "quiet")
+MEANS = ("score", "gaps")
+
+
+def told(records: Iterator[Record | None]) -> dict[str, Any]:
+    """What the tests compare, round by round."""
+    kept: list[dict[str, Any]] = [
+        {
+            **{name: np.copy(getattr(r.state, name)) for name in ("theta", "hat", "heard")},
+            **{"spoke": r.spoke, "ledger": r.ledger, "spent": r.spent, "settled": r.settled},
+            **{"quiet": r.quiet, "score": r.score, "gaps": (r.consensus_gap, r.optimality_gap)},
+        }
+        for r in records
+        if r is not None
+    ]
+    return {name: np.array([row[name] for row in kept]) for name in (*EXACT, *MEANS)}
+
+
+def main(folder: Path) -> None:
+    """One rank's part in the tests, each step taken by all ranks."""
+    mpi.AGENTS = 3
+    comm = world()
+    own = block(GRAPH, partition(GRAPH, comm.size), comm.rank)
+    mine = own.agents.tolist()
+
+    def records(run: Run, rounds: int = ROUNDS, **more: Any) -> Iterator[Record | None]:
+        limits, problem = Limits(rounds, **run.limits), run.problem(mine)
+        for record in mpi.simulate_block(
+            comm, own, GRAPH, problem, run.algorithm, limits=limits, **more
+        ):
+            yield gather_record(comm, own, record)
+
+    for name, run in CASES.items():
+        found = told(records(run))
+        if comm.rank == 0:
+            np.savez(folder / f"{name}-{comm.size}.npz", **found)
+    for name, run in FAILURES.items():
+        try:
+            list(records(run))
+        except (ConvergenceError, InputError) as error:
+            (folder / f"{name}-{comm.size}-{comm.rank}.txt").write_text(str(error), "utf-8")
+    mark = whole_fingerprint(comm, own, GRAPH, quadratic(mine), OURS)
+    for path in sorted(folder.glob("*.coke")):
+        saved, before = load_checkpoint(path)
+        assert mark == before
+        found = told(records(CASES["ours"], resume=own_rows(own, saved.checkpoint)))
+        if comm.rank == 0:
+            np.savez(folder / f"{path.stem}-resumed-{comm.size}.npz", **found)
+    *_, last = records(CASES["ours"], HALF)
+    if last is not None:
+        history = _history(HALF)
+        save_checkpoint(folder / f"of-{comm.size}.coke", last, history, mark, {})
+
+
+def _history(rounds: int) -> History:
+    history = History("coke", "mse", map(str, range(N)))
+    for record in simulate(quadratic(list(range(N))), GRAPH, OURS, rounds=rounds, tol=0.4):
+        history.append(record)
+    return history
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What 2 ranks left, and then 3, which also go on from the checkpoint of the 2."""
+    if any(importlib.util.find_spec(name) is None for name in ("mpi4py", "pymetis")):
+        pytest.skip("mpi4py or pymetis is not installed: pip install 'coke[mpi]'")
+    mpiexec = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+    mpiexec = mpiexec or shutil.which("mpiexec")
+    if mpiexec is None:
+        pytest.skip("no mpiexec beside this Python or on the path: pip install 'coke[mpi]'")
+    folder = tmp_path_factory.mktemp("mpi")
+    for R in (2, 3):
+        command = [mpiexec, "-n", str(R), sys.executable, "-W", "error", "-m", "mpi4py"]
+        run = subprocess.run(
+            [*command, __file__, str(folder)], capture_output=True, text=True, timeout=100
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+    return folder
+
+
+def alone(name: str) -> dict[str, Any]:
+    """The same case in one process."""
+    run = CASES[name]
+    problem = run.problem(list(range(N)))
+    return told(iter(simulate(problem, GRAPH, run.algorithm, rounds=ROUNDS, **run.limits)))
+
+
+@pytest.mark.parametrize("R", [2, 3])
+@pytest.mark.parametrize("name", CASES)
+def test_ranks_compute_what_one_process_does_bit_for_bit(ranks: Path, name: str, R: int) -> None:
+    """θ, θ̂, Σθ̂, who spoke, every byte and the round of stopping; means to the last digits."""
+    with np.load(ranks / f"{name}-{R}.npz") as found:
+        expected = alone(name)
+        for key in EXACT:
+            assert_array_equal(found[key], expected[key], err_msg=key)
+        assert 0 < expected["spoke"].mean() <= 1
+        assert_allclose(found["score"], expected["score"], rtol=1e-12)
+        gaps = expected["gaps"] if name != "logistic" else expected["gaps"] * [1.0, np.nan]
+        assert_allclose(found["gaps"], gaps, rtol=1e-10)
+    if name in ("ours", "budget"):
+        assert len(expected["theta"]) < ROUNDS  # the limits do end these runs
+
+
+@pytest.mark.parametrize("R", [2, 3])
+def test_where_one_rank_fails_all_do_and_one_says_why(ranks: Path, R: int) -> None:
+    """Nobody waits for a rank that has given up."""
+    for name, run in FAILURES.items():
+        said = [(ranks / f"{name}-{R}-{rank}.txt").read_text("utf-8") for rank in range(R)]
+        with pytest.raises((ConvergenceError, InputError)) as caught:
+            list(simulate(run.problem(list(range(N))), GRAPH, run.algorithm, rounds=ROUNDS,
+                          **run.limits))  # fmt: skip
+        begins = str(caught.value)[:20]
+        assert any(text.startswith(begins) for text in said), (name, said, begins)
+
+
+def test_a_checkpoint_of_two_ranks_goes_on_with_three_and_in_one_process(ranks: Path) -> None:
+    """The same bits as if nothing had happened; the fingerprint is the whole problem's."""
+    saved, mark = load_checkpoint(ranks / "of-2.coke")
+    problem, expected = quadratic(list(range(N))), alone("ours")
+    assert mark == fingerprint(problem, GRAPH, OURS)
+    again = simulate(problem, GRAPH, OURS, rounds=ROUNDS, tol=0.4, resume=saved.checkpoint)
+    with np.load(ranks / "of-2-resumed-3.npz") as three:
+        for found in (told(iter(again)), three):
+            for key in EXACT:
+                assert_array_equal(found[key], expected[key][HALF:], err_msg=key)
+    assert saved.checkpoint.k == HALF < len(expected["theta"])
+
+
+@given(seed=st.integers(0, 10_000), n=st.integers(1, 40), R=st.integers(1, 5))
+def test_blocks_hear_what_they_need_and_nobody_is_lost(seed: int, n: int, R: int) -> None:
+    """Every agent has one rank; rows of W θ̂ from a block and its ghosts have all bits of W θ̂."""
+    pytest.importorskip("pymetis", reason="pymetis is not installed: pip install 'coke[mpi]'")
+    graph, R = build_graph("random", n, seed=seed), min(n, R)
+    parts = partition(graph, R)
+    assert set(parts.tolist()) == set(range(R))
+    blocks = [block(graph, parts, rank) for rank in range(R)]
+    W, hat = metropolis(graph), np.random.default_rng(seed).normal(size=(n, 3))
+    for own in blocks:
+        assert_array_equal(own.columns(W) @ hat[[*own.agents, *own.ghosts]], (W @ hat)[own.agents])
+        for other, sent in own.sends.items():
+            there = blocks[other]
+            assert_array_equal(own.agents[sent], there.ghosts[there.receives[own.rank]])
+    assert sum(len(s) for own in blocks for s in own.sends.values()) == cut(graph, parts).rows
+    assert_array_equal(np.argsort(blocks[0].order()).argsort(), blocks[0].order())
+
+
+def test_the_partition_cuts_a_grid_where_it_is_narrow() -> None:
+    """40 × 40 into halves: 40 edges at best; blocks in a shuffled order cut half of all 3120."""
+    pytest.importorskip("pymetis", reason="pymetis is not installed: pip install 'coke[mpi]'")
+    grid = adjacency(build_graph("grid", 1600, seed=0))
+    order = np.random.default_rng(0).permutation(1600)
+    shuffled = grid[order][:, order]
+    found = cut(shuffled, partition(shuffled, 2))
+    assert 40 <= found.edges <= 60
+    assert found.largest <= 830
+
+
+def test_a_matrix_of_edges_is_the_graphs_adjacency() -> None:
+    edges = np.array([*GRAPH.edges, (3, 3), next(iter(GRAPH.edges))])
+    assert (edges_matrix(edges, N) != adjacency(GRAPH)).nnz == 0
+    with pytest.raises(GraphError, match="2 components"):
+        edges_matrix(np.array([[0, 1], [2, 3]]), 4)
+    with pytest.raises(GraphError, match="expected 0 … 3"):
+        edges_matrix(np.array([[0, 4]]), 4)
+
+
+@given(seed=st.integers(0, 10_000), L=st.integers(2, 20), white=st.booleans())
+def test_few_rows_give_what_their_statistics_do(seed: int, L: int, white: bool) -> None:
+    """Argmin, losses, gradient, optimum to 1e-10, with a number or a matrix as regulariser."""
+    c = case(3, L=L, seed=seed)
+    X, y = [x[: 2 + i] for i, x in enumerate(c.X)], [y[: 2 + i] for i, y in enumerate(c.y)]
+    risks: list[Any] = [kind.from_rows(c.features, X, y, 0.1) for kind in (Quadratic, Thin)]
+    rng = np.random.default_rng(seed)
+    if white:
+        Z = rng.normal(size=(2 * L, 3 * 2 * L))
+        basis = whitening(Z @ Z.T / len(Z) + 0.1 * np.eye(2 * L))
+        risks = [risk.whitened(basis) for risk in risks]
+    theta, pull = rng.normal(size=(3, 2 * L)), rng.uniform(0, 1, (3, 1))
+    for told_by in (_answers(risk, theta, pull) for risk in risks[1:]):
+        for found, expected in zip(told_by, _answers(risks[0], theta, pull), strict=True):
+            assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def _answers(risk: Risk, theta: Array, pull: Array) -> list[Array]:
+    solved, loss = risk.argmin(pull)(theta, theta)
+    grams = np.stack([risk.gram(i) for i in range(3)])
+    some = (risk.losses(theta), risk.global_losses(theta), risk.objectives(theta))
+    return [solved, loss, *some, risk.gradient(theta), risk.optimum(), grams, risk.T]
+
+
+def test_few_rows_in_float32_are_exact_for_the_rounded_rows() -> None:
+    """Half the memory; arithmetic stays float64, so only the rows differ, by 6e-8."""
+    c = case(4, L=8)
+    half = Thin.from_rows(c.features, c.X, c.y, 0.1, dtype=np.float32)
+    whole = replace(half, F=half.F.astype(np.float64))
+    p, pull = np.ones((4, 16)), np.ones((4, 1))
+    for a, b in zip(half.argmin(pull)(p, p), whole.argmin(pull)(p, p), strict=True):
+        assert_array_equal(a, b)
+    exact = Thin.from_rows(c.features, c.X, c.y, 0.1)
+    assert 0 < np.abs(half.F - exact.F).max() < 6e-8
+
+
+def test_wrong_input_is_refused() -> None:
+    c = case(3, L=8)
+    with pytest.raises(InputError, match="expected at least as many"):
+        Thin.from_rows(c.features, c.X, c.y, 0.1, width=5)
+    with pytest.raises(InputError, match="neither regulariser nor neighbours"):
+        Thin.from_rows(c.features, c.X, c.y, 0.0).argmin(np.zeros((3, 1)))
+    with pytest.raises(InputError, match="start fewer ranks"):
+        partition(GRAPH, N + 1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
