@@ -11,6 +11,7 @@ from rich.markup import escape
 import coke
 from coke.commands import data, identity, network
 from coke.commands.agent import agent
+from coke.commands.audit import audit
 from coke.commands.compare import compare
 from coke.commands.output import console, print_json
 from coke.commands.predict import predict
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(compare)
 app.command()(agent)
+app.command()(audit)
 app.command()(predict)
 app.command()(reproduce)
 app.command()(theory)

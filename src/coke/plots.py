@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from coke.audit import Finding
 from coke.maths.graph import Graph
 from coke.run.goal import Goal, Row
 from coke.run.history import History
@@ -145,6 +146,25 @@ def site_plot(rounds: Sequence[dict[str, Any]]) -> Figure:
         if np.isfinite(away).any():
             below.set(yscale="log")
         below.set(xlabel="round", ylabel="moves / tolerance")
+    return figure
+
+
+def audit_plot(found: Sequence[Finding]) -> Figure:
+    """Every attack's result beside guessing, on a log scale."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(8, 1.2 + 0.6 * len(found)), layout="constrained")
+        axes = figure.subplots()
+        at = np.arange(len(found))
+        values = np.maximum([min(one.value, 1e3) for one in found], 1e-16)
+        guesses = np.maximum([one.guessing for one in found], 1e-16)
+        axes.hlines(at, values, guesses, color="#bbbbbb", lw=2, zorder=1)
+        axes.scatter(values, at, color=COLOURS[1], label="attack", zorder=3)
+        axes.scatter(guesses, at, color=COLOURS[0], marker="|", s=120, label="guessing", zorder=3)
+        names = [f"{one.attack}\n{one.measure}" for one in found]
+        axes.set_yticks(at, names, fontsize=8, parse_math=False)
+        axes.invert_yaxis()
+        axes.set(xscale="log")
+        axes.legend(fontsize=8, loc="lower left", ncols=2, bbox_to_anchor=(0, 1))
     return figure
 
 

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from importlib import resources
 from string import Template
 
+from coke.audit import Finding
 from coke.maths.graph import Graph
-from coke.plots import loss_plot, network_plot, png, site_plot, speakers_plot
+from coke.plots import audit_plot, loss_plot, network_plot, png, site_plot, speakers_plot
 from coke.run.history import History
 from coke.tables import Row, lines
 
 CAPTIONS = {
+    "audit": "Each attack's result beside guessing. Errors of the Gram matrix: the lower the worse "
+    "for the site. Shares of rows found or ranked right: the higher the worse.",
     "loss-rounds": "Loss of the agents' models on everybody's rows, averaged over agents.",
     "loss-bytes": "The same against bytes sent, agreement included; a broadcast counts once.",
     "speakers": "Who spoke when. An agent is silent while its θ has moved less than the threshold "
@@ -59,6 +62,31 @@ def site_report(document: Row, rounds: Sequence[Row]) -> str:
         table=_table([{"algorithm": name, **known, **edges}]),
         figures=_figure("site", png(site_plot(rounds))) if rounds else "",
         settings=html.escape(f"rows and settings of {name}: see its file"),
+    )
+
+
+def audit_report(document: Row, found: Sequence[Finding]) -> str:
+    """A page for a site's owner: what a neighbour could learn, beside guessing."""
+    page = Template(resources.files("coke").joinpath("resources/report.html").read_text("utf-8"))
+    rows = [
+        {
+            "algorithm": one.attack,
+            "measure": one.measure,
+            "found": one.value,
+            "guessing": one.guessing,
+            "which means": one.meaning,
+        }
+        for one in found
+    ]
+    notes = "\n".join(document["warnings"]) or "No warnings."
+    return page.substitute(
+        title=html.escape(f"what others could learn of {document['site']}"),
+        table=_table(rows),
+        figures=_figure("audit", png(audit_plot(found))),
+        settings=html.escape(
+            f"{document['algorithm']}, privacy {document['privacy']}, {document['rounds']} rounds "
+            f"overheard; the neighbour is {document['neighbour']}\n{notes}"
+        ),
     )
 
 
