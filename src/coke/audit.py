@@ -117,12 +117,11 @@ def _gram(who: str, found: Statistics, truth: Statistics, base: float) -> Findin
     return Finding(who, "relative error of the Gram matrix", off, base, said)
 
 
-def _probed(risk: Quadratic, task: Task, how: COKE, known: Known, edge: tuple[int, int]) -> Finding:
-    """A neighbour that lies on its own edge, as many times as θ has entries."""
-    i, n = edge
-    rng = np.random.default_rng(0)
-    probes = rng.normal(size=(2 * risk.size, risk.size))
-    replies = probe(risk, task.graph, how, Plan(n, i, probes, PATIENCE))
+def _probed(risk: Quadratic, task: Task, how: COKE, known: Known, plan: Plan) -> Finding:
+    """A neighbour that lies on its own edge, twice as many times as θ has entries."""
+    i = plan.victim
+    probes = np.random.default_rng(0).normal(size=(2 * risk.size, risk.size))
+    replies = probe(risk, task.graph, how, plan._replace(probes=probes))
     truth, base = risk.A[i], _off(risk.A.mean(axis=0), risk.A[i])
     found = from_probes(probes, replies, known)
     off = _off(found, truth) if np.isfinite(found).all() else np.inf
