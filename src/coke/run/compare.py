@@ -12,7 +12,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from coke.errors import InputError, unknown
 from coke.maths.algorithm import Algorithm
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, Mask
 from coke.maths.automatic import KAPPA
 from coke.maths.coke import COKE, FLOAT, dkla
 from coke.maths.cta import CTA
@@ -25,6 +25,7 @@ from coke.maths.whitening import Whitening
 from coke.run.goal import Goal, Row, Trace
 from coke.run.ledger import Ledger, Spent
 from coke.run.simulate import simulate
+from coke.run.sweep import Swept, sweep
 from coke.run.trees import (
     FLOAT32,
     FLOAT64,
@@ -136,23 +137,38 @@ class Comparison:
         traces = (self._trace(r.k, case.back(r.state.theta), r.ledger) for r in records)
         return self.goal.settle("coke", traces, self.agreed.bytes)
 
-    def plain(self, method: str, algorithm: Algorithm, rounds: int, most: float = np.inf) -> Row:
+    def plain(self, method: str, algorithm: Algorithm, rounds: int) -> Row:
         """A method of the paper, on the plain features, with float64 messages."""
         records = simulate(self.case.problem, self.case.graph, algorithm, rounds=rounds, scored=())
         traces = (self._trace(r.k, r.state.theta, r.ledger) for r in records)
-        return self.goal.settle(method, traces, most=most)
+        return self.goal.settle(method, traces)
 
     def coke_tuned(self) -> Row:
         """The paper's COKE at the best of a grid of ρ, v and μ, known in hindsight only."""
-        best: Row | None = None
-        for rho, v, mu in GRID:
-            most = np.inf if best is None or not best.reached else best.bytes
-            algorithm = COKE(rho, Geometric(v, mu))
-            row = self.plain("coke-tuned", algorithm, HORIZONS["coke-tuned"], most)
-            if best is None or (not row.reached, row.bytes) < (not best.reached, best.bytes):
-                best = row
-        assert best is not None  # the grid is not empty
-        return best
+        grid = [COKE(rho, Geometric(v, mu)) for rho, v, mu in GRID]
+        best = self._best(grid) if self.goal.metric == "mse" else None
+        if best is not None:
+            return self.plain("coke-tuned", best, HORIZONS["coke-tuned"])
+        rows = [self.plain("coke-tuned", one, HORIZONS["coke-tuned"]) for one in grid]
+        return min(rows, key=lambda row: (not row.reached, row.bytes))
+
+    def _best(self, grid: list[COKE]) -> COKE:
+        """The setting that settles with the fewest bytes, or is nearest; all of them at once."""
+        S = len(grid)
+        settled, value = np.full(S, np.inf), np.full(S, np.inf)  # bytes
+
+        def going(r: Swept) -> Mask:
+            # One that is off the goal and has spent more than another settled with cannot win.
+            return np.asarray((settled < np.inf) | (r.spent[:, 1] <= settled.min()))
+
+        sweeping = sweep(self.case.problem, self.case.graph, grid,
+                         rounds=HORIZONS["coke-tuned"], going=going)  # fmt: skip
+        for r in sweeping:
+            value = np.where(np.isfinite(r.global_train), r.global_train, np.inf)
+            first = (value <= self.goal.wanted) & (settled == np.inf)
+            settled = np.where(value <= self.goal.wanted, settled, np.inf)
+            settled = np.where(first, r.spent[:, 1], settled)
+        return grid[int(np.lexsort((value, settled))[0])]
 
     def tree_cg(self) -> Row:
         """Conjugate gradients in float64, as they come."""

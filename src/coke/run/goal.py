@@ -70,10 +70,8 @@ class Goal:
         with np.errstate(over="ignore", invalid="ignore"):  # of a method that diverges
             return float(values(theta).mean())
 
-    def settle(
-        self, method: str, traces: Iterable[Trace], agreed: int = 0, most: float = np.inf
-    ) -> Row:
-        """The row of a method. It gives up once it spent more than `most` bytes off the goal."""
+    def settle(self, method: str, traces: Iterable[Trace], agreed: int = 0) -> Row:
+        """The row of a method."""
         first: int | None = None
         settled: Trace | None = None
         last: Trace | None = None
@@ -86,8 +84,6 @@ class Goal:
                     settled = last if settled is None else settled
                 else:
                     settled = None
-                if (settled or last).ledger.bytes > most:
-                    break
         except ConvergenceError:
             settled = None  # diverged: it cost what it had spent by then
         if last is None:
