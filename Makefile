@@ -6,7 +6,9 @@ OUT ?= out/synthetic
 # One BLAS thread: the matrices are small, and two threads only get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: run test lint format bench-simulate bench-communication mutants reproduce clean
+BENCHES := simulate communication protocol carrier soak privacy streaming sweep mpi
+
+.PHONY: run test lint format bench $(BENCHES:%=bench-%) mutants reproduce clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/coke run --beside coke-paper --beside dkla --beside cta --out $(OUT)
@@ -24,11 +26,12 @@ format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench-simulate: $(VENV)/run.stamp
-	$(BIN)/python benchmarks/simulate.py
+# Each prints its figures with the machine's floors beside them, and fails on a missed promise.
+$(BENCHES:%=bench-%): bench-%: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/$*.py $(ARGS)
 
-bench-communication: $(VENV)/run.stamp
-	$(BIN)/python benchmarks/communication.py
+# Those whose figures are ratios of speed; the others take ten minutes and more.
+bench: bench-simulate bench-streaming bench-sweep
 
 # Needs the data sets: `coke data fetch NAME`, or their folder in COKE_DATA.
 reproduce: $(VENV)/run.stamp

@@ -3,7 +3,7 @@
     python benchmarks/mpi.py              # 10⁴ and 10⁵ agents: simulate, 1 rank, 2 ranks
     python benchmarks/mpi.py --million    # and 10⁶ agents on 2 ranks, about 14 GiB
 
-Every agent has 20 rows, L = 100, mean degree 6; COKE at the paper's settings. Each run is a job of
+Every agent has 20 rows, L = 100, mean degree 6; COKE with h(k) = 0.5 · 0.95ᵏ. Each run is a job of
 its own. Seconds are CPU seconds of the slowest rank a round, its waiting for others included: the
 machine may be shared, and the clock then measures the others, too. Fails if θ differ in any bit.
 """
@@ -89,9 +89,10 @@ def timed(records: Iterable[Record]) -> Iterator[tuple[Record, float, float]]:
 def measured(records: Iterable[Record], agents: Index) -> dict[str, float]:
     """What one process or rank says of its rounds; the first also warms up."""
     cpu, clock = [], []
-    for last, spent, passed in timed(records):
+    for record, spent, passed in timed(records):
         cpu.append(spent)
         clock.append(passed)
+        last = record
     return {
         "cpu": float(np.median(cpu[1:])),
         "clock": float(np.median(clock[1:])),
@@ -140,9 +141,9 @@ def job(how: str, N: int, dtype: str) -> dict[str, Any]:
         raise SystemExit(done.stderr)
     found: dict[str, Any] = json.loads(done.stdout)
     print(
-        f"N = {N:<8d} {how if how == 'simulate' else how + ' ranks':9s} {dtype}  "
+        f"N = {N:<8d} {how if how == 'simulate' else 'ranks: ' + how:9s} {dtype}  "
         f"CPU {found['cpu']:.3f} s, clock {found['clock']:.3f} s a round, "
-        f"{found['gib']:.1f} GiB, {found['bytes']} bytes, mse {found['mse']:.4f}, "
+        f"{found['gib']:.1f} GiB, {found['bytes']:.0f} bytes, mse {found['mse']:.4f}, "
         f"crossing {found.get('crossing', 0):.0%}",
         flush=True,
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from coke.agents.agent import Agent, Status
 from coke.agents.carriers import Fault, Memory, faithful
@@ -17,6 +18,7 @@ from coke.agents.edge import End
 from coke.agents.site import Site
 from coke.agents.store import Store
 from coke.agents.timers import Pace
+from coke.agents.words import Word, decode, encode
 from coke.data.sites import deal, split_rows
 from coke.data.tables import Rows, checked_rows
 from coke.field import FieldMission, site_config
@@ -28,9 +30,11 @@ from coke.prepare import Ready, prepare
 from coke.task import Task
 
 SEED = 0
-PACE = Pace(tick=0.002, again=0.02, longest=0.2, patience=inf, linger=2)
-GOING_ON = PACE._replace(patience=0.02)
-TOL = 1e-11  # of the target's spread: the answer is then within 1e-9
+A, B, C, D = (f"site-{i}" for i in range(4))
+GOAL = 1e-9
+PACE = Pace(tick=0.002, again=0.01, longest=0.05, patience=inf, linger=2)
+GOING_ON = PACE._replace(patience=0.01)
+TOL = 1e-10  # of the target's spread: the answer is then within 1e-9
 
 
 def made_rows(T: int = 400, d: int = 3, seed: int = SEED) -> Rows:
@@ -45,21 +49,24 @@ class Net:
     def __init__(
         self,
         folder: Path,
-        agents: int = 5,
-        edges: int = 6,
+        agents: int = 4,
+        edges: int = 5,
         *,
         fault: Fault = faithful,
         pace: Pace = PACE,
-        split: str = "iid",
+        rows: int = 400,
         **settings: Any,
     ):
-        self.folder, self.memory, self.pace, self.rows = folder, Memory(fault), pace, made_rows()
-        self.parts = deal(self.rows.y, agents, split=split, seed=SEED)
+        self.folder, self.memory, self.pace, self.rows = (
+            folder,
+            Memory(fault),
+            pace,
+            made_rows(rows),
+        )
+        self.parts = deal(self.rows.y, agents, seed=SEED)
         self.graph = build_graph("random", agents, edges=edges, seed=SEED)
         self.names = [f"site-{i}" for i in range(agents)]
-        self.friends = {
-            n: {self.names[j] for j in self.graph[i]} for i, n in enumerate(self.names)
-        }
+        self.friends = {n: {self.names[j] for j in self.graph[i]} for i, n in enumerate(self.names)}
         self.settings: dict[str, Any] = {
             "lambda": 1e-3, "seed": SEED, "rounds": 3000, "tol": TOL,
             "data": {"file": "rows", "target": "y", "test": 0.0, "scale": "none"},
@@ -67,6 +74,7 @@ class Net:
         } | settings  # fmt: skip
         self.own: dict[str, dict[str, Any]] = {n: {} for n in self.names}  # a site's own settings
         self.table: dict[str, dict[str, Any]] = {n: {} for n in self.names}  # and [site]
+        self.kind: Callable[..., FieldMission] = FieldMission
         self.agents: dict[str, Agent[Ready]] = {}
         self.status: dict[str, Status] = {}
         self.errors: dict[str, BaseException] = {}
@@ -79,7 +87,7 @@ class Net:
         config = site_config({**self.settings, **self.own[name], "site": table})
         part = self.parts[self.names.index(name)]
         whose = self.rows._replace(X=self.rows.X[part], y=self.rows.y[part])
-        return FieldMission(config, whose)
+        return self.kind(config, whose)
 
     def start(self, *names: str, leave: bool = False) -> None:
         """A process for each, all by default."""
@@ -148,8 +156,9 @@ class Net:
 
     def optimum(self, names: Iterable[str]) -> Array:
         """argmin Σ_present R_i: the share λ/N₀ is each site's own."""
-        risks = [self.site(name).setup.risk for name in names]
-        assert all(isinstance(risk, Quadratic) for risk in risks)
+        found = [self.site(name).setup.risk for name in names]
+        risks = [risk for risk in found if isinstance(risk, Quadratic)]
+        assert len(risks) == len(found)
         A = sum(risk.A[0] + matrix(risk.G, risk.size) for risk in risks)
         return np.asarray(np.linalg.solve(A, sum(risk.b[0] for risk in risks)))
 
@@ -159,9 +168,12 @@ class Net:
         return float(np.sqrt((away * away).sum(axis=1)).max())
 
     def asymmetry(self, *names: str) -> float:
-        """The largest |g_ij + g_ji| that ends have told each other of; they must have done so."""
-        found = [self.agents[n].outcome().asymmetry.values() for n in names or self.names]
-        return max(abs(a) if a is not None else inf for some in found for a in some)
+        """The largest |g_ij + g_ji|, where one end is a step ahead before that step."""
+        ends = {(a, b): e for a in names or self.names for b, e in self.site(a).open.items()}
+        pairs = [(e, ends[b, a]) for (a, b), e in ends.items()]
+        assert all(e.epoch == f.epoch and abs(e.s - f.s) <= 1 for e, f in pairs)
+        before = [e.g - (e.own - e.cp) * (e.s - f.s) + f.g for e, f in pairs if e.s >= f.s]
+        return float(max(np.abs(apart).max() for apart in before))
 
     def task(self) -> Task:
         """The same network in one process."""
@@ -169,3 +181,41 @@ class Net:
         config = self.mission(self.names[0])
         named = sites._replace(names=tuple(self.names))
         return prepare(named, self.rows.columns, self.graph, config.choices)
+
+
+def made_nets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Net]]:
+    """Networks whose threads end with the test. No power is cut here, so nothing is flushed."""
+    monkeypatch.setattr("coke.data.files.os.fsync", lambda _: None)
+    made: list[Net] = []
+
+    def make(**settings: Any) -> Net:
+        made.append(Net(folder / f"net{len(made)}", **settings))
+        return made[-1]
+
+    yield make
+    for net in made:
+        net.stop()
+
+
+def others(net: Net, name: str) -> list[str]:
+    return [n for n in net.names if n != name]
+
+
+def fails(net: Net, name: str) -> BaseException:
+    """What stops that agent."""
+    net.until(net.failed(name))
+    net.threads.pop(name).join(10)
+    return net.errors[name]
+
+
+def forger(forge: Callable[[Word], Word | None], sender: str, *receivers: str) -> Fault:
+    """What the words of a sender become on the way to these receivers, by default all."""
+
+    def fault(a: str, b: str, frame: bytes) -> tuple[bytes, ...]:
+        if a == sender and (b in receivers or not receivers) and frame[0] < 16:
+            word = decode(frame, 100)
+            made = forge(word) if isinstance(word, Word) else None
+            return (frame,) if made is None else (encode(made),)
+        return (frame,)
+
+    return fault

@@ -239,7 +239,7 @@ def test_ctrl_c_keeps_what_was_done_and_resume_goes_on_exactly(folder: Path) -> 
 
 
 def test_ctrl_c_before_the_first_round_says_so_too(monkeypatch: Any, capsys: Any) -> None:
-    def interrupted(config: Any) -> Any:
+    def interrupted(*given: Any) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("coke.commands.run.load_task", interrupted)

@@ -10,38 +10,43 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from collections import ChainMap
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.errors import ConvergenceError, GraphError, InputError
+from coke.data.scaling import columns_of
+from coke.errors import ConvergenceError, GraphError, InputError, MessageError
 from coke.maths.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.automatic import automatic
 from coke.maths.classification import Margin
 from coke.maths.coke import COKE
 from coke.maths.cta import CTA
-from coke.maths.graph import adjacency, build_graph, metropolis
+from coke.maths.graph import build_graph
 from coke.maths.problem import Problem
 from coke.maths.quadratic import Quadratic
 from coke.maths.quantise import Coarse
-from coke.maths.risks import Risk
 from coke.maths.thin import Thin
 from coke.maths.thresholds import Geometric
-from coke.maths.whitening import whitening
-from coke.run import mpi
+from coke.run import between, mpi
+from coke.run.agree import Told, encode_told, tell
 from coke.run.checkpoint import fingerprint, load_checkpoint, save_checkpoint
 from coke.run.history import History
-from coke.run.partition import block, cut, edges_matrix, partition
+from coke.run.ledger import Ledger
+from coke.run.partition import block, partition
+from coke.run.post import Letter, read_letters, together_on_ranks
 from coke.run.ranks import gather_record, own_rows, whole_fingerprint, world
 from coke.run.simulate import Limits, Record, simulate
+from coke.run.talk import Talk, Turn, flood, swept, together
 from problems import case
 
 N, ROUNDS, HALF = 17, 30, 12
@@ -103,6 +108,22 @@ EXACT = ("theta", "hat", "heard", "spoke", "ledger", "spent", "settled", "quiet"
 MEANS = ("score", "gaps")
 
 
+NAMES = [f"site {i:02d}" for i in range(N)]
+
+
+def conversation(i: int) -> Talk[bytes]:
+    """Site i learns the network, and everybody's moments."""
+    net = yield from flood(NAMES[i], [NAMES[n] for n in sorted(GRAPH[i])])
+    sweep = partial(swept, net, NAMES[i])
+    return encode_told((yield from tell(sweep, Told(columns_of(ROWS.X[i])))))
+
+
+def patient() -> Talk[bytes]:
+    """Waits for a site that says nothing."""
+    heard = yield Turn({}, [NAMES[0]])
+    return heard[NAMES[0]]
+
+
 def told(records: Iterator[Record | None]) -> dict[str, Any]:
     """What the tests compare, round by round."""
     kept: list[dict[str, Any]] = [
@@ -119,7 +140,7 @@ def told(records: Iterator[Record | None]) -> dict[str, Any]:
 
 def main(folder: Path) -> None:
     """One rank's part in the tests, each step taken by all ranks."""
-    mpi.AGENTS = 3
+    mpi.AGENTS, between.ROWS = 3, 2  # several pieces and turns, also of so few agents
     comm = world()
     own = block(GRAPH, partition(GRAPH, comm.size), comm.rank)
     mine = own.agents.tolist()
@@ -140,6 +161,11 @@ def main(folder: Path) -> None:
             list(records(run))
         except (ConvergenceError, InputError) as error:
             (folder / f"{name}-{comm.size}-{comm.rank}.txt").write_text(str(error), "utf-8")
+    sites = dict(zip(NAMES, own.parts.tolist(), strict=True))
+    heard = together_on_ranks(comm, sites, {NAMES[i]: conversation(i) for i in mine})
+    (folder / f"talk-{comm.size}-{comm.rank}").write_bytes(msgspec.msgpack.encode(heard))
+    with pytest.raises(GraphError, match="wait for each other"):
+        together_on_ranks(comm, sites, {NAMES[i]: patient() for i in mine})
     mark = whole_fingerprint(comm, own, GRAPH, quadratic(mine), OURS)
     for path in sorted(folder.glob("*.coke")):
         saved, before = load_checkpoint(path)
@@ -227,88 +253,35 @@ def test_a_checkpoint_of_two_ranks_goes_on_with_three_and_in_one_process(ranks: 
     assert saved.checkpoint.k == HALF < len(expected["theta"])
 
 
-@given(seed=st.integers(0, 10_000), n=st.integers(1, 40), R=st.integers(1, 5))
-def test_blocks_hear_what_they_need_and_nobody_is_lost(seed: int, n: int, R: int) -> None:
-    """Every agent has one rank; rows of W θ̂ from a block and its ghosts have all bits of W θ̂."""
-    pytest.importorskip("pymetis", reason="pymetis is not installed: pip install 'coke[mpi]'")
-    graph, R = build_graph("random", n, seed=seed), min(n, R)
-    parts = partition(graph, R)
-    assert set(parts.tolist()) == set(range(R))
-    blocks = [block(graph, parts, rank) for rank in range(R)]
-    W, hat = metropolis(graph), np.random.default_rng(seed).normal(size=(n, 3))
-    for own in blocks:
-        assert_array_equal(own.columns(W) @ hat[[*own.agents, *own.ghosts]], (W @ hat)[own.agents])
-        for other, sent in own.sends.items():
-            there = blocks[other]
-            assert_array_equal(own.agents[sent], there.ghosts[there.receives[own.rank]])
-    assert sum(len(s) for own in blocks for s in own.sends.values()) == cut(graph, parts).rows
-    assert_array_equal(np.argsort(blocks[0].order()).argsort(), blocks[0].order())
+@pytest.mark.parametrize("R", [2, 3])
+def test_sites_at_different_ranks_agree_as_in_one_process(ranks: Path, R: int) -> None:
+    """The same conclusions and ledgers, though no rank sees another's rows."""
+    found, spent = together({NAMES[i]: conversation(i) for i in range(N)})
+    parts = [(ranks / f"talk-{R}-{rank}").read_bytes() for rank in range(R)]
+    kind = tuple[dict[str, bytes], dict[str, Ledger]]
+    results, ledgers = zip(
+        *(msgspec.msgpack.decode(part, type=kind) for part in parts), strict=True
+    )
+    assert dict(ChainMap(*results)) == found
+    assert dict(ChainMap(*ledgers)) == spent
 
 
-def test_the_partition_cuts_a_grid_where_it_is_narrow() -> None:
-    """40 × 40 into halves: 40 edges at best; blocks in a shuffled order cut half of all 3120."""
-    pytest.importorskip("pymetis", reason="pymetis is not installed: pip install 'coke[mpi]'")
-    grid = adjacency(build_graph("grid", 1600, seed=0))
-    order = np.random.default_rng(0).permutation(1600)
-    shuffled = grid[order][:, order]
-    found = cut(shuffled, partition(shuffled, 2))
-    assert 40 <= found.edges <= 60
-    assert found.largest <= 830
+@given(st.binary() | st.lists(st.tuples(st.text(), st.text(), st.binary())))
+def test_letters_are_read_back_or_refused(sent: bytes | list[Letter]) -> None:
+    """Whatever comes is letters or a MessageError."""
+    if isinstance(sent, list):
+        assert read_letters(msgspec.msgpack.encode(sent)) == sent
+        return
+    try:
+        found = read_letters(sent)
+    except MessageError:
+        return
+    assert all(
+        isinstance(part, kind) for row in found for part, kind in zip(row, KINDS, strict=True)
+    )
 
 
-def test_a_matrix_of_edges_is_the_graphs_adjacency() -> None:
-    edges = np.array([*GRAPH.edges, (3, 3), next(iter(GRAPH.edges))])
-    assert (edges_matrix(edges, N) != adjacency(GRAPH)).nnz == 0
-    with pytest.raises(GraphError, match="2 components"):
-        edges_matrix(np.array([[0, 1], [2, 3]]), 4)
-    with pytest.raises(GraphError, match="expected 0 … 3"):
-        edges_matrix(np.array([[0, 4]]), 4)
-
-
-@given(seed=st.integers(0, 10_000), L=st.integers(2, 20), white=st.booleans())
-def test_few_rows_give_what_their_statistics_do(seed: int, L: int, white: bool) -> None:
-    """Argmin, losses, gradient, optimum to 1e-10, with a number or a matrix as regulariser."""
-    c = case(3, L=L, seed=seed)
-    X, y = [x[: 2 + i] for i, x in enumerate(c.X)], [y[: 2 + i] for i, y in enumerate(c.y)]
-    risks: list[Any] = [kind.from_rows(c.features, X, y, 0.1) for kind in (Quadratic, Thin)]
-    rng = np.random.default_rng(seed)
-    if white:
-        Z = rng.normal(size=(2 * L, 3 * 2 * L))
-        basis = whitening(Z @ Z.T / len(Z) + 0.1 * np.eye(2 * L))
-        risks = [risk.whitened(basis) for risk in risks]
-    theta, pull = rng.normal(size=(3, 2 * L)), rng.uniform(0, 1, (3, 1))
-    for told_by in (_answers(risk, theta, pull) for risk in risks[1:]):
-        for found, expected in zip(told_by, _answers(risks[0], theta, pull), strict=True):
-            assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
-
-
-def _answers(risk: Risk, theta: Array, pull: Array) -> list[Array]:
-    solved, loss = risk.argmin(pull)(theta, theta)
-    grams = np.stack([risk.gram(i) for i in range(3)])
-    some = (risk.losses(theta), risk.global_losses(theta), risk.objectives(theta))
-    return [solved, loss, *some, risk.gradient(theta), risk.optimum(), grams, risk.T]
-
-
-def test_few_rows_in_float32_are_exact_for_the_rounded_rows() -> None:
-    """Half the memory; arithmetic stays float64, so only the rows differ, by 6e-8."""
-    c = case(4, L=8)
-    half = Thin.from_rows(c.features, c.X, c.y, 0.1, dtype=np.float32)
-    whole = replace(half, F=half.F.astype(np.float64))
-    p, pull = np.ones((4, 16)), np.ones((4, 1))
-    for a, b in zip(half.argmin(pull)(p, p), whole.argmin(pull)(p, p), strict=True):
-        assert_array_equal(a, b)
-    exact = Thin.from_rows(c.features, c.X, c.y, 0.1)
-    assert 0 < np.abs(half.F - exact.F).max() < 6e-8
-
-
-def test_wrong_input_is_refused() -> None:
-    c = case(3, L=8)
-    with pytest.raises(InputError, match="expected at least as many"):
-        Thin.from_rows(c.features, c.X, c.y, 0.1, width=5)
-    with pytest.raises(InputError, match="neither regulariser nor neighbours"):
-        Thin.from_rows(c.features, c.X, c.y, 0.0).argmin(np.zeros((3, 1)))
-    with pytest.raises(InputError, match="start fewer ranks"):
-        partition(GRAPH, N + 1)
+KINDS = (str, str, bytes)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def main() -> None:
 
 def _refuse(message: str, kind: str) -> NoReturn:
     if "--json" in sys.argv:
-        print_json({"error": message, "kind": kind})
+        print_json({"error": message, "kind": kind}, line="agent" in sys.argv[1:2])
     if message:  # none where the parser has shown its help instead
         console.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
     raise SystemExit(2)

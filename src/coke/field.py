@@ -166,6 +166,7 @@ class FieldMission:
                 found[key] = str(value)
         found["inputs"] = ", ".join(self.columns)
         found["network"], found["run"] = config.site.network, str(config.site.run)
+        found["cap"] = str(config.site.cap)  # both ends of an edge must clip alike
         if config.sample is not None:
             found["sample"] = hashlib.blake2b(read_file(config.sample), digest_size=8).hexdigest()
         return found

@@ -203,5 +203,5 @@ def _result(log: Path) -> dict[str, Any]:
             return last
     except (IndexError, msgspec.DecodeError):
         last = {}
-    said = last.get("error") or b" ".join(lines[-3:]).decode(errors="replace")[:500]
+    said = last.get("error") or b" ".join(lines[-6:]).decode(errors="replace")[:500]
     raise ConvergenceError(f"an agent ended early, see {log}: {said}")

@@ -23,9 +23,10 @@ from typing import NamedTuple
 import numpy as np
 
 from coke.agents.carriers import Carrier
-from coke.agents.edge import STRIKES, Setup
+from coke.agents.edge import STRIKES, End, Setup
 from coke.agents.letters import Check, encode
-from coke.agents.meeting import Meeting, Mission, R, Status
+from coke.agents.meeting import Meeting
+from coke.agents.mission import Mission, R, Status
 from coke.agents.site import Site, Turn, image, restored, started
 from coke.agents.store import Store
 from coke.agents.timers import Pace
@@ -82,16 +83,25 @@ class Agent(Meeting[R]):
         site, setup = self._trained(), self._trained().setup
         pulls, asymmetry = np.zeros(setup.risk.size), dict[str, float | None]()
         for name, end in site.open.items():
-            check = self._checks.get(name)
-            same = check is not None and (check.epoch, check.step) == (end.epoch, end.s)
-            if check is None or not same or check.g.shape != end.g.shape:
-                asymmetry[name] = None
-                continue
-            apart = end.g + check.g
-            pulls, asymmetry[name] = pulls + apart, float(np.abs(apart).max())
+            apart = self._apart(name, end)
+            asymmetry[name] = None if apart is None else float(np.abs(apart).max())
+            pulls = pulls if apart is None else pulls + apart
         pull = float(setup.algorithm.rho * np.sqrt(np.vecdot(pulls, pulls)))
         good = site.done and not site.short
         return Outcome(site.theta[0], site.k, good, self._ledger(), asymmetry, pull)
+
+    def _apart(self, name: str, end: End) -> Array | None:
+        """g_ij + g_ji; None where it cannot be known.
+
+        The other end may be a step behind when all is over: what the step added is taken back,
+        which is exact where no cap has clipped it.
+        """
+        check = self._checks.get(name)
+        ahead = 2 if check is None or check.epoch != end.epoch else end.s - check.step
+        exact = ahead == 0 or (ahead == 1 and np.isinf(self._trained().setup.cap))
+        if check is None or not exact or check.g.shape != end.g.shape:
+            return None
+        return end.g - ahead * (end.own - end.cp) + check.g
 
     def _trained(self) -> Site:
         assert self.site is not None, "training has not begun"

@@ -13,13 +13,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic
 
 import numpy as np
 
 from coke.agents.agreeing import Agreeing
-from coke.agents.carriers import Carrier, Event
-from coke.agents.edge import Setup
+from coke.agents.carriers import Carrier
 from coke.agents.letters import (
     FIRST,
     Ask,
@@ -33,80 +32,13 @@ from coke.agents.letters import (
     differing,
     encode,
 )
+from coke.agents.mission import Mission, R, Status
 from coke.agents.site import Site
 from coke.agents.store import Heard, Store
 from coke.agents.timers import Pace, Timers
 from coke.errors import ConfigError, InputError, MessageError
 from coke.maths.stopping import NEVER
 from coke.run.ledger import Ledger
-from coke.run.talk import Talk
-
-R = TypeVar("R")
-
-
-class Mission(Protocol[R]):
-    """What the agent is for: its rows and settings, and how they become a risk to minimise."""
-
-    @property
-    def name(self) -> str:
-        """The site."""
-        ...
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """What must be the same at all sites, in words."""
-        ...
-
-    @property
-    def run(self) -> str:
-        """A digest of the site's rows and settings: what a state folder belongs to."""
-        ...
-
-    @property
-    def rounds(self) -> int:
-        """At most so many."""
-        ...
-
-    @property
-    def joins(self) -> bool:
-        """Whether the others have agreed already, without this site, or have closed its edges."""
-        ...
-
-    def talk(self, neighbours: Sequence[str]) -> Talk[R]:
-        """The conversation to come to an agreement."""
-        ...
-
-    def join(self, totals: Sequence[bytes]) -> R:
-        """The same from what the others have agreed on."""
-        ...
-
-    def totals(self, agreed: R) -> Sequence[bytes]:
-        """What sites that join later need to know."""
-        ...
-
-    def setup(self, agreed: R) -> Setup:
-        """What stays fixed in training."""
-        ...
-
-    def widest(self, agreed: R) -> int:
-        """N − 1: no graph of the sites that agreed has a larger diameter, whoever leaves."""
-        ...
-
-
-class Status(NamedTuple):
-    """What there is to tell."""
-
-    phase: str  # meet, agree, train, part or over
-    round: int
-    alive: tuple[str, ...]  # neighbours with a live link
-    missing: tuple[str, ...]  # those one waits for
-    spoke: bool  # whether the last round's words had news
-    loss: float
-    ledger: Ledger
-    away: float  # how far from tol: 1 or less once this site is content
-    countdown: int | None
-    events: tuple[Event, ...]
-    refused: int  # frames that made no sense
 
 
 class Meeting(Generic[R]):

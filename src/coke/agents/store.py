@@ -157,11 +157,14 @@ def _plain(value: Any) -> Any:
 def _lines(path: Path, upto: int) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
-    for k, text in enumerate(read_file(path).splitlines(), start=1):
+    last = 0
+    for text in read_file(path).splitlines():
         try:
             line = msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError:
             return  # cut off by a crash
-        if line.get("round") != k or k > upto:
+        k = line.get("round")
+        if not isinstance(k, int) or not last < k <= upto:
             return
+        last = k  # a kill between state and history leaves a gap
         yield line

@@ -223,7 +223,8 @@ def _open(place: Place) -> Any:
     try:
         return zenoh, zenoh.open(config)
     except zenoh.ZError as error:
-        raise ConfigError(f"cannot listen: {error}; choose a free port") from error
+        why = str(error).split(" at /")[0]  # zenoh goes on with where it was built
+        raise ConfigError(f"cannot listen: {why}; choose a free port") from error
 
 
 class ZenohCarrier(Carrier):

@@ -21,14 +21,15 @@ APART = ("beside", "failed", "yardsticks", "interrupted", "model", "report")
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 
 
-def print_json(document: dict[str, Any]) -> None:
-    """The one document of a `--json` run."""
+def print_json(document: dict[str, Any], *, line: bool = False) -> None:
+    """The one document of a `--json` run; as one line for commands that write lines."""
 
     def plain(value: Any) -> Any:
         return value.item() if isinstance(value, np.generic) else value
 
     encoded = msgspec.json.encode(document, enc_hook=plain)
-    sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
+    text = encoded if line else msgspec.json.format(encoded, indent=2)
+    sys.stdout.write(text.decode() + "\n")
 
 
 def run_rows(document: dict[str, Any]) -> list[Row]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.special import expit
 
 from coke.errors import InputError, unknown
 from coke.maths.arrays import Array
+from coke.maths.majorise import bounded, logistic_near
 from coke.maths.margins import Certificate, Margins, Minimum, hinge, logistic
 from coke.maths.risks import Argmin, Regulariser, Risk, checked_regulariser, matrix, penalty, pulled
 from coke.maths.whitening import Whitening
@@ -18,6 +19,10 @@ from coke.maths.whitening import Whitening
 MINIMISERS: dict[str, Callable[[Margins, Array, Array], Minimum | Certificate]] = {
     "logistic": logistic,
     "hinge": hinge,
+}
+REPEATED: dict[str, Callable[[Margins], Callable[[Array, Array], Minimum | Certificate]]] = {
+    "logistic": lambda own: partial(logistic_near, bounded(own)),
+    "hinge": lambda own: partial(hinge, own),
 }
 LOSSES: dict[str, Callable[[Array], Array]] = {
     "logistic": lambda m: np.logaddexp(0.0, -m),
@@ -66,9 +71,10 @@ class Margin:
             Margins(y[:, None] * Phi, np.full(len(y), 1.0 / len(y)), self._curvature(float(c)))
             for Phi, y, c in zip(self.Phi, self.y, pull[:, 0], strict=True)
         ]
+        again = [REPEATED[self.metric](own) for own in owns]
 
         def solve(p: Array, start: Array) -> tuple[Array, Array]:
-            found = [self._minimum(own, *at) for own, *at in zip(owns, p, start, strict=True)]
+            found = [minimum(*at) for minimum, *at in zip(again, p, start, strict=True)]
             return np.stack([at.theta for at in found]), np.array([at.loss for at in found])
 
         return solve

@@ -125,7 +125,7 @@ class COKE:
         hat, size = say(theta, s.hat, news, self.codec)
         if isinstance(self.threshold, Shrinking):
             h = np.where(news, h, self.threshold.factor * h)
-        return s._replace(theta=theta, hat=hat, h=h, loss=loss), size
+        return State(theta, hat, s.heard, s.g, h, loss), size
 
     def listen(self, own: Local, s: State, heard: Array) -> State:
         """What they do once their neighbours have spoken."""

@@ -1,7 +1,8 @@
-"""The loops that Numba compiles (the extra `fast`), each when it is first asked for, in about a second.
+"""The loops that Numba compiles (the extra `fast`), when they are first asked for: in two seconds.
 
-Numba is imported here only, and only then. Sums may be regrouped so that they run on vector units;
-how depends on their length, never on the number of agents. Infinities and NaN stay what they are.
+Nothing is kept on disk, for Numba would unpickle it. Sums may be regrouped so that they run on
+vector units; how depends on their length, never on the number of agents. Infinities and NaN stay
+what they are. The last bits differ from the plain way's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +21,17 @@ from coke.maths.arrays import Array
 Indices = NDArray[np.int64]
 PANEL = 4  # rows of a panel; `_times` is written for four
 REGROUPED = {"reassoc", "contract", "nsz"}
-ROW, ROWS, WHERE = "float64[::1]", "float64[:,::1]", "int64[::1]"
 
 
 def available() -> bool:
     """Numba is installed."""
     return find_spec("numba") is not None
+
+
+def arrays(kind: str, axes: int, *, out: bool = False) -> Any:
+    """Numba's type of an array in C order; of one to read, which may be read-only, unless `out`."""
+    types = import_module("numba").types
+    return types.Array(getattr(types, kind), axes, "C", readonly=not out)
 
 
 def pack(M: Array) -> Array:
@@ -35,50 +42,45 @@ def pack(M: Array) -> Array:
     return np.concatenate(panels, axis=1)
 
 
-@cache
-def ridge() -> Callable[[Array, Array, Array, Array, Array, Array, Array, Array], None]:
-    """θ_i ← M_i r_i,  loss_i ← y²_i + θ_iᵀ(½r_i − 2b_i) − c_i‖θ_i‖² − θ_iᵀGθ_i.
+class Ridge(NamedTuple):
+    """The quadratic risks' local solves: all that stays from round to round."""
 
-    Called with M packed, G packed or without a line, r, 2b, y², c, and room for θ and the loss.
-    """
-    njit = import_module("numba").njit
-    times = njit(f"void({ROW}, {ROW}, {ROW})", fastmath=REGROUPED)(_times)
+    M: Array  # (N, ·)   (2A_i + 2G + 2ρd_i I)⁻¹, packed
+    G: Array  # (1, ·)   the regulariser where it is a matrix, packed; else (0, 0)
+    two_b: Array  # (N, D)
+    yy: Array  # (N,)    y²_i
+    c: Array  # (N,)     ρd_i, and the regulariser where it is a number
+
+    def solve(self, p: Array, start: Array) -> tuple[Array, Array]:
+        """θ_i = M_i(2b_i + p_i), and its loss y²_i + ½θ_iᵀ(p_i − 2b_i) − c_i‖θ_i‖² − θ_iᵀGθ_i."""
+        theta, loss = np.empty(p.shape), np.empty(len(p))
+        _ridge_compiled()(*self, np.ascontiguousarray(p), theta, loss)
+        return theta, loss
+
+
+@cache
+def _ridge_compiled() -> Callable[..., None]:
+    numba = import_module("numba")
+    times = numba.njit(fastmath=REGROUPED)(_times)
+    row, rows = arrays("float64", 1), arrays("float64", 2)
+    theta_out, loss_out = arrays("float64", 2, out=True), arrays("float64", 1, out=True)
 
     def solve(
-        M: Array, G: Array, r: Array, b2: Array, yy: Array, c: Array, theta: Array, loss: Array
+        M: Array, G: Array, two_b: Array, yy: Array, c: Array, p: Array, theta: Array, loss: Array
     ) -> None:
-        G_theta = np.zeros(r.shape[1])
-        for n in range(len(r)):
-            times(M[n], r[n], theta[n])
+        G_theta = np.zeros(p.shape[1])
+        for n in range(len(p)):
+            times(M[n], two_b[n] + p[n], theta[n])
             if len(G):
                 times(G[0], theta[n], G_theta)
             total = yy[n]
-            for j in range(r.shape[1]):
+            for j in range(p.shape[1]):
                 t = theta[n, j]
-                total += t * (0.5 * r[n, j] - b2[n, j] - c[n] * t - G_theta[j])
+                total += t * (0.5 * (p[n, j] - two_b[n, j]) - c[n] * t - G_theta[j])
             loss[n] = total
 
-    arrays = ", ".join([ROWS] * 4 + [ROW] * 2 + [ROWS, ROW])
-    compiled: Callable[..., None] = njit(f"void({arrays})", fastmath=REGROUPED)(solve)
-    return compiled
-
-
-@cache
-def weigh() -> Callable[[Indices, Indices, Array, Array, Array], None]:
-    """Σ_n w_in θ̂_n, neighbours in order, to the same bits as SciPy's sparse product.
-
-    Called with indptr, indices and data of W, θ̂, and room for the sums.
-    """
-    arrays = ", ".join([WHERE, WHERE, ROW, ROWS, ROWS])
-    compiled: Callable[..., None] = import_module("numba").njit(f"void({arrays})")(_weigh)
-    return compiled
-
-
-@cache
-def farthest() -> Callable[[Array, Array], float]:
-    """max_i ‖θ_i − centre‖²."""
-    njit = import_module("numba").njit
-    compiled: Callable[..., float] = njit(f"float64({ROWS}, {ROW})", fastmath=REGROUPED)(_farthest)
+    kinds = numba.void(rows, rows, rows, row, row, rows, theta_out, loss_out)
+    compiled: Callable[..., None] = numba.njit(kinds, fastmath=REGROUPED)(solve)
     return compiled
 
 
@@ -112,23 +114,3 @@ def _times(m: Array, x: Array, y: Array) -> None:
             y0 += a[j] * x[j]
         y[i] = y0
         at += D
-
-
-def _weigh(first: Indices, who: Indices, w: Array, hat: Array, out: Array) -> None:
-    for i in range(len(out)):
-        total = out[i]
-        total[:] = 0.0
-        for at in range(first[i], first[i + 1]):
-            weight, said = w[at], hat[who[at]]
-            for j in range(len(total)):
-                total[j] += weight * said[j]
-
-
-def _farthest(theta: Array, centre: Array) -> float:
-    most = 0.0
-    for i in range(len(theta)):
-        away = 0.0
-        for j in range(theta.shape[1]):
-            away += (theta[i, j] - centre[j]) ** 2
-        most = max(most, away)
-    return most

@@ -121,7 +121,7 @@ def logistic(own: Margins, p: Array, start: Array) -> Minimum:
     Newton's method; where it does not settle, at a temperature τ that falls back to 1.
     """
     task = _task(own, p)
-    theta = _begin(task, start, _logistic_loss)
+    theta = _begin(task, start, logistic_loss)
     loss, before = _Tempered(task.c, 1.0), 0.0
     for step in range(STEPS):
         loss = _temper(task, theta) if step == LOST else loss
@@ -135,7 +135,7 @@ def logistic(own: Margins, p: Array, start: Array) -> Minimum:
         promise = max(GRADIENT, ROUNDING * _terms(task, theta, a, k))
         # Newton at least halves ‖g‖ near the minimum: where it does not, only rounding is left.
         if loss.tau == 1.0 and (norm <= 0.01 * promise or 0.5 * before < norm <= promise):
-            return Minimum(theta, _logistic_loss(m, task.c), norm)
+            return Minimum(theta, logistic_loss(m, task.c), norm)
         # A new Hessian costs D passes over Z, an old one none: keep it while it serves well.
         if norm > 0.1 * before:
             factor = _hessian(task, k)
@@ -196,7 +196,7 @@ def _temper(task: _Task, theta: Array) -> _Tempered:
     """τ ≥ 1, a third of what the margins may be off by the better of two bounds on the gap."""
     m, loss = task.Z @ theta, _Tempered(task.c, 1.0)
     _, stray = _gradient(task, theta, loss.pull(m))
-    gap = min(stray, _idle(task, theta) + _logistic_loss(m, task.c))
+    gap = min(stray, _idle(task, theta) + logistic_loss(m, task.c))
     return loss._replace(tau=max(1.0, task.spread * float(np.sqrt(gap)) / 3.0))
 
 
@@ -271,7 +271,8 @@ def _step(task: _Task, m: Array, g: Array, d: Array, pull: Callable[[Array], Arr
     return t * d
 
 
-def _logistic_loss(m: Array, c: Array) -> float:
+def logistic_loss(m: Array, c: Array) -> float:
+    """Σ_t c_t log(1 + exp(−m_t))."""
     return float(c @ np.logaddexp(0.0, -m))
 
 

@@ -13,8 +13,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from coke.errors import InputError
+from coke.maths import compiled
 from coke.maths.arrays import Array
-from coke.maths.products import PRODUCTS, Product, checked_product
 from coke.maths.risks import Argmin, Regulariser, checked_regulariser, matrix, penalty, pulled
 from coke.maths.whitening import Whitening
 
@@ -30,12 +31,13 @@ class Quadratic:
     yy: Array  # (N,)    y²_i
     T: Array  # (N,)
     G: Regulariser  # λ/N, or a matrix (D, D)
-    product: str = "plain"  # of `coke.maths.products`: the same for all agents of a network
+    fast: bool = False  # rounds compiled by Numba: other last bits, so one choice for all agents
     metric: ClassVar[str] = "mse"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "G", checked_regulariser(self.G, self.size))
-        checked_product(self.product)
+        if self.fast and not compiled.available():
+            raise InputError("fast=True needs Numba: install coke[fast], or leave it out")
 
     @classmethod
     def from_rows(
@@ -66,25 +68,25 @@ class Quadratic:
 
         The loss costs O(D): 2θᵀAθ = θᵀr − 2θᵀGθ − 2ρd‖θ‖², so A_i is not read again.
         """
-        two_b, M = 2.0 * self.b, self._products(self._inverses(pull))
-        shrunk = self._shrunk(pull[:, 0])
+        two_b, M = 2.0 * self.b, self._inverses(pull)
+        c, G = self._shrinkage(pull[:, 0])
+        if self.fast:
+            packed = np.empty((0, 0)) if G is None else compiled.pack(G[None])
+            return compiled.Ridge(compiled.pack(M), packed, two_b, self.yy, c).solve
 
         def solve(p: Array, start: Array) -> tuple[Array, Array]:
-            theta = M(two_b + p)
-            return theta, self.yy + 0.5 * np.vecdot(theta, p - two_b) - shrunk(theta)
+            r = two_b + p
+            theta = np.matvec(M, r)
+            quadratic = 0.5 * np.vecdot(theta, r) - c * np.vecdot(theta, theta)
+            if G is not None:
+                quadratic -= penalty(G, theta)
+            return theta, self.yy - np.vecdot(theta, two_b) + quadratic
 
         return solve
 
-    def _products(self, M: Array) -> Product:
-        return PRODUCTS[self.product](M)
-
-    def _shrunk(self, rho_d: Array) -> Callable[[Array], Array]:
-        """θ_i ↦ θ_iᵀ(G + ρd_i I)θ_i."""
-        if isinstance(self.G, float):
-            c = self.G + rho_d
-            return lambda theta: c * np.vecdot(theta, theta)
-        G = self._products(self.G[None])
-        return lambda theta: np.vecdot(theta, G(theta)) + rho_d * np.vecdot(theta, theta)
+    def _shrinkage(self, rho_d: Array) -> tuple[Array, Array | None]:
+        """(c, G): regulariser and ρd_i I as c_i I + G; no G where the regulariser is a number."""
+        return (rho_d + self.G, None) if isinstance(self.G, float) else (rho_d, self.G)
 
     def _inverses(self, pull: Array) -> Array:
         M = 2.0 * (self.A + matrix(self.G, self.size) + pull[:, :, None] * np.eye(self.size))

@@ -10,23 +10,25 @@ number of ranks. Means over agents add rank by rank: their last digits differ, a
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import networkx as nx
 import numpy as np
 from scipy import sparse
 
-from coke.errors import CokeError, ConvergenceError, InputError
+from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithm import Algorithm, State
 from coke.maths.arrays import Array, Mask, Sizes
 from coke.maths.coke import COKE
 from coke.maths.graph import Graph
 from coke.maths.problem import Problem
 from coke.maths.stopping import at_first
+from coke.run.between import Between
 from coke.run.ledger import Ledger, Spent, round_cost
 from coke.run.overall import Scores, Stop, diameter_of, optimum_of, packed, scores
 from coke.run.partition import Block, as_matrix, degrees_of
-from coke.run.ranks import Between, everyones
+from coke.run.ranks import all_or_none, everyones
 from coke.run.simulate import Checkpoint, Limits, Record
 from coke.threads import OneThread
 
@@ -207,7 +209,7 @@ def _rounds(
     for k in range(at.k + 1, judge.last + 1):
         with alone.limit(), np.errstate(over="ignore", invalid="ignore"):
             apart = np.zeros(0) if stop is None else stop.apart(engine.exchange.hats)
-            size, broke, news = _together(engine, k, stop, spent)
+            size, broke, news = all_or_none(engine.comm, partial(engine.speak, k, stop, spent))
             if stop is not None:
                 if k == 1:
                     stop.refuse(broke, spent, size)
@@ -222,24 +224,6 @@ def _rounds(
         yield record._replace(quiet=quiet, settled=settled)
         if ended:
             return
-
-
-def _together(
-    engine: _Engine, k: int, stop: Stop | None, spent: Spent
-) -> tuple[Sizes, Mask, Array]:
-    """`speak`; where one rank fails, all do, for the others would wait for it forever."""
-    said, error = None, None
-    try:
-        said = engine.speak(k, stop, spent)
-    except CokeError as own:
-        error = own
-    failed = np.flatnonzero(everyones(engine.comm, np.array([error is not None])))
-    if error is not None:
-        raise error
-    if len(failed):
-        raise ConvergenceError(f"round {k}: stopped with rank {failed[0]}, which says why")
-    assert said is not None
-    return said
 
 
 def _finite(engine: _Engine, k: int) -> None:

@@ -1,4 +1,4 @@
-"""What ranks tell each other: rows of θ̂, sums, and everything at once for a checkpoint.
+"""What all ranks do together: sums, failures, and all rows at once for a checkpoint.
 
 Everything goes through buffers: nothing is pickled. All functions here that take a communicator
 are for all ranks to call together.
@@ -7,15 +7,15 @@ are for all ranks to call together.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from coke.errors import InputError
+from coke.errors import CokeError, ConvergenceError, InputError
 from coke.maths.algorithm import Algorithm
-from coke.maths.arrays import Mask
 from coke.maths.graph import Graph
 from coke.maths.problem import Problem
 from coke.maths.stopping import Quiet
@@ -26,6 +26,7 @@ from coke.threads import OneThread
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+R = TypeVar("R")
 Rows = NDArray[Any]
 
 
@@ -46,6 +47,24 @@ def everyones(comm: MPI.Comm, row: Rows) -> Rows:
     rows = np.empty((comm.size, *row.shape), row.dtype)
     comm.Allgather(row, rows)
     return rows
+
+
+def all_or_none(comm: MPI.Comm, work: Callable[[], R]) -> R:
+    """What the work gives; where it fails at one rank it does at all, for they would wait for it.
+
+    The failing rank raises its own error, the others one that names the rank.
+    """
+    found, error = list[R](), None
+    try:
+        found.append(work())
+    except CokeError as own:
+        error = own
+    failed = np.flatnonzero(everyones(comm, np.array([error is not None])))
+    if error is not None:
+        raise error
+    if len(failed):
+        raise ConvergenceError(f"stopped because rank {failed[0]} did: its own message says why")
+    return found[0]
 
 
 def gather(comm: MPI.Comm, own: Block, rows: Rows) -> Rows | None:
@@ -108,49 +127,3 @@ def whole_fingerprint(
         digest = np.frombuffer(content.digest(), np.uint8).copy()
     comm.Bcast(digest)
     return digest.tobytes().hex()
-
-
-class Between:
-    """Blocks on several ranks: a bit for each agent heard elsewhere, then the rows of those set.
-
-    `hats` (n + m, D) are the block's own θ̂_i, which the caller writes, and then the last heard.
-    """
-
-    def __init__(self, comm: MPI.Comm, own: Block, size: int):
-        self._comm, self._own, self._n = comm, own, len(own.agents)
-        self.hats = np.zeros((self._n + len(own.ghosts), size))
-        self.sent = 0  # bytes to other ranks
-
-    def __call__(self, spoke: Mask) -> None:
-        """Tells the other ranks θ̂_i of those agents (n,) that spoke, and hears theirs."""
-        own, size = self._own, self.hats.shape[1]
-        said = {rank: spoke[at] for rank, at in own.sends.items()}
-        bits = {rank: np.packbits(mask) for rank, mask in said.items()}
-        lengths = {rank: part.stop - part.start for rank, part in own.receives.items()}
-        masks = {rank: np.empty(-(-n // 8), np.uint8) for rank, n in lengths.items()}
-        self._swap(bits, masks)
-        speaking = {
-            rank: np.flatnonzero(np.unpackbits(masks[rank], count=n)) for rank, n in lengths.items()
-        }
-        rows = {rank: np.empty((len(at), size)) for rank, at in speaking.items()}
-        self._swap({rank: self.hats[at[said[rank]]] for rank, at in own.sends.items()}, rows)
-        for rank, at in speaking.items():
-            self.hats[self._n + own.receives[rank].start + at] = rows[rank]
-
-    def words(self, words: Rows) -> Rows:
-        """A row (n, …) of every agent, followed by the ghosts' (n + m, …)."""
-        own = self._own
-        heard = np.empty((len(own.ghosts), *words.shape[1:]), words.dtype)
-        self._swap(
-            {rank: words[at] for rank, at in own.sends.items()},
-            {rank: heard[at] for rank, at in own.receives.items()},
-        )
-        return np.concatenate([words, heard])
-
-    def _swap(self, out: dict[int, Rows], into: dict[int, Rows]) -> None:
-        """Sends to and receives from every rank at once; empty parts do not travel."""
-        waiting = [self._comm.Irecv(part, rank) for rank, part in into.items() if part.size]
-        waiting += [self._comm.Isend(part, rank) for rank, part in out.items() if part.size]
-        self.sent += sum(part.nbytes for part in out.values())
-        for request in waiting:
-            request.Wait()

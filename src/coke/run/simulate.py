@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from coke.maths.problem import Problem, Score
 from coke.maths.risks import pooled
 from coke.maths.stopping import Quiet, at_first, counted
 from coke.run.exchange import Together
+from coke.run.fused import After, Fused, fused
 from coke.run.ledger import Ledger, Spent, round_cost
 from coke.threads import OneThread
 
@@ -100,7 +102,11 @@ def simulate(
     d, alone = degrees(graph), OneThread()
     with alone.limit():
         own, state = algorithm.local(problem.train, d), algorithm.start(problem.train)
-        run = _Run(problem, algorithm, own, Together(algorithm.weights(graph)), d, problem.optimum)
+        exchange, at_once = (
+            Together(algorithm.weights(graph)),
+            fused(problem, graph, algorithm, own),
+        )
+        run = _Run(problem, algorithm, own, exchange, d, problem.optimum, at_once)
     nothing = np.zeros((N, 3), np.int64) if spent is None else spent
     at = resume or Checkpoint(0, nothing, at_first(N), state._asdict())
     watch = Watch(graph, limits)
@@ -185,43 +191,62 @@ class _Run(NamedTuple):
     exchange: Together
     d: Array
     optimum: Array
+    fused: Fused | None = None
 
-    def finite(self, s: State, k: int) -> None:
+    def finite(self, s: State, score: Score, k: int) -> None:
         """Refuses to go on with numbers that are none."""
-        if not np.isfinite(s.loss).all():
+        if not math.isfinite(score.train) and not np.isfinite(s.loss).all():
             raise ConvergenceError(
                 f"round {k}: the parameters of {np.count_nonzero(~np.isfinite(s.loss))} agents are "
                 f"no longer finite: {self.algorithm} diverges here; use a smaller step size"
             )
 
-    def look(self, s: State, close: bool) -> tuple[Score, float, float]:
-        """Losses and gaps of the agents' models; test and global losses only if `close`."""
+    def look(self, s: State, close: bool) -> Score:
+        """Losses of the agents' models; test and global losses only if `close`."""
         if close:
-            score = self.problem.score(s.theta, s.loss)
-        else:
-            score = Score(pooled(s.loss, self.problem.train.T), np.nan, np.nan, np.nan)
-        return score, _farthest(s.theta, s.theta.mean(axis=0)), _farthest(s.theta, self.optimum)
+            return self.problem.score(s.theta, s.loss)
+        return Score(pooled(s.loss, self.problem.train.T), np.nan, np.nan, np.nan)
+
+    def round(self, s: State, spent: Spent, k: int) -> After:
+        """Round k, where nobody watches what happens between speaking and listening."""
+        found = None if self.fused is None else self.fused(s, spent, k)
+        if found is not None:
+            return found
+        after, size = self.algorithm.speak(self.own, s, k)
+        after = self.listen(after)
+        return after, spent + round_cost(size, self.d), self.gaps(after)
+
+    def listen(self, s: State) -> State:
+        return self.algorithm.listen(self.own, s, self.exchange(s.hat))
+
+    def gaps(self, s: State) -> tuple[float, float]:
+        return _farthest(s.theta, s.theta.mean(axis=0)), _farthest(s.theta, self.optimum)
 
 
 def _rounds(
     run: _Run, state: State, at: Checkpoint, watch: Watch, looks: _Looks, alone: OneThread
 ) -> Iterator[Record]:
     spent, quiet, ended, settled = at.spent, at.quiet, False, False
+    idle = watch.idle
     for k in range(at.k + 1, looks.last + 1):
         with alone.limit(), np.errstate(over="ignore", invalid="ignore"):
-            after, size = run.algorithm.speak(run.own, state, k)
-            if not watch.idle:
-                after, size, broke = _within(watch, state, after, size, spent, k)
+            before = spent
+            if idle:
+                after, spent, gaps = run.round(state, before, k)
+            else:
+                after, size = run.algorithm.speak(run.own, state, k)
+                after, size, broke = _within(watch, state, after, size, before, k)
                 quiet = watch.count(quiet, after.theta, state.hat, broke)
                 least = watch.least(quiet)
                 ended = bool(least.done().all())
                 settled = ended and not least.short.any()
-            after = run.algorithm.listen(run.own, after, run.exchange(after.hat))
-            run.finite(after, k)
-            score, consensus, optimality = run.look(after, ended or looks.at(k))
-        spent = spent + round_cost(size, run.d)
-        ledger, spoke = Ledger.of(spent), size[:, 0] > 0
-        yield Record(k, spoke, ledger, score, consensus, optimality, settled, after, spent, quiet)
+                after, spent = run.listen(after), before + round_cost(size, run.d)
+                gaps = run.gaps(after)
+            score = run.look(after, ended or looks.at(k))
+            run.finite(after, score, k)
+        spoke = spent[:, 0] > before[:, 0]
+        ledger = Ledger.of(spent)
+        yield Record(k, spoke, ledger, score, *gaps, settled, after, spent, quiet)
         if ended:
             return
         state = after
@@ -252,7 +277,8 @@ def _norms(x: Array) -> Array:
 
 
 def _farthest(theta: Array, centre: Array) -> float:
-    return float(_norms(theta - centre).max())
+    away = theta - centre
+    return math.sqrt(np.vecdot(away, away).max())
 
 
 def _resumed(fresh: State, checkpoint: Checkpoint) -> State:
