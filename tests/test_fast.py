@@ -212,8 +212,10 @@ def test_near_starts_need_no_newton_system(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(majorise, "logistic", newton)
     problem = bounded(own)
     for size in (0.0, 1e-6, 1e-3):
-        found = logistic_near(problem, p, theta + size * start)
+        near = theta + size * start
+        found = logistic_near(problem, p, near)
         assert_allclose(found.theta, theta, atol=1e-6)
+        assert not np.shares_memory(found.theta, near)
 
 
 def test_the_bound_is_above_every_hessian() -> None:

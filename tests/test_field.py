@@ -107,7 +107,7 @@ def test_a_frozen_peer_and_a_clean_stop(fields: Callable[..., Field]) -> None:
     field.until(lambda: min(map(field.rounds, field.names)) > 5)
     a, b, _ = field.names
     field.processes[a].send_signal(signal.SIGSTOP)
-    time.sleep(4)
+    time.sleep(10)
     field.processes[a].send_signal(signal.SIGCONT)
     field.kill(b, signal.SIGTERM)
     assert field.processes[b].returncode == 143

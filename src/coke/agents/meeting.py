@@ -10,6 +10,7 @@ meets nobody first: whoever is away then must not hold it up.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from typing import Generic
 import numpy as np
 
 from coke.agents.agreeing import Agreeing
-from coke.agents.carriers import Carrier
+from coke.agents.carriers import Carrier, Event
 from coke.agents.letters import (
     FIRST,
     Ask,
@@ -63,6 +64,7 @@ class Meeting(Generic[R]):
         self._refused: Counter[str] = Counter()
         self._clock, self._timers = clock, Timers(pace, clock)
         self._before = Ledger()  # spent on the agreement
+        self._look, self._alive = -math.inf, tuple[str, ...]()
 
     def stop(self) -> None:
         """Ends after what is being done; a later start goes on from there."""
@@ -228,13 +230,21 @@ class Meeting(Generic[R]):
         gaps = [x for e in ends for x in (site.theta[0] - e.own, e.own - e.cp)] or [np.zeros(1)]
         return max(float(np.sqrt(np.vecdot(x, x))) for x in gaps) / site.setup.tol
 
+    def _looked_at_links(self) -> tuple[Event, ...]:
+        """What happened to the links; not in every round, for that costs more than a word."""
+        now = self._clock()
+        if now < self._look:
+            return ()
+        self._look = now + self.pace.again
+        self._alive = tuple(sorted(self.carrier.alive()))
+        return tuple(self.carrier.events())
+
     def _status(self, phase: str, missing: Sequence[str]) -> Status:
-        events = tuple(self.carrier.events())
+        events = self._looked_at_links()
         for event in events:
             if event.kind == "up":
                 self._timers.now(event.who)
-        s = self.site
-        alive = tuple(sorted(self.carrier.alive()))
+        s, alive = self.site, self._alive
         running = None if s is None or s.countdown == NEVER else s.countdown
         spoke = s is not None and any(e.out is not None and e.out.payload for e in s.ends.values())
         return Status(

@@ -52,4 +52,4 @@ def logistic_near(problem: Bounded, p: Array, start: Array) -> Minimum:
             if not norm <= SLOW * before:  # true of infinity and NaN as well
                 break
             theta, before = theta - problem.inverse @ g, norm
-    return logistic(own, p, theta if np.isfinite(norm) else start)
+    return logistic(own, p, theta)  # or from zero, if θ is not finite
