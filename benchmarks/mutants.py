@@ -53,7 +53,7 @@ MUTANTS = [
     Mutant("unequal Metropolis rows", "maths/graph.py", "np.maximum(d[W.row], d[W.col])",
            "d[W.row]", "test_graph.py::test_metropolis"),
     Mutant("the training loss forgets ρd‖θ‖²", "maths/quadratic.py",
-           "quadratic -= rho_d * np.vecdot(theta, theta)", "pass",
+           " - c * np.vecdot(theta, theta)", "",
            "test_coke.py::test_simulation_equals_the_papers_equations"),
     Mutant("a Gaussian with heavier tails", "maths/kernels.py", "d: np.ones((L, 1)),",
            "d: 1.0 + 0.2 * stream.take(L, 1),", "test_features.py::test_error_shrinks"),

@@ -218,6 +218,13 @@ def test_near_starts_need_no_newton_system(monkeypatch: pytest.MonkeyPatch) -> N
         assert not np.shares_memory(found.theta, near)
 
 
+def test_a_start_that_is_no_number_is_left_to_newton() -> None:
+    """Which begins at zero then."""
+    own, p, start = rows(3, 40, 6, "noise")
+    found = logistic_near(bounded(own), p, np.full_like(start, np.nan))
+    assert_array_equal(found.theta, logistic(own, p, np.zeros_like(start)).theta)
+
+
 def test_the_bound_is_above_every_hessian() -> None:
     """B − ∇² is positive semidefinite wherever θ is."""
     own, _, start = rows(2, 60, 12, "noise")

@@ -190,6 +190,8 @@ def test_loss_and_doubles_change_nothing(nets: Nets, pace: Any) -> None:
     net.wait()
     assert net.distance() <= GOAL
     assert net.asymmetry() == 0
+    told = {a for agent in net.agents.values() for a in agent.outcome().asymmetry.values()}
+    assert 0.0 in told <= {0.0, None}  # None: that end was a step behind, or never heard
     whitened = net.task().whitened
     for agent in net.agents.values():
         assert agent.agreed is not None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -26,7 +27,8 @@ from agents import (
     others,
 )
 from coke.agents.carriers import Fault, faithful
-from coke.agents.letters import CHECK, TALK, TOTALS
+from coke.agents.letters import CHECK, TALK, TOTALS, Totals
+from coke.agents.letters import encode as written
 from coke.agents.store import Store
 from coke.errors import ConvergenceError, FileError
 from field import Field
@@ -87,11 +89,12 @@ def test_a_site_that_joins_is_in_the_answer(nets: Nets) -> None:
 
 def test_totals_that_make_no_sense_are_refused_and_others_asked_for(nets: Nets) -> None:
     net, told = nets(), list[str]()
+    lone = Totals((msgspec.msgpack.encode([("x", ["y"]), ("y", [])]),))  # y does not name x
 
     def fault(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
         if receiver == D and frame[0] == TOTALS and len(told) < 3:
             told.append(sender)
-            return (frame[:1] + b"\x93\xc4\x01a\xc4\x01b\xc4\x01c",)
+            return (written(Totals((b"no records", b"x")) if len(told) > 1 else lone),)
         return (frame,)
 
     net.memory.fault = fault

@@ -119,7 +119,8 @@ def test_values_beyond_reason_are_struck_out_and_leave_no_trace(nets: Nets, kind
     net.start()
     rest = others(net, B)
     net.wait(*rest)
-    assert all(net.end(n, B).closed for n in rest if B in net.friends[n])
+    ends = [net.end(n, B) for n in rest if B in net.friends[n]]
+    assert all(end.closed and end.epoch <= 2 * 3 for end in ends)  # three strikes at either end
     assert net.distance(*rest) <= GOAL
     assert isinstance(fails(net, B), ConvergenceError)
 

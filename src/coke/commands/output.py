@@ -16,7 +16,7 @@ from coke.tables import Row, lines
 
 console = Console(stderr=True)  # progress and messages; stdout is for results
 # what a run says beside its numbers
-APART = ("beside", "failed", "yardsticks", "interrupted", "model", "report")
+APART = ("beside", "failed", "yardsticks", "interrupted", "model", "report", "warnings")
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 

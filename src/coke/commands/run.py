@@ -9,6 +9,7 @@ import msgspec
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from coke.audit import warnings
 from coke.commands.output import AsJson, console, run_rows, show_run
 from coke.config import (
     Config,
@@ -133,6 +134,9 @@ def run(
     folder = Folder(out) if out else Folder(resume, create=False) if resume else None
     with console.status("reading rows, one pass over them"):
         task, network, sites = load_task(wanted, folder.path if folder else None)
+    said = warnings(task)
+    for line in said:
+        console.print(f"privacy: {line}; see docs/privacy.md", markup=False, soft_wrap=True)
     try:
         outcomes = _watched(wanted, task, network, folder, resume is not None, checkpoint)
         stopped = False
@@ -140,6 +144,7 @@ def run(
         outcomes, stopped = interruption.outcomes, True
     if outcomes:
         document = _document(task, network, sites, outcomes, stopped)
+        document["warnings"] = said
         if wanted.privacy == "dp":
             document |= {"epsilon": wanted.epsilon, "delta": wanted.delta}
         if folder:

@@ -1,4 +1,4 @@
-"""The loops that Numba compiles (the extra `fast`), when they are first asked for: in two seconds.
+"""The loops that Numba compiles (the extra `fast`), when they are first asked for: some seconds.
 
 Nothing is kept on disk, for Numba would unpickle it. Sums may be regrouped so that they run on
 vector units; how depends on their length, never on the number of agents. Infinities and NaN stay

@@ -107,6 +107,7 @@ def fingerprint(problem: Problem, graph: Graph, algorithm: Algorithm) -> str:
     ones = np.ones((len(problem.train.T), problem.train.size))  # its gradient sees A, b and G
     edges = np.array(sorted(tuple(sorted(edge)) for edge in graph.edges), dtype=np.int64)
     digest = hashlib.blake2b(repr(algorithm).encode(), digest_size=16)
+    digest.update(repr(getattr(problem.train, "fast", False)).encode())  # other last bits
     with OneThread().limit():
         parts = [edges, problem.train.T, problem.train.gradient(ones)]
         if problem.test is not None:
