@@ -31,14 +31,6 @@ class Quiet(NamedTuple):
     countdown: Counts  # (A,)  rounds left with this one, or NEVER
     short: Flags = np.zeros(1, np.bool_)  # (A,)  the end was declared for want of budget or rounds
 
-    def least(self, other: Quiet) -> Quiet:
-        """The smaller of both: what an agent takes from its neighbours."""
-        return Quiet(
-            np.minimum(self.count, other.count),
-            np.minimum(self.countdown, other.countdown),
-            self.short | other.short,
-        )
-
     def done(self) -> Flags:
         """Who stops after this round, if this is the least of its own and its neighbours'."""
         return np.asarray(self.countdown <= 1)
