@@ -107,7 +107,7 @@ MUTANTS = [
            "test_stopping.py::test_all_stop"),
     Mutant("the countdown does not spread", SIM,
            "np.minimum.at(heard.countdown, self.i, quiet.countdown[self.n])", "pass",
-           "test_stopping.py::test_where_the_automatic"),
+           "test_stopping.py::test_the_simulation_hears"),
     Mutant("a budget is a wish", SIM, "hat = np.where(broke, before.hat, after.hat)",
            "return after, size, broke\n    hat = after.hat", "test_stopping.py::test_a_budget"),
     Mutant("scaling forgets the distance of the means", "data/scaling.py",

@@ -20,7 +20,7 @@ from coke.maths.quadratic import Quadratic
 from coke.maths.stopping import NEVER, Quiet, at_first, counted
 from coke.maths.thresholds import Geometric
 from coke.maths.whitening import whitening
-from coke.run.simulate import Record, simulate
+from coke.run.simulate import Limits, Record, Watch, simulate
 from problems import GRAPHS, case
 
 
@@ -68,6 +68,19 @@ def test_once_all_are_ok_it_takes_at_most_twice_the_diameter_and_one(graph: nx.G
     assert 20 < last <= 20 + 2 * nx.diameter(graph) + 1
 
 
+@given(seed=st.integers(0, 100))
+def test_the_simulation_hears_what_every_site_would(seed: int) -> None:
+    """Counts and countdowns are the least of one's own and one's neighbours', shortfalls any's."""
+    rng = np.random.default_rng(seed)
+    graph = build_graph("random", 7, edges=9, seed=seed)
+    count, ends, short = rng.integers(0, 9, 7), rng.integers(1, 9, 7), rng.random(7) < 0.3
+    found = Watch(graph, Limits(1, 0.1)).least(Quiet(count, ends, short))
+    near = neighbourhoods(graph)
+    assert_array_equal(found.count, [count[n].min() for n in near])
+    assert_array_equal(found.countdown, [ends[n].min() for n in near])
+    assert_array_equal(found.short, [short[n].any() for n in near])
+
+
 def test_a_site_alone_stops_at_once() -> None:
     quiet = counted(at_first(1), np.array([True]), 0)
     assert quiet.done().all()
@@ -90,6 +103,9 @@ def test_where_the_automatic_method_stops_nothing_is_far(graph: nx.Graph, tol: f
     assert last.settled
     assert all(not r.settled for r in records[:-1])
     assert last.optimality_gap <= 10 * tol
+    D = nx.diameter(graph)
+    first = next(r.k for r in records if (r.quiet.countdown <= D).any())
+    assert last.k == first + D - 1  # the first declaration spreads; nobody waits for another
     near = [last.quiet.countdown[n].min() for n in neighbourhoods(graph)]
     assert_array_equal(near, 1)
 
