@@ -107,8 +107,9 @@ class Net:
 
     def _live(self, name: str, agent: Agent[Ready]) -> None:
         try:
-            for status in agent.run():
-                self.status[name] = status
+            with agent.store.claimed():
+                for status in agent.run():
+                    self.status[name] = status
         except Exception as error:  # whatever stopped it is the test's to judge
             self.errors[name] = error
         finally:

@@ -10,12 +10,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from coke.agents.edge import Setup
 from coke.agents.site import Site, restored
+from coke.agents.store import Store
 from coke.config import from_settings
 from coke.data.sites import deal, split_rows
 from coke.data.tables import Rows, checked_rows
@@ -111,12 +114,13 @@ class Field:
     def site(self, name: str) -> Site:
         """The state a site left on its disk."""
         mission = FieldMission(read_site(self.folder / "sites" / name / "site.toml"))
-        data = (self.folder / "sites" / name / "state" / "site.coke").read_bytes()
+        store = Store(self.folder / "sites" / name / "state")
         way = self.task().way(mission.config.algorithms()[mission.config.algorithm])
         risk = way.problem.train.rows(slice(self.names.index(name), self.names.index(name) + 1))
-        from coke.agents.edge import Setup
-
-        return restored(data, Setup(name, risk, way.algorithm, self.task().net.diameter, None))  # type: ignore[arg-type]
+        setup = Setup(name, risk, way.algorithm, self.task().net.diameter, None)  # type: ignore[arg-type]
+        found = store.image(partial(restored, setup=setup))
+        assert found is not None
+        return found
 
     def theta(self) -> Array:
         return np.concatenate([self.site(name).theta for name in self.names])

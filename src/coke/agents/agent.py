@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coke.agents.carriers import Carrier
+from coke.agents.carriers import Carrier, Event
 from coke.agents.edge import STRIKES, End, Setup
 from coke.agents.letters import Check, encode
 from coke.agents.meeting import Meeting
@@ -145,7 +145,7 @@ class Agent(Meeting[R]):
                 "forgotten it, or were refused; to come back, set joins = true in [site] and "
                 "start it again"
             )
-        if site.open.keys() != set(self._first):
+        if site.open.keys() != set(self._first) and site.setup.diameter != self._widest():
             site = site._replace(setup=replace(site.setup, diameter=self._widest()))
         return site.declare() if site.k >= self.mission.rounds else site
 
@@ -158,6 +158,9 @@ class Agent(Meeting[R]):
     def _begin(self, setup: Setup) -> None:
         """From the disk, or from zero; with the neighbours that the settings name now."""
         site = self.store.image(partial(restored, setup=setup))
+        for path in self.store.spoilt:
+            why = "cannot be read: going on from the state before, which neighbours may notice"
+            self.tell(Event("spoilt", path.name, why))
         fresh = site is None
         self.site = site = started(setup, self.neighbours) if site is None else site
         if not site.done:

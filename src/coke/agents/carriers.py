@@ -55,8 +55,8 @@ class Counts(NamedTuple):
 class Event(NamedTuple):
     """Something an operator may want to know."""
 
-    kind: str  # "up", "down", "refused" (someone was turned away) or "unreachable"
-    who: str  # a neighbour, or the name in a stranger's certificate
+    kind: str  # "up", "down", "refused" (someone was turned away), "unreachable", "spoilt", …
+    who: str  # a neighbour, the name in a stranger's certificate, or a file
     why: str
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from coke.agents.words import TAG, TOP, Frame, Place, Stop, Word, decode, encode
 from coke.errors import InputError
 from coke.maths.arrays import Array
-from coke.maths.coke import COKE, censor
+from coke.maths.coke import COKE, distance
 from coke.maths.quantise import FINEST, GRID, LIMIT, Codec, Float64
 from coke.maths.risks import Argmin, Risk
 from coke.maths.stopping import NEVER
@@ -64,7 +64,9 @@ class Setup:
     tol: float | None  # ‖θ − own‖ and ‖own − cp‖ where nothing is left to do; None: go on
     cap: float = math.inf  # on each entry of an edge's dual |γ_ij|
     alone: OneThread = field(default_factory=OneThread, repr=False, compare=False)
-    _solvers: dict[int, Argmin] = field(default_factory=dict, repr=False, compare=False)
+    # Not for `replace` to take over: they follow from the fields above.
+    _solvers: dict[int, Argmin] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _edges: dict[str, Edge] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.risk.T) != 1:
@@ -79,11 +81,14 @@ class Setup:
 
     def edge(self, neighbour: str) -> Edge:
         """What stays fixed at this end of the edge to a neighbour."""
-        a = self.algorithm
-        cap = min(self.cap / a.rho, 2 * LIMIT)
-        cap = math.floor(cap / GRID) * GRID if math.isfinite(self.cap) else math.inf
-        lower = self.name < neighbour
-        return Edge(Coder(a.codec or Float64(), self.risk.size), a.threshold, a.warm, lower, cap)
+        if neighbour not in self._edges:
+            a = self.algorithm
+            cap = min(self.cap / a.rho, 2 * LIMIT)
+            cap = math.floor(cap / GRID) * GRID if math.isfinite(self.cap) else math.inf
+            coder = Coder(a.codec or Float64(), self.risk.size)
+            own = Edge(coder, a.threshold, a.warm, self.name < neighbour, cap)
+            self._edges[neighbour] = own
+        return self._edges[neighbour]
 
     def argmin(self, d: int) -> Argmin:
         """The local solver for d open edges; prepared anew when d changes."""
@@ -137,18 +142,28 @@ def zero(edge: Edge, place: Place = FIRST, strikes: int = 0) -> End:
     return End(*at, out=None, prev=None, strikes=strikes, quiet=0, ending=False)
 
 
+# Sites in step have the same `own` on all edges: one decoding, one distance and one encoding serve
+# them all, and both looks at a payload.
+
+
 @lru_cache(maxsize=256)
 def decoded(coder: Coder, payload: bytes) -> Array:
-    """What a payload says (D,), read-only: one decoding serves all edges and both looks at it."""
-    values = coder.codec.decode(payload, coder.size) if payload else np.zeros(coder.size)
+    """What a payload says (D,), read-only."""
+    values = coder.codec.decode(payload, coder.size)
     values.flags.writeable = False
     return values
 
 
 @lru_cache(maxsize=64)
 def encoded(coder: Coder, innovation: bytes) -> bytes:
-    """The payload for these float64 numbers: one encoding serves all edges with the same `own`."""
+    """The payload for these float64 numbers."""
     return coder.codec.encode(np.frombuffer(innovation))
+
+
+@lru_cache(maxsize=64)
+def size_of(innovation: bytes) -> float:
+    """‖θ − own‖ of these float64 numbers."""
+    return float(distance(np.frombuffer(innovation)[None])[0, 0])
 
 
 def freeze(edge: Edge, end: End, theta: Array, quiet: int, short: bool = False) -> End:
@@ -156,17 +171,15 @@ def freeze(edge: Edge, end: End, theta: Array, quiet: int, short: bool = False) 
 
     Step s of the edge has the threshold h(s + 1), as round s + 1 of a simulation has.
     """
-    shrinks = isinstance(edge.threshold, Shrinking)
-    if isinstance(edge.threshold, Shrinking):
-        h = min(end.h, edge.threshold.bound(end.s + 1))
-    else:
-        h = edge.threshold(end.s + 1)
-    first = edge.warm and end.s == 0
-    news = bool(censor(theta, end.own[None], 0.0 if first else h)[0, 0])
-    payload = encoded(edge.coder, (theta[0] - end.own).tobytes()) if news else b""
+    rule = edge.threshold
+    shrinks = isinstance(rule, Shrinking)
+    h = min(end.h, rule.bound(end.s + 1)) if isinstance(rule, Shrinking) else rule(end.s + 1)
+    innovation = (theta[0] - end.own).tobytes()
+    news = size_of(innovation) >= (0.0 if edge.warm and end.s == 0 else h)
+    payload = encoded(edge.coder, innovation) if news else b""
     out = Word(end.epoch, end.s, end.tag[:TAG], quiet, payload, short=short)
-    if isinstance(edge.threshold, Shrinking) and not news:
-        h = edge.threshold.factor * h
+    if isinstance(rule, Shrinking) and not news:
+        h = rule.factor * h
     return end._replace(out=out, h=h if shrinks else end.h)
 
 
@@ -175,11 +188,12 @@ def complete(edge: Edge, end: End) -> End:
     mine, his = end.out, end.box[0]
     assert mine is not None
     assert his is not None
-    own = end.own + decoded(edge.coder, mine.payload)
-    cp = end.cp + decoded(edge.coder, his.payload)
-    g = np.clip(end.g + (own - cp), -edge.cap, edge.cap)
+    own, cp = _added(edge, end.own, mine.payload), _added(edge, end.cp, his.payload)
+    g = end.g + (own - cp)
+    if edge.cap < math.inf:
+        g = np.clip(g, -edge.cap, edge.cap)
     # Beyond LIMIT sums are no longer exact; an honest g is far below it.
-    if not max(np.abs(cp).max(), np.abs(g).max()) <= LIMIT:
+    if not (_largest(g) <= LIMIT and (cp is end.cp or _largest(cp) <= LIMIT)):
         return bump(edge, end)
     tag = chained(edge, end.tag, mine.payload, his.payload)
     after = end.box[1]
@@ -191,6 +205,14 @@ def complete(edge: Edge, end: End) -> End:
     )  # fmt: skip
 
 
+def _added(edge: Edge, x: Array, payload: bytes) -> Array:
+    return x + decoded(edge.coder, payload) if payload else x
+
+
+def _largest(x: Array) -> float:
+    return float(np.abs(x).max())
+
+
 def chained(edge: Edge, tag: bytes, mine: bytes, his: bytes) -> bytes:
     """H(tag, the lower name's payload, the higher name's)."""
     low, high = (mine, his) if edge.lower else (his, mine)
@@ -199,7 +221,7 @@ def chained(edge: Edge, tag: bytes, mine: bytes, his: bytes) -> bytes:
 
 def hear(edge: Edge, end: End, frame: Frame) -> Reply:
     """The end after a frame from the other side; MessageError for a payload that is none."""
-    if isinstance(frame, Word):
+    if isinstance(frame, Word) and frame.payload:
         decoded(edge.coder, frame.payload)
     his = frame if isinstance(frame, Place) else Place(frame.epoch, False)
     if his < end.place:
@@ -293,5 +315,6 @@ def _word(edge: Edge, kept: Kept, data: bytes | None, step: int) -> Word | None:
     word = decode(data, edge.coder.size)
     if not isinstance(word, Word) or (word.epoch, word.step) != (kept.epoch, step):
         raise ValueError(f"a frame {word!r} in place of the word of step {step}")
-    decoded(edge.coder, word.payload)
+    if word.payload:
+        decoded(edge.coder, word.payload)
     return word

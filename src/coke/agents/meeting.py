@@ -65,6 +65,7 @@ class Meeting(Generic[R]):
         self._clock, self._timers = clock, Timers(pace, clock)
         self._before = Ledger()  # spent on the agreement
         self._look, self._alive = -math.inf, tuple[str, ...]()
+        self._news: list[Event] = []  # beside what the carrier tells
 
     def stop(self) -> None:
         """Ends after what is being done; a later start goes on from there."""
@@ -230,6 +231,10 @@ class Meeting(Generic[R]):
         gaps = [x for e in ends for x in (site.theta[0] - e.own, e.own - e.cp)] or [np.zeros(1)]
         return max(float(np.sqrt(np.vecdot(x, x))) for x in gaps) / site.setup.tol
 
+    def tell(self, event: Event) -> None:
+        """With the next status."""
+        self._news.append(event)
+
     def _looked_at_links(self) -> tuple[Event, ...]:
         """What happened to the links; not in every round, for that costs more than a word."""
         now = self._clock()
@@ -240,7 +245,8 @@ class Meeting(Generic[R]):
         return tuple(self.carrier.events())
 
     def _status(self, phase: str, missing: Sequence[str]) -> Status:
-        events = self._looked_at_links()
+        events = (*self._news, *self._looked_at_links())
+        self._news.clear()
         for event in events:
             if event.kind == "up":
                 self._timers.now(event.who)

@@ -219,8 +219,10 @@ def _least(site: Site) -> Quiet:
 
 def _settled(site: Site) -> bool:
     """‖θ − own‖ ≤ tol and ‖own − cp‖ ≤ tol on every open edge."""
-    gaps = [x for end in site.open.values() for x in (site.theta[0] - end.own, end.own - end.cp)]
-    tol = -1.0 if site.setup.tol is None else site.setup.tol
+    tol, theta = site.setup.tol, site.theta[0]
+    if tol is None:
+        return False
+    gaps = (x for end in site.open.values() for x in (theta - end.own, end.own - end.cp))
     return all(math.sqrt(float(np.vecdot(x, x))) <= tol for x in gaps)
 
 

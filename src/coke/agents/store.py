@@ -1,7 +1,7 @@
 """What a site keeps on its disk: written whole or not at all, read with suspicion.
 
     agreement.coke   what it has heard of the agreement, and whose run that is
-    site.coke        its state in training, one write a round
+    site-0, -1.coke  its state in training, one write a round, in turn
     history.jsonl    one line a round; lines beyond the state's round are from before a crash
     lock             the process that works here; the system frees it when that process dies
 
@@ -21,6 +21,7 @@ from typing import IO, Any, TypeVar
 import msgspec
 import numpy as np
 
+from coke.agents.slots import Slots
 from coke.data.files import make_folder, pack, read_file, unpack, write_file
 from coke.errors import FileError
 
@@ -57,7 +58,8 @@ class Store:
     def __init__(self, folder: Path):
         make_folder(folder)
         self.folder = folder
-        self._image, self._history = folder / "site.coke", folder / "history.jsonl"
+        self._image, self._history = Slots(folder, "site"), folder / "history.jsonl"
+        self._lines: IO[bytes] | None = None  # the history, while it is written
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
@@ -80,12 +82,22 @@ class Store:
             file.truncate(0)
             file.write(f"{os.getpid()}\n".encode())
             file.flush()
-            yield
+            try:
+                yield
+            finally:
+                self.close()
+
+    def close(self) -> None:
+        """Nothing more will be written."""
+        self._image.close()
+        if self._lines is not None:
+            self._lines.close()
+            self._lines = None
 
     @property
     def begun(self) -> bool:
         """Whether training has begun."""
-        return self._image.exists()
+        return self._image.exist
 
     def heard(self, fresh: Heard) -> Heard:
         """What was heard before, or `fresh` where nothing was; refused if it is another run's."""
@@ -113,26 +125,26 @@ class Store:
         write_file(self.folder / "agreement.coke", pack(KIND, heard, {}))
 
     def image(self, read: Callable[[bytes], S]) -> S | None:
-        """What `read` makes of the state of the last round; None before the first."""
-        path = self._image
-        if not path.exists():
-            if self._history.exists():
-                raise FileError(
-                    f"{path}: missing, but rounds were made: restore it, or begin a new run in "
-                    "another folder, with another run number"
-                )
-            return None
-        try:
-            return read(read_file(path))
-        except FileError as error:
-            raise FileError(f"{path}: {error}") from error
+        """What `read` makes of the last state that is whole; None before the first."""
+        if not self._image.exist and self._history.exists():
+            raise FileError(
+                f"{self._image}: missing, but rounds were made: restore them, or begin a new run "
+                "in another folder, with another run number"
+            )
+        return self._image.read(read)
+
+    @property
+    def spoilt(self) -> list[Path]:
+        """Files of the state that could not be read when it was."""
+        return self._image.spoilt
 
     def keep_image(self, data: bytes) -> None:
         """Before anything of the round is sent."""
-        write_file(self._image, data)
+        self._image.write(data)
 
     def rounds(self, upto: int) -> list[dict[str, Any]]:
         """The history up to a round; what a crash left beyond it is forgotten."""
+        self.close()
         found = list(_lines(self._history, upto))
         lines = b"".join(msgspec.json.encode(line) + b"\n" for line in found)
         if self._history.exists():
@@ -140,10 +152,12 @@ class Store:
         return found
 
     def append(self, line: dict[str, Any]) -> None:
-        """One more round; not flushed: the state is what counts."""
+        """One more round; not flushed to the disk: the state is what counts."""
         try:
-            with self._history.open("ab") as file:
-                file.write(msgspec.json.encode(line, enc_hook=_plain) + b"\n")
+            if self._lines is None:
+                self._lines = self._history.open("ab")
+            self._lines.write(msgspec.json.encode(line, enc_hook=_plain) + b"\n")
+            self._lines.flush()
         except OSError as error:
             raise FileError(
                 f"{self._history}: cannot be written: {error}; free space, and start again"

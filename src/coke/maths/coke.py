@@ -56,8 +56,12 @@ def primal(own: Local, s: State) -> tuple[Array, Array]:
 
 def censor(theta: Array, hat: Array, h: float | Array) -> Mask:
     """Who has news (A, 1): ‖θ_i − θ̂_i‖ ≥ h_i."""
-    innovation = theta - hat
-    return np.asarray(np.sqrt(np.vecdot(innovation, innovation))[:, None] >= h)
+    return np.asarray(distance(theta - hat) >= h)
+
+
+def distance(innovation: Array) -> Array:
+    """‖θ_i − θ̂_i‖ (A, 1)."""
+    return np.asarray(np.sqrt(np.vecdot(innovation, innovation))[:, None])
 
 
 def say(theta: Array, hat: Array, news: Mask, codec: Codec | None) -> tuple[Array, Sizes]:
