@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 from coke.agents import identity
 from coke.agents.carriers import Limits
-from coke.agents.zenoh_carrier import Place, ZenohCarrier
+from coke.agents.place import Place
+from coke.agents.zenoh_carrier import ZenohCarrier
 
 SIZE = 500
 ANY = Limits(rate=1e9, burst=10**9, backlog=2**30)

@@ -16,7 +16,8 @@ import networkx as nx
 import numpy as np
 
 from coke.agents.edge import Setup
-from coke.agents.site import Site, Turn, image, restored, started
+from coke.agents.image import image, restored
+from coke.agents.site import Site, Turn, started
 from coke.maths.arrays import Array
 from coke.maths.coke import COKE
 from coke.maths.graph import Graph, build_graph

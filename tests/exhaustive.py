@@ -9,6 +9,7 @@ a mutant replaces some of them.
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -60,7 +61,8 @@ class Model:
 
     steps: int = 2
     flight: int = 2  # letters on their way, each way on each edge
-    sites: int = 2  # on a path
+    sites: int = 2  # on a path …
+    ring: bool = False  # … or around a circle
     silence: bool = False  # every word is news or silence; else each has its own content
     double: bool = True
     resets: int = 0
@@ -103,7 +105,7 @@ class Search:
         self._numbers: dict[object, int] = {}
         self._heard: dict[tuple[int, int, bool], tuple[int, int | None]] = {}
         self._agree: dict[tuple[int, int], bool] = {}
-        pairs = [(i, i + 1) for i in range(model.sites - 1)]
+        pairs = [(i, i + 1) for i in range(model.sites - 1)] + [(0, model.sites - 1)] * model.ring
         self.ways = [way for a, b in pairs for way in ((a, b), (b, a))]
         self.places = [[n for a, n in self.ways if a == i] for i in range(model.sites)]
 
@@ -283,6 +285,32 @@ class Search:
                     queue.append(after)
                 before[numbers[after]].append(at)
         return Found(len(numbers), wrong, len(numbers) - wrong - _reaching(goals, before))
+
+    def walk(self, walks: int, length: int, seed: int) -> Found:
+        """Random walks where there are too many states; from each end, calm weather must do."""
+        draw, seen, wrong, dead = random.Random(seed), set[State](), 0, 0
+        for _ in range(walks):
+            s = self.start()
+            for _ in range(length):
+                s = draw.choice(list(self.next(s)))
+                seen.add(s)
+                wrong += not self.right(s)
+            dead += not self.finishes(s)
+        return Found(len(seen), wrong, dead)
+
+    def finishes(self, s: State) -> bool:
+        """Whether all steps get complete once every letter arrives and everybody is awake."""
+        for _ in range(8 * self.model.steps):
+            for i in range(len(s.sites)):
+                for woken in [*self.woken(i, s.sites[i])][:1]:
+                    s = self._with(s, i, woken)
+                for place, number in enumerate(s.sites[i].ends):
+                    for sent in [*self._said(s, i, place, self.ends[number])][1:]:
+                        s = sent
+            for way in [*range(len(s.wires))] * 2:  # twice: answers, too
+                for frame in s.wires[way]:
+                    s = self._delivered(self._on(s, way, s.wires[way] - {frame}), way, frame)
+        return self.right(s) and self.over(s)
 
 
 def _mirror(a: End, b: End) -> bool:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from coke.agents.edge import Setup
-from coke.agents.site import Site, restored
+from coke.agents.image import restored
+from coke.agents.site import Site
 from coke.agents.store import Store
 from coke.config import from_settings
 from coke.data.sites import deal, split_rows

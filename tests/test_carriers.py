@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from certificates import Authority
 from coke.agents.carriers import OVERHEAD, Bucket, Carrier, Inbox, Limits, Memory, lossy
 from coke.agents.identity import Identity
-from coke.agents.zenoh_carrier import Endpoint, Place, ZenohCarrier, access_control, zenoh_settings
+from coke.agents.place import Endpoint, Place, access_control, zenoh_settings
+from coke.agents.zenoh_carrier import ZenohCarrier
 from coke.errors import ConfigError, InputError
 
 PAST = timedelta(days=-1)
@@ -449,7 +450,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from coke.agents.identity import Identity
-from coke.agents.zenoh_carrier import Place, ZenohCarrier
+from coke.agents.place import Place
+from coke.agents.zenoh_carrier import ZenohCarrier
 at, how, *paths = sys.argv[1:]
 own = Identity("b", *map(Path, paths), datetime.now(UTC))
 carrier = ZenohCarrier(Place("b", "net", (), {"a": at}, own))

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coke.agents.zenoh_carrier import Endpoint
+from coke.agents.place import Endpoint
 from coke.field import SiteConfig, SiteTable, pace_of, site_config
 
 GUIDE = (Path(__file__).parents[1] / "docs/deploying.md").read_text("utf-8")

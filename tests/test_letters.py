@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
 from coke.agents.agreeing import Agreeing
+from coke.agents.image import image, restored
 from coke.agents.letters import (
     CHECKED,
     FIRST,
@@ -31,7 +32,7 @@ from coke.agents.letters import (
     differing,
     encode,
 )
-from coke.agents.site import image, restored, started
+from coke.agents.site import started
 from coke.agents.store import Heard, Store
 from coke.agents.words import NEWS, SHORT, STOP_AGAIN
 from coke.errors import ConfigError, FileError, MessageError

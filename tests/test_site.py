@@ -17,7 +17,8 @@ from numpy.testing import assert_array_equal
 
 from coke.agents import edge as edges
 from coke.agents.edge import Edge, End, Setup
-from coke.agents.site import Site, Turn, image, restored, started
+from coke.agents.image import image, restored
+from coke.agents.site import Site, Turn, started
 from coke.agents.words import Place, Stop, Word, decode, encode
 from coke.errors import ConvergenceError, FileError, InputError, MessageError
 from coke.maths.arrays import Array

@@ -26,7 +26,8 @@ from coke.agents.carriers import faithful
 from coke.agents.edge import Setup
 from coke.agents.letters import TOTALS, Hello, Want
 from coke.agents.letters import encode as written
-from coke.agents.site import Site, image, started
+from coke.agents.image import image
+from coke.agents.site import Site, started
 from coke.agents.words import Place, Word, encode
 from coke.errors import ConvergenceError
 from coke.field import FieldMission

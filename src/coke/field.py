@@ -18,8 +18,8 @@ from coke.agents.agent import Outcome
 from coke.agents.carriers import Limits
 from coke.agents.edge import Setup
 from coke.agents.identity import load, site_name
+from coke.agents.place import Place
 from coke.agents.timers import Pace
-from coke.agents.zenoh_carrier import Place
 from coke.config import Config, Settings, read_settings, typed
 from coke.data.files import read_file
 from coke.data.sites import Sites, split_rows
@@ -204,8 +204,12 @@ class FieldMission:
         assert isinstance(algorithm, COKE)  # CTA is refused above
         tol = config.tolerance(config.algorithm)
         limit = None if tol is None else tol * spread
-        cap = config.site.cap * KAPPA[risk.metric] * (spread or 1.0)
+        cap = config.site.cap * self.unit(ready)
         return Setup(self.name, risk, algorithm, task.net.diameter, limit, cap)
+
+    def unit(self, ready: Ready) -> float:
+        """The pull that counts as 1 in the setting `cap`."""
+        return float(KAPPA[ready.task.problem.train.metric] * (ready.agreed.spread or 1.0))
 
     def widest(self, ready: Ready) -> int:
         """N − 1."""

@@ -24,10 +24,11 @@ import numpy as np
 
 from coke.agents.carriers import Carrier, Event
 from coke.agents.edge import STRIKES, End, Setup
+from coke.agents.image import image, restored
 from coke.agents.letters import Check, encode
 from coke.agents.meeting import Meeting
 from coke.agents.mission import Mission, R, Status
-from coke.agents.site import Site, Turn, image, restored, started
+from coke.agents.site import Site, Turn, started
 from coke.agents.store import Store
 from coke.agents.timers import Pace
 from coke.agents.words import CLOSED
@@ -48,6 +49,7 @@ class Outcome(NamedTuple):
     ledger: Ledger  # of this site, agreement included
     asymmetry: Mapping[str, float | None]  # by neighbour: max |g_ij + g_ji|; None: not known
     pull: float  # ‖Σ ρ(g_ij + g_ji)‖ over this site's edges: zero, or the answer is shifted
+    dual: float  # the largest entry of ρ|g_ij|: a cap below it changes the answer
 
 
 class Agent(Meeting[R]):
@@ -86,9 +88,10 @@ class Agent(Meeting[R]):
             apart = self._apart(name, end)
             asymmetry[name] = None if apart is None else float(np.abs(apart).max())
             pulls = pulls if apart is None else pulls + apart
-        pull = float(setup.algorithm.rho * np.sqrt(np.vecdot(pulls, pulls)))
-        good = site.done and not site.short
-        return Outcome(site.theta[0], site.k, good, self._ledger(), asymmetry, pull)
+        rho, good = setup.algorithm.rho, site.done and not site.short
+        pull = float(rho * np.sqrt(np.vecdot(pulls, pulls)))
+        dual = rho * max((float(np.abs(end.g).max()) for end in site.open.values()), default=0.0)
+        return Outcome(site.theta[0], site.k, good, self._ledger(), asymmetry, pull, dual)
 
     def _apart(self, name: str, end: End) -> Array | None:
         """g_ij + g_ji; None where it cannot be known.

@@ -16,16 +16,15 @@ import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
-from coke.agents.words import TAG, TOP, Frame, Place, Stop, Word, decode, encode
+from coke.agents.words import TAG, TOP, Frame, Place, Stop, Word
 from coke.errors import InputError
 from coke.maths.arrays import Array
 from coke.maths.coke import COKE, distance
-from coke.maths.quantise import FINEST, GRID, LIMIT, Codec, Float64
+from coke.maths.quantise import GRID, LIMIT, Codec, Float64
 from coke.maths.risks import Argmin, Risk
 from coke.maths.stopping import NEVER
 from coke.maths.thresholds import Shrinking, Threshold
@@ -271,50 +270,3 @@ def reopen(edge: Edge, end: End) -> End:
             "why its neighbour starts again so often"
         )
     return zero(edge, Place(end.epoch + 1, False))
-
-
-Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
-
-
-class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The part of an end that is kept on disk and is no array."""
-
-    epoch: Annotated[int, msgspec.Meta(ge=0, le=TOP)]
-    closed: bool
-    s: Natural
-    tag: bytes
-    out: bytes | None
-    prev: bytes | None
-    strikes: Natural
-    quiet: Annotated[int, msgspec.Meta(gt=-NEVER, lt=NEVER)]
-    ending: bool
-
-
-def kept(end: End) -> Kept:
-    """What to keep of an end, beside its arrays."""
-    out, prev = (None if word is None else encode(word) for word in (end.out, end.prev))
-    return Kept(end.epoch, end.closed, end.s, end.tag, out, prev, *end[10:13])
-
-
-def taken_up(edge: Edge, kept: Kept, own: Array, cp: Array, g: Array, h: float) -> End:
-    """The end that was kept, with its arrays; ValueError where no end can have been like this."""
-    for x in (own, cp, g):
-        scaled = np.ldexp(x, -FINEST)
-        if not ((np.abs(x) <= LIMIT) & (scaled == np.rint(scaled))).all():
-            raise ValueError("numbers off the grid")
-    out, prev = _word(edge, kept, kept.out, kept.s), _word(edge, kept, kept.prev, kept.s - 1)
-    if len(kept.tag) != CHAIN or not 0 <= h < np.inf:
-        raise ValueError(f"a chain of {len(kept.tag)} bytes, a threshold of {h}")
-    at = (kept.epoch, kept.closed, kept.s, own, cp, g, h, kept.tag)
-    return End(*at, out, prev, kept.strikes, kept.quiet, kept.ending)
-
-
-def _word(edge: Edge, kept: Kept, data: bytes | None, step: int) -> Word | None:
-    if data is None:
-        return None
-    word = decode(data, edge.coder.size)
-    if not isinstance(word, Word) or (word.epoch, word.step) != (kept.epoch, step):
-        raise ValueError(f"a frame {word!r} in place of the word of step {step}")
-    if word.payload:
-        decoded(edge.coder, word.payload)
-    return word

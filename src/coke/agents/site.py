@@ -4,8 +4,8 @@ A round completes every edge that has both words, then
 
     θ ← argmin_θ R(θ) + ρ d ‖θ‖² − ρ θᵀ Σ_edges (own + cp − g),    d = number of open edges,
 
-then writes a word for every edge that has none. The caller writes `image(site)` to disk before it
-sends what a round returns, decides how long to wait for the missing, and sends `resend()` again.
+then writes a word for every edge that has none. The caller writes the site's image to disk before
+it sends what a round returns, decides how long to wait for the missing, and sends `resend()` again.
 All sums are of numbers on the grid, so they are exact, and sites that wait for each other hold the
 bits of the simulation. No socket, clock or disk here: every method returns the site afterwards.
 
@@ -20,14 +20,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from coke.agents import edge as edges
-from coke.agents.edge import End, Kept, Natural, Setup
+from coke.agents.edge import End, Setup
 from coke.agents.words import Frame, Place, Stop, Word, decode, encode
-from coke.data.files import AGAIN, Arrays, pack, unpack
-from coke.errors import ConvergenceError, FileError, MessageError
+from coke.errors import ConvergenceError, MessageError
 from coke.maths.arrays import Array
 from coke.maths.quantise import LIMIT
 from coke.maths.stopping import NEVER, Quiet, counted
@@ -263,59 +261,3 @@ def _booked(ledger: Ledger, payloads: list[bytes]) -> Ledger:
     for payload, copies in Counter(payloads).items():
         ledger = ledger.told(len(payload), copies=copies)
     return ledger
-
-
-class _Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The part of a site that is no array."""
-
-    name: str
-    k: Natural
-    laps: Natural
-    countdown: Natural
-    awaited: list[str]
-    fine: bool
-    short: bool
-    done: bool
-    ledger: Ledger
-    ends: dict[str, Kept]
-
-
-def image(site: Site) -> bytes:
-    """All that must outlive a crash, in one piece; the caller writes it whole or not at all."""
-    kept = {n: edges.kept(end) for n, end in site.ends.items()}
-    flat = (site.k, site.laps, site.countdown, sorted(site.awaited), site.fine, site.short)
-    meta = _Meta(site.setup.name, *flat, site.done, site.ledger, kept)
-    ends = site.ends.values()
-    rows = {x: np.array([getattr(end, x) for end in ends]) for x in ("own", "cp", "g", "h")}
-    return pack("site", meta, {"theta": site.theta, "loss": np.array([site.loss]), **rows})
-
-
-def restored(data: bytes, setup: Setup) -> Site:
-    """The site of such an image, or FileError."""
-    meta, arrays = unpack(data, "site", _Meta)
-    try:
-        return _restored(meta, arrays, setup)
-    except ValueError as error:  # a word that does not decode, too
-        raise FileError(
-            f"the image of {setup.name!r} does not fit together: {error}; {AGAIN}"
-        ) from error
-
-
-def _restored(meta: _Meta, arrays: Arrays, setup: Setup) -> Site:
-    D, E = setup.risk.size, len(meta.ends)
-    wanted = {"theta": (1, D), "loss": (1,), "own": (E, D), "cp": (E, D), "g": (E, D), "h": (E,)}
-    found = {name: a.shape for name, a in arrays.items() if a.dtype == np.float64}
-    if found != wanted or meta.name != setup.name or max(meta.countdown, meta.laps + 1) > NEVER:
-        raise ValueError(f"{meta.name!r} has {found}, expected {setup.name!r} with {wanted}")
-    if not np.isfinite(arrays["theta"]).all():
-        raise ValueError("θ is not finite")
-    rows = zip(arrays["own"], arrays["cp"], arrays["g"], arrays["h"].tolist(), strict=True)
-    ends = {
-        n: edges.taken_up(setup.edge(n), kept, *row)
-        for (n, kept), row in zip(meta.ends.items(), rows, strict=True)
-    }
-    site = Site(setup, ends, arrays["theta"], float(arrays["loss"][0]), meta.k, meta.laps)
-    return site._replace(
-        countdown=meta.countdown, awaited=frozenset(meta.awaited), fine=meta.fine,
-        short=meta.short, done=meta.done, ledger=meta.ledger,
-    )  # fmt: skip

@@ -21,6 +21,7 @@ from rich.table import Table
 from coke.agents.agent import Agent, Outcome, Status
 from coke.agents.store import Store
 from coke.agents.zenoh_carrier import ZenohCarrier
+from coke.audit import site_warnings
 from coke.commands.output import AsJson, console
 from coke.data.files import atomically, write_file
 from coke.errors import ConvergenceError
@@ -51,7 +52,8 @@ def agent(
         config = read_site(site)
         store = Store(Path(config.site.state))
         with store.claimed():
-            document = _run(config, store, leave, _machine(rounds_shown) if json else _people)
+            follow = _machine(rounds_shown) if json else _people
+            document = _run(config, store, leave, follow, _warn_machine if json else _warn)
     if document is None:
         return  # it has left
     if json:
@@ -66,12 +68,19 @@ def agent(
 
 
 def _run(
-    config: SiteConfig, store: Store, leave: bool, follow: Callable[[Agent[Ready]], None]
+    config: SiteConfig,
+    store: Store,
+    leave: bool,
+    follow: Callable[[Agent[Ready]], None],
+    warn: Callable[[str], None],
 ) -> dict[str, Any] | None:
     """What it came to; None where the site has left."""
     place, pace = place_of(config), pace_of(config)
     with console.status("reading rows"):
         mission = FieldMission(config)
+    warnings = site_warnings(mission)
+    for line in warnings:
+        warn(line)
     with ZenohCarrier(place) as carrier:
         own: Agent[Ready] = Agent(mission, carrier, store, pace)
         if leave:
@@ -82,7 +91,17 @@ def _run(
             _exit()
         sent = {n: c._asdict() for n, c in carrier.counts().items()}
     assert own.site is not None
-    return _leave(config, mission, own, store) | {"frames": sent} if own.site.done else None
+    if not own.site.done:
+        return None
+    return _leave(config, mission, own, store) | {"frames": sent, "warnings": warnings}
+
+
+def _warn(line: str) -> None:
+    console.print(f"privacy: {line}; see docs/privacy.md", markup=False, soft_wrap=True)
+
+
+def _warn_machine(line: str) -> None:
+    _line({"phase": "warning", "why": line})
 
 
 def _exit() -> None:
@@ -205,6 +224,7 @@ def summary(
         "asymmetry": dict(outcome.asymmetry),
         "largest_asymmetry": max(known, default=None),
         "predicted_shift": outcome.pull / N,
+        "largest_dual": outcome.dual / mission.unit(ready),
         "model": str(folder / "model.coke"),
         "report": str(folder / "report.html"),
     }
@@ -213,6 +233,6 @@ def summary(
 def _show(document: dict[str, Any]) -> None:
     table = Table(show_header=False, box=None)
     for key, value in document.items():
-        if key not in ("asymmetry", "frames"):
+        if key not in ("asymmetry", "frames", "warnings"):
             table.add_row(key.replace("_", " "), shown(key, value))
     console.print(table)
