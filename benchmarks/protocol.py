@@ -24,11 +24,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import numpy as np
 
 import exhaustive as ex
+from coke.maths.arrays import Array
 from coke.maths.stopping import NEVER
 from coke.maths.thresholds import Geometric
-from events import GOING_ON, Faults, World, invariants, whitened
+from events import GOING_ON, Faults, Problem, World, invariants, whitened
 
-GOAL = 1e-9
+GOAL, SEEDS = 1e-9, 3
 MODELS = {
     "2 sites, 4 steps, 2 in flight": ex.Model(4, 2),
     "2 sites, 2 steps, 3 in flight": ex.Model(2, 3),
@@ -37,8 +38,9 @@ MODELS = {
     "1 in flight, 2 resets": ex.Model(2, 1, resets=2),
     "closed and opened, 2 in all": ex.Model(2, 1, closings=2),
     "a disk that is empty again": ex.Model(2, 2, rollbacks=1),
-    "3 sites on a path, 1 step, no doubles": ex.Model(1, 1, sites=3, double=False),
+    "3 sites on a path, 2 steps, no doubles": ex.Model(2, 1, sites=3, double=False),
 }
+TRIANGLE = ex.Model(3, 2, sites=3, ring=True, resets=2)
 MUTANTS = {
     "sends before the image is on disk": ex.Model(2, 2, silence=True, machine=ex.SENDS_FIRST),
     "writes its word anew": ex.Model(2, 2, silence=True, machine=ex.RECOMPUTES),
@@ -75,6 +77,10 @@ def searched() -> bool:
         print(f"  {name:50} {found.states:>9} {found.violations:>3} {found.dead:>3}"
               f" {time.perf_counter() - t:7.1f}", flush=True)  # fmt: skip
         fine &= found.violations == found.dead == 0 and found.states < model.most
+    walked = ex.Search(TRIANGLE).walk(1000, 200, seed=0)
+    print(f"  {'triangle, 3 steps, 2 resets: 1000 random walks':50} {walked.states:>9} "
+          f"{walked.violations:>3} {walked.dead:>3}", flush=True)  # fmt: skip
+    fine &= walked.violations == walked.dead == 0
     print("what does not work: states until a rule is broken, or dead states")
     for name, model in MUTANTS.items():
         found = ex.Search(model).run(first=True)
@@ -99,21 +105,29 @@ def schedules() -> bool:
 
 
 def five() -> bool:
-    print("five problems: steps and bytes relative to lockstep, from least to most")
-    ratios: dict[str, list[tuple[float, float]]] = {name: [] for name in FIVE}
-    for seed in range(5):
-        problem, at = whitened(seed=seed), (1.0, 1.0)
-        for name in FIVE:
-            world = World(problem, SCHEDULES[name][0], seed)
-            if world.until(GOAL, 12000, invariants) < 0:
-                return False
-            at = (world.steps(), float(world.sent)) if name == "lockstep" else at
-            ratios[name].append((world.steps() / at[0], world.sent / at[1]))
-    for name, found in ratios.items():
-        low, high = np.min(found, axis=0), np.max(found, axis=0)
-        print(f"  {name:50} {low[0]:5.2f} … {high[0]:4.2f} {low[1]:6.2f} … {high[1]:4.2f}")
-    # 1.15 for each fault alone; all at once take 1.17 on one problem of the five.
-    return max(high for found in ratios.values() for high, _ in found) <= 1.2
+    print(f"five problems, means of {SEEDS} runs: steps, bytes × lockstep; most steps of one run")
+    problems = [(whitened(seed=seed), seed) for seed in range(5)]
+    calm = [_ratios(problem, Faults(), seed) for problem, seed in problems]
+    fine = True
+    for name in FIVE:
+        faults = SCHEDULES[name][0]
+        runs = np.array([
+            [_ratios(problem, faults, seed + 100 * more) / base for more in range(SEEDS)]
+            for (problem, seed), base in zip(problems, calm, strict=True)
+        ])  # fmt: skip
+        means = runs.mean(axis=1)
+        low, high = means.min(axis=0), means.max(axis=0)
+        print(f"  {name:50} {low[0]:5.2f} … {high[0]:4.2f} {low[1]:6.2f} … {high[1]:4.2f}"
+              f" {runs[:, :, 0].max():6.2f}", flush=True)  # fmt: skip
+        fine &= bool(high[0] <= 1.15)  # false for NaN: not within reach of the optimum
+    return fine
+
+
+def _ratios(problem: Problem, faults: Faults, seed: int) -> Array:
+    """(2,) median steps and bytes until all are within reach of the optimum."""
+    world = World(problem, faults, seed)
+    there = world.until(GOAL, 12000, invariants) > 0
+    return np.array([world.steps(), float(world.sent)]) if there else np.full(2, np.nan)
 
 
 def kills() -> bool:

@@ -184,9 +184,13 @@ class Net:
         return prepare(named, self.rows.columns, self.graph, config.choices)
 
 
-def made_nets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Net]]:
+Nets = Callable[..., Net]
+
+
+def made_nets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nets]:
     """Networks whose threads end with the test. No power is cut here, so nothing is flushed."""
     monkeypatch.setattr("coke.data.files.os.fsync", lambda _: None)
+    monkeypatch.setattr("coke.agents.slots._flush", lambda _: None)
     made: list[Net] = []
 
     def make(**settings: Any) -> Net:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,19 +17,20 @@ from agents import (
     A,
     B,
     Net,
+    Nets,
     fails,
     forger,
-    made_nets,
     others,
 )
+from coke.agents import letters
 from coke.agents.carriers import faithful
 from coke.agents.edge import Setup
+from coke.agents.image import image
 from coke.agents.letters import TOTALS, Hello, Want
 from coke.agents.letters import encode as written
-from coke.agents.image import image
 from coke.agents.site import Site, started
 from coke.agents.words import Place, Word, encode
-from coke.errors import ConvergenceError
+from coke.errors import ConvergenceError, InputError
 from coke.field import FieldMission
 from coke.maths.automatic import KAPPA
 from coke.maths.coke import COKE
@@ -37,13 +38,6 @@ from coke.maths.quadratic import Quadratic
 from coke.maths.quantise import Float64
 from coke.prepare import Ready
 from coke.task import Task
-
-Nets = Callable[..., Net]
-
-
-@pytest.fixture
-def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nets]:
-    yield from made_nets(tmp_path, monkeypatch)
 
 
 def test_frames_that_make_no_sense_change_nothing(nets: Nets) -> None:
@@ -167,3 +161,28 @@ def test_a_stubborn_neighbour_is_bounded_where_duals_are_capped(tmp_path: Path) 
     usual = honest_loss(task, honest, B)
     assert honest_loss(task, lockstep(task, cap, B), B) <= 3 * usual
     assert honest_loss(task, lockstep(task, math.inf, B), B) >= 20 * usual
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_garbage_in_the_agreement_stops_a_site_until_its_neighbour_is_mended(
+    nets: Nets, which: int
+) -> None:
+    """It says why; and what made no sense is not what it goes on from."""
+
+    def garbled(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
+        letter = letters.decode(frame) if frame[0] >= letters.FIRST else None
+        if sender == B and isinstance(letter, letters.Said) and letter.which == which:
+            return (letters.encode(letter._replace(message=b"\xff" * 9)),)
+        return (frame,)
+
+    net = nets(fault=garbled)
+    net.start()
+    net.until(lambda: bool(net.errors))
+    net.stop()
+    stopped = set(net.errors)
+    assert stopped <= net.friends[B]
+    assert all(isinstance(error, InputError) for error in net.errors.values())
+    net.memory.fault = faithful
+    net.start()
+    net.wait()
+    assert net.distance() <= GOAL

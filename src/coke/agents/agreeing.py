@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 from coke.agents.letters import MOST, Ask, Said
-from coke.errors import ConfigError, MessageError
+from coke.errors import CokeError, ConfigError, MessageError
 from coke.run.ledger import Ledger
 from coke.run.talk import Talk, Turn, cost
 
@@ -57,14 +57,22 @@ class Agreeing(Generic[R]):
         return True
 
     def advance(self) -> Letters:
-        """All that follows from what was heard; call it once that is on disk."""
+        """All that follows from what was heard; call it once that is on disk.
+
+        What makes no sense is forgotten again, and the error tells.
+        """
         letters: Letters = []
         while self._turn is not None and not self.waiting():
             expected = self._turn.expect
             answers = {name: self.heard[name][self._used[name]] for name in expected}
             for name in expected:
                 self._used[name] += 1
-            letters += self._go_on(answers)
+            try:
+                letters += self._go_on(answers)
+            except CokeError:  # they may say something better once this is mended
+                for name in expected:
+                    del self.heard[name][self._used[name] - 1 :]
+                raise
         return letters
 
     def waiting(self) -> list[str]:
