@@ -1,10 +1,10 @@
 """`make bench-protocol`: the edge protocol under every fault, and all interleavings of small cases.
 
-The long versions of tests/test_edge.py and tests/test_site.py. Prints what each schedule costs to
-come within 1e-9 of the optimum on one problem (10 sites, 40 numbers, 19 edges, Coarse messages,
-h(s) = 0.3 · 0.9ˢ), steps and bytes relative to lockstep on five, and what was searched. Ends must
-agree to the last bit after every tick. Arguments choose parts by name; exits non-zero where a rule
-or a bound is broken.
+The long versions of tests/test_interleavings.py and tests/test_site*.py. Prints what each schedule
+costs to come within 1e-9 of the optimum on one problem (10 sites, 40 numbers, 19 edges, Coarse
+messages, h(s) = 0.3 · 0.9ˢ), steps and bytes relative to lockstep on five, and what was searched.
+Ends must agree to the last bit after every tick. Arguments choose parts by name; exits non-zero
+where a rule or a bound is broken.
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
 
-import exhaustive as ex
 from coke.maths.arrays import Array
 from coke.maths.stopping import NEVER
 from coke.maths.thresholds import Geometric
 from events import GOING_ON, Faults, Problem, World, invariants, whitened
+from exhaustive import Search
+from machines import NOTHING_OUTSTANDING, ONE_WORD, RECOMPUTES, SENDS_FIRST, Model
 
 GOAL, SEEDS = 1e-9, 3
 MODELS = {
-    "2 sites, 4 steps, 2 in flight": ex.Model(4, 2),
-    "2 sites, 2 steps, 3 in flight": ex.Model(2, 3),
-    "2 sites, 2 steps, 2 in flight, news or silence": ex.Model(2, 2, silence=True),
-    "and 1 reset": ex.Model(2, 2, resets=1),
-    "1 in flight, 2 resets": ex.Model(2, 1, resets=2),
-    "closed and opened, 2 in all": ex.Model(2, 1, closings=2),
-    "a disk that is empty again": ex.Model(2, 2, rollbacks=1),
-    "3 sites on a path, 2 steps, no doubles": ex.Model(2, 1, sites=3, double=False),
+    "2 sites, 4 steps, 2 in flight": Model(4, 2),
+    "2 sites, 2 steps, 3 in flight": Model(2, 3),
+    "2 sites, 2 steps, 2 in flight, news or silence": Model(2, 2, silence=True),
+    "and 1 reset": Model(2, 2, resets=1),
+    "1 in flight, 2 resets": Model(2, 1, resets=2),
+    "closed and opened, 2 in all": Model(2, 1, closings=2),
+    "a disk that is empty again": Model(2, 2, rollbacks=1),
+    "3 sites on a path, 2 steps, no doubles": Model(2, 1, sites=3, double=False),
 }
-TRIANGLE = ex.Model(3, 2, sites=3, ring=True, resets=2)
+TRIANGLE = Model(3, 2, sites=3, ring=True, resets=2)
 MUTANTS = {
-    "sends before the image is on disk": ex.Model(2, 2, silence=True, machine=ex.SENDS_FIRST),
-    "writes its word anew": ex.Model(2, 2, silence=True, machine=ex.RECOMPUTES),
-    "keeps one word only": ex.Model(2, 2, machine=ex.ONE_WORD),
-    "nothing outstanding": ex.Model(2, 1, rollbacks=1, machine=ex.NOTHING_OUTSTANDING),
+    "sends before the image is on disk": Model(2, 2, silence=True, machine=SENDS_FIRST),
+    "writes its word anew": Model(2, 2, silence=True, machine=RECOMPUTES),
+    "keeps one word only": Model(2, 2, machine=ONE_WORD),
+    "nothing outstanding": Model(2, 1, rollbacks=1, machine=NOTHING_OUTSTANDING),
 }
 # Faults, the most ticks as a multiple of lockstep, and whether all sites are alike.
 SCHEDULES: dict[str, tuple[Faults, float, bool]] = {
@@ -73,17 +74,17 @@ def searched() -> bool:
     fine = True
     for name, model in MODELS.items():
         t = time.perf_counter()
-        found = ex.Search(model).run()
+        found = Search(model).run()
         print(f"  {name:50} {found.states:>9} {found.violations:>3} {found.dead:>3}"
               f" {time.perf_counter() - t:7.1f}", flush=True)  # fmt: skip
         fine &= found.violations == found.dead == 0 and found.states < model.most
-    walked = ex.Search(TRIANGLE).walk(1000, 200, seed=0)
+    walked = Search(TRIANGLE).walk(1000, 200, seed=0)
     print(f"  {'triangle, 3 steps, 2 resets: 1000 random walks':50} {walked.states:>9} "
           f"{walked.violations:>3} {walked.dead:>3}", flush=True)  # fmt: skip
     fine &= walked.violations == walked.dead == 0
     print("what does not work: states until a rule is broken, or dead states")
     for name, model in MUTANTS.items():
-        found = ex.Search(model).run(first=True)
+        found = Search(model).run(first=True)
         seen = "a rule is broken" if found.violations else f"{found.dead} dead"
         print(f"  {name:50} {found.states:>9} {seen}", flush=True)
         fine &= bool(found.violations or found.dead)

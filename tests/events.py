@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import NamedTuple
 
 import networkx as nx
@@ -26,6 +27,7 @@ from coke.maths.quantise import Coarse
 from coke.maths.stopping import NEVER
 from coke.maths.thresholds import Geometric
 
+GOAL = 1e-9
 PAUSE, LONGEST = 2, 8  # ticks until the first resend, and between two at most
 
 
@@ -249,3 +251,33 @@ def invariants(world: World) -> None:
                 assert end.tag == his.tag
                 assert end.own.tobytes() == his.cp.tobytes()
                 assert (end.g == -his.g).all()
+
+
+def forgotten(world: World, i: int = 0) -> None:
+    """Whoever had an edge with site i closes it."""
+    for n, site in world.sites.items():
+        if name(i) in site.ends:
+            world.take(n, site.close(name(i)))
+
+
+SMALL = whitened(6, 12, 8, seed=1)
+
+
+@cache
+def lockstep(*absent: int) -> tuple[int, float]:
+    """Ticks and steps that the undisturbed network needs."""
+    world = World(SMALL, Faults(), absent=absent)
+    return world.until(GOAL, 1000), world.steps()
+
+
+_round = Site.round
+
+
+def eager(self: Site, force: bool = False) -> Turn:
+    """A mutant of `Site.round`: g moves in every own round, not with completed steps only."""
+    turn = _round(self, force)
+    ends = {
+        n: end if end.due else end._replace(g=end.g + (end.own - end.cp))
+        for n, end in turn.site.ends.items()
+    }
+    return turn._replace(site=turn.site._replace(ends=ends))

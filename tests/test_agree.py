@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import partial, reduce
 from typing import Any
 
+import msgspec
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -87,14 +88,40 @@ def test_an_edge_needs_both_ends_and_names_are_unique() -> None:
         second.send({"b": b"\x92\x92\xa1b\x91\xa1a\x92\xa1b\x92\xa1a\xa1c"})
 
 
-@given(st.binary(max_size=60))
+LETTERS = st.sampled_from("abcd")
+RECORDS = st.lists(st.tuples(LETTERS, st.lists(LETTERS, max_size=2)), max_size=3)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=60) | RECORDS.map(msgspec.msgpack.encode))
 def test_any_bytes_are_records_or_refused(data: bytes) -> None:
+    """What is new to b, too, is passed on as it came; a refusal says what came or is wrong."""
+    found = _flooded_by_b(data)
+    if isinstance(found, MessageError):
+        assert str(found).startswith((f"{len(data)} bytes are no records", "a site's name is"))
+        return
+    kind = list[tuple[str, tuple[str, ...]]]
+    came = msgspec.msgpack.decode(data, type=kind) if data else []
+    if isinstance(found, Network):
+        assert found.names == ("a", "b")
+    elif isinstance(found, bytes):
+        new = sorted({(x, to) for x, to in came if x not in "ab" and "b" not in to})
+        assert found == (msgspec.msgpack.encode(new) if new else b"")
+    else:
+        assert isinstance(found, GraphError)
+        assert any(name in str(found) for name, _ in came)
+
+
+def _flooded_by_b(data: bytes) -> bytes | Network | CokeError:
+    """What a says next, or concludes, or refuses."""
     talk = flood("a", ["b"])
     next(talk)
     try:
-        talk.send({"b": data})
-    except (CokeError, StopIteration):
-        return
+        return talk.send({"b": data}).tell["b"]
+    except StopIteration as stop:
+        return stop.value
+    except CokeError as error:
+        return error
 
 
 def same(a: Columns, b: Columns) -> None:

@@ -1,6 +1,6 @@
 """Agents whose disks, settings and links fail: the optimum, or a clear refusal.
 
-Threads over a network in memory (tests/agents.py). What TLS refuses is in test_carriers.py, bits
+Threads over a network in memory (tests/agents.py). What TLS refuses is in test_zenoh.py, bits
 under kills in test_field.py, bad neighbours in test_strangers.py.
 """
 
@@ -11,7 +11,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +26,19 @@ from agents import (
     A,
     B,
     Net,
+    Nets,
     fails,
     forger,
-    made_nets,
 )
 from coke.agents.carriers import lossy
 from coke.agents.edge import STRIKES
-from coke.agents.site import Site, Turn
+from coke.agents.site import Site
 from coke.agents.store import Store
 from coke.agents.words import Place, Word
 from coke.errors import ConfigError, FileError
+from events import eager
 
-Nets = Callable[..., Net]
 LOSS = {"loss": 0.2, "twice": 0.1}
-
-
-@pytest.fixture
-def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nets]:
-    yield from made_nets(tmp_path, monkeypatch)
 
 
 def states(net: Net) -> list[Path]:
@@ -226,16 +221,6 @@ def test_duals_that_move_without_the_pair_are_wrong(
     nets: Nets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same loss, and every round integrates the newest values: 0.02 off at least."""
-    plain = Site.round
-
-    def eager(self: Site, force: bool = False) -> Turn:
-        turn = plain(self, force)
-        ends = {
-            n: end if end.due else end._replace(g=end.g + (end.own - end.cp))
-            for n, end in turn.site.ends.items()
-        }
-        return turn._replace(site=turn.site._replace(ends=ends))
-
     monkeypatch.setattr(Site, "round", eager)
     net = nets(fault=lossy(1, **LOSS), pace=GOING_ON, rounds=150)
     net.start()

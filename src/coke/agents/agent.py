@@ -148,15 +148,21 @@ class Agent(Meeting[R]):
                 "forgotten it, or were refused; to come back, set joins = true in [site] and "
                 "start it again"
             )
-        if site.open.keys() != set(self._first) and site.setup.diameter != self._widest():
-            site = site._replace(setup=replace(site.setup, diameter=self._widest()))
+        wide = site.wide or site.open.keys() != set(self._first)
+        if wide and site.setup.diameter != self._widest():
+            setup = replace(site.setup, diameter=self._widest())
+            site = site._replace(setup=setup, wide=True, laps=0)
         return site.declare() if site.k >= self.mission.rounds else site
 
     def _widest(self) -> int:
-        """Once sites have come or gone nobody knows the graph, but a bound on its diameter."""
+        """A bound on the diameter once sites have come or gone, and nobody knows the graph.
+
+        Everybody knows in time: a site next to the change counts from zero, so no count elsewhere
+        gets beyond the old diameter before a word from there has brought the news. No more sites
+        are taken to have come than there were.
+        """
         assert self.agreed is not None
-        more = set(self._trained().ends) - set(self._first)
-        return self.mission.widest(self.agreed) + len(more)
+        return 2 * self.mission.widest(self.agreed) + 1
 
     def _begin(self, setup: Setup) -> None:
         """From the disk, or from zero; with the neighbours that the settings name now."""

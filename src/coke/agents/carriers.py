@@ -27,8 +27,8 @@ OVERHEAD = 64  # bytes a waiting frame takes beside its own
 class Limits(NamedTuple):
     """How much one neighbour can make a site hold or do."""
 
-    frame: int = 2**20  # bytes of the longest frame
-    backlog: int = 2**23  # bytes waiting to be received, OVERHEAD for each frame included
+    frame: int = 2**24  # bytes of the longest frame: a Gram matrix of 1400 features
+    backlog: int = 2**25  # bytes waiting to be received, OVERHEAD for each frame included
     rate: float = 2000.0  # frames a second, in the long run
     burst: int = 4000  # frames at once
 
@@ -47,7 +47,7 @@ class Counts(NamedTuple):
     sent: int = 0  # given to the network, which promises nothing
     unsent: int = 0  # dropped here: the neighbour is known to be away
     received: int = 0  # returned by `receive` or waiting for it
-    oversized: int = 0  # dropped, either way: longer than a frame may be
+    oversized: int = 0  # dropped: longer than a frame may be
     hurried: int = 0  # dropped: more frames than the rate allows
     overflowed: int = 0  # dropped: too many bytes waiting
 
@@ -149,14 +149,14 @@ class Carrier(AbstractContextManager["Carrier"]):
         self._closed = False
 
     def send(self, neighbour: str, frame: bytes) -> None:
-        """Try to send: no promise that it arrives, no error if it cannot."""
+        """Try to send: no promise that it arrives; an error only where it never could."""
         if neighbour not in self.neighbours:
             raise InputError(unknown("neighbour", neighbour, self.neighbours))
         if len(frame) > self.limits.frame:
-            self._count(neighbour, "oversized")
-        else:
-            sent = not self._closed and self._transmit(neighbour, frame)
-            self._count(neighbour, "sent" if sent else "unsent")
+            most = f"expected at most {self.limits.frame}, as more is not heard"
+            raise InputError(f"{len(frame)} bytes to {neighbour!r}: {most}; use fewer features")
+        sent = not self._closed and self._transmit(neighbour, frame)
+        self._count(neighbour, "sent" if sent else "unsent")
 
     def receive(self, timeout: float) -> tuple[str, bytes] | None:
         """The next frame as (neighbour, frame), or None after `timeout` seconds."""

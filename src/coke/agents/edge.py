@@ -165,7 +165,9 @@ def size_of(innovation: bytes) -> float:
     return float(distance(np.frombuffer(innovation)[None])[0, 0])
 
 
-def freeze(edge: Edge, end: End, theta: Array, quiet: int, short: bool = False) -> End:
+def freeze(
+    edge: Edge, end: End, theta: Array, quiet: int, short: bool = False, wide: bool = False
+) -> End:
     """out ← the coded innovation θ − own where ‖θ − own‖ ≥ h, else silence; θ is (1, D).
 
     Step s of the edge has the threshold h(s + 1), as round s + 1 of a simulation has.
@@ -176,7 +178,7 @@ def freeze(edge: Edge, end: End, theta: Array, quiet: int, short: bool = False) 
     innovation = (theta[0] - end.own).tobytes()
     news = size_of(innovation) >= (0.0 if edge.warm and end.s == 0 else h)
     payload = encoded(edge.coder, innovation) if news else b""
-    out = Word(end.epoch, end.s, end.tag[:TAG], quiet, payload, short=short)
+    out = Word(end.epoch, end.s, end.tag[:TAG], quiet, payload, short=short, wide=wide)
     if isinstance(rule, Shrinking) and not news:
         h = rule.factor * h
     return end._replace(out=out, h=h if shrinks else end.h)

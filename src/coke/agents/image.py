@@ -44,6 +44,7 @@ class _Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     awaited: list[str]
     fine: bool
     short: bool
+    wide: bool
     done: bool
     ledger: Ledger
     ends: dict[str, _Kept]
@@ -52,7 +53,8 @@ class _Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def image(site: Site) -> bytes:
     """All that must outlive a crash, in one piece; the caller writes it whole or not at all."""
     kept = {n: _kept(end) for n, end in site.ends.items()}
-    flat = (site.k, site.laps, site.countdown, sorted(site.awaited), site.fine, site.short)
+    ends_at = (site.k, site.laps, site.countdown, sorted(site.awaited))
+    flat = (*ends_at, site.fine, site.short, site.wide)
     meta = _Meta(site.setup.name, *flat, site.done, site.ledger, kept)
     ends = site.ends.values()
     rows = {x: np.array([getattr(end, x) for end in ends]) for x in ("own", "cp", "g", "h")}
@@ -86,7 +88,7 @@ def _restored(meta: _Meta, arrays: Arrays, setup: Setup) -> Site:
     site = Site(setup, ends, arrays["theta"], float(arrays["loss"][0]), meta.k, meta.laps)
     return site._replace(
         countdown=meta.countdown, awaited=frozenset(meta.awaited), fine=meta.fine,
-        short=meta.short, done=meta.done, ledger=meta.ledger,
+        short=meta.short, wide=meta.wide, done=meta.done, ledger=meta.ledger,
     )  # fmt: skip
 
 

@@ -53,6 +53,7 @@ class Site(NamedTuple):
     awaited: frozenset[str] = frozenset()  # open edges that have not advanced in this lap
     fine: bool = True  # nothing left to do in all rounds of this lap
     short: bool = False  # the end was declared for want of budget or rounds
+    wide: bool = False  # sites have come or gone, here or elsewhere
     stopped: bool = False  # a neighbour has finished
     done: bool = False
     ledger: Ledger = Ledger()  # what rounds sent; answers and what timers repeat is the carrier's
@@ -100,7 +101,7 @@ class Site(NamedTuple):
             here = end.place == (frame.epoch, False)  # else it is from before the edge began anew
             site = site._replace(stopped=site.stopped or here)
         elif isinstance(frame, Word):
-            site = site._replace(short=site.short or frame.short)
+            site = site._replace(short=site.short or frame.short, wide=site.wide or frame.wide)
         moved = end.place != before.place
         if moved and not (end.closed or self.done):
             return _spoken(site, self.ends, only=sender)
@@ -245,7 +246,7 @@ def _spoken(site: Site, before: Mapping[str, End], only: str | None = None) -> T
     quiet = -site.countdown if running else site.laps if only is None else 0
     short = running and site.short
     new = {
-        n: edges.freeze(site.setup.edge(n), end, site.theta, quiet, short)
+        n: edges.freeze(site.setup.edge(n), end, site.theta, quiet, short, site.wide)
         for n, end in silent.items()
     }
     words = {n: end.out for n, end in new.items() if end.out is not None}

@@ -19,7 +19,7 @@ from coke.run.ledger import HEADER
 
 TAG = 4  # bytes of the chain that a word shows
 TOP = 2**16 - 1  # the last epoch
-NEWS, AGAIN, SHORT = 1, 2, 4  # bits of a word's flags
+NEWS, AGAIN, SHORT, WIDE = 1, 2, 4, 8  # bits of a word's flags
 OPEN, CLOSED, STOP, STOP_AGAIN = 16, 17, 32, 33  # flags of the short frames
 BRIEF = 3  # bytes of them
 
@@ -37,6 +37,7 @@ class Word(NamedTuple):
     payload: bytes
     again: bool = False  # sent by a timer: the sender still waits for the answer
     short: bool = False  # the end was declared for want of budget or rounds
+    wide: bool = False  # sites have come or gone: the diameter agreed on is no bound any more
 
 
 class Place(NamedTuple):
@@ -63,14 +64,14 @@ def encode(frame: Frame) -> bytes:
     if isinstance(frame, Stop):
         return _FLAG.pack(STOP_AGAIN if frame.again else STOP, frame.epoch)
     w = frame
-    flags = NEWS * bool(w.payload) | AGAIN * w.again | SHORT * w.short
+    flags = NEWS * bool(w.payload) | AGAIN * w.again | SHORT * w.short | WIDE * w.wide
     return _WORD.pack(flags, w.epoch, w.step, w.tag, w.quiet) + w.payload
 
 
 def decode(data: bytes, size: int) -> Frame:
     """The frame, or MessageError; the payload for `size` numbers is left to the codec."""
     refuse(len(data) < BRIEF, f"{len(data)} bytes")
-    if data[0] > NEWS | AGAIN | SHORT:
+    if data[0] > NEWS | AGAIN | SHORT | WIDE:
         return _brief(data)
     # No codec writes more than this for so many numbers.
     refuse(not HEADER <= len(data) <= HEADER + 2 + 8 * size, f"a word of {len(data)} bytes")
@@ -79,7 +80,8 @@ def decode(data: bytes, size: int) -> Frame:
     refuse(bool(flags & NEWS) != bool(payload), f"flags {flags} and {len(payload)} payload bytes")
     refuse(quiet <= -NEVER, f"a countdown of {-quiet}")
     refuse(bool(flags & SHORT) and quiet >= 0, "an end declared without a countdown")
-    return Word(epoch, step, tag, quiet, payload, bool(flags & AGAIN), bool(flags & SHORT))
+    said = (bool(flags & bit) for bit in (AGAIN, SHORT, WIDE))
+    return Word(epoch, step, tag, quiet, payload, *said)
 
 
 def _brief(data: bytes) -> Place | Stop:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import betaincinv
-from scipy.stats import rankdata
 
 from coke.errors import InputError
 from coke.maths.arrays import Array, Mask
@@ -244,9 +243,8 @@ def _products(Phi: Array, y: Array) -> Array:
 
 def auc(members: Array, others: Array) -> float:
     """The chance that a member scores higher than another: ½ is guessing, 1 is certainty."""
-    n, m = len(members), len(others)
-    ranks = rankdata(np.concatenate([members, others]))
-    return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
+    beaten = [np.searchsorted(np.sort(others), members, side).mean() for side in ("left", "right")]
+    return float(sum(beaten) / (2 * len(others)))  # a tie counts half
 
 
 def least_epsilon(hits: tuple[int, int], n: int, delta: float, error: float = 0.05) -> float:
