@@ -15,7 +15,7 @@ from coke.data.files import pack, unpack
 from coke.errors import FileError
 
 SECTOR = 512
-SIZES = st.lists(st.integers(0, 3 * BLOCK), min_size=2, max_size=5)
+SIZES = st.lists(st.sampled_from([0, 900, 5000, 3 * BLOCK]), min_size=3, max_size=5)
 
 
 def state(number: int, size: int) -> bytes:
