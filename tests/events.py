@@ -28,7 +28,7 @@ from coke.maths.stopping import NEVER
 from coke.maths.thresholds import Geometric
 
 GOAL = 1e-9
-PAUSE, LONGEST = 2, 8  # ticks until the first resend, and between two at most
+PAUSE, LONGEST = 2, 4  # ticks until the first resend, and between two at most: an answer takes 4
 
 
 class Faults(NamedTuple):

@@ -270,3 +270,13 @@ def test_half_of_the_sites_asleep_at_any_time(nets: Nets) -> None:
         sleeper.join()
     assert net.distance() <= GOAL
     assert net.asymmetry() == 0
+
+
+def test_a_patience_shorter_than_the_timers_starves_no_edge(nets: Nets) -> None:
+    """A lost word is said again though its site goes on with others meanwhile."""
+    pace = PACE._replace(patience=0.02, again=0.1)
+    net = nets(agents=6, edges=9, fault=lossy(1, **LOSS), pace=pace)
+    net.start()
+    net.wait()
+    assert net.distance() <= GOAL
+    assert net.asymmetry() == 0

@@ -219,8 +219,9 @@ class Agent(Meeting[R]):
         if turn.durable:
             self.store.keep_image(image(turn.site))
         self._post(turn.letters)
+        ends = turn.site.ends
+        self._timers.restart(n for n, e in before.ends.items() if e.out is not ends[n].out)
         if said and turn.site.k > before.k:
-            self._timers.clear()
             self.store.append(self._line(before, turn.site))
 
     def _line(self, before: Site, site: Site) -> dict[str, object]:

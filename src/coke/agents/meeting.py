@@ -82,7 +82,7 @@ class Meeting(Generic[R]):
                 self.carrier.send(name, encode(hello))
             self._receive()
             yield self._status("meet", sorted(set(self.neighbours) - self._greeted))
-        self._timers.clear()
+        self._timers.restart(self.neighbours)
 
     def _hello(self, sender: str, hello: Hello) -> None:
         # Ours first: the other end, too, should be able to say what differs.
@@ -117,7 +117,7 @@ class Meeting(Generic[R]):
             self._receive()
             if any(map(len, talking.heard.values())) and not talking.waiting():
                 self._advance(talking)
-                self._timers.clear()
+                self._timers.restart(self.neighbours)
             yield self._status("agree", talking.waiting())
         self.agreed, self._before = talking.result, talking.ledger
 
@@ -157,7 +157,7 @@ class Meeting(Generic[R]):
                 self.carrier.send(name, encode(Want()))
             self._receive()
             yield self._status("agree", sorted(self._greeted))
-        self._timers.clear()
+        self._timers.restart(self.neighbours)
 
     def _taken(self, sender: str, totals: Sequence[bytes]) -> None:
         """Kept only where they lead somewhere: another neighbour may tell better ones."""

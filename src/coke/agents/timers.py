@@ -57,7 +57,7 @@ class Timers:
         """A new link: say it again at once."""
         self._next.pop(name, None)
 
-    def clear(self) -> None:
-        """Something happened: everything starts anew, after the first wait."""
+    def restart(self, names: Iterable[str]) -> None:
+        """Something new was said to them: it is said again after the first wait."""
         then = self._clock() + self._pace.again
-        self._next = dict.fromkeys(self._next, (then, 2 * self._pace.again))
+        self._next |= dict.fromkeys(names, (then, 2 * self._pace.again))
