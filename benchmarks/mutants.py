@@ -1,6 +1,7 @@
 """`make mutants`: breaks a copy of the code in one place at a time and sees a test fail each time.
 
-A test that no mutant can fail proves nothing. Exits non-zero if a mutant survives.
+A test that no mutant can fail proves nothing. Exits non-zero if a mutant survives. Arguments are
+parts of file names, to break only those.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Mutant(NamedTuple):
     test: str
 
 
-COKE, SIM = "maths/coke.py", "run/simulate.py"
+COKE, SIM, SLOTS = "maths/coke.py", "run/simulate.py", "agents/slots.py"
+DP, RELEASE = "maths/privacy.py", "data/private.py"
 MUTANTS = [
     Mutant("primal forgets its own word", COKE, "own.d * s.hat + s.heard - s.g",
            "s.hat + s.heard - s.g", "test_coke.py::test_simulation_equals_the_papers_equations"),
@@ -36,7 +38,7 @@ MUTANTS = [
            "(own.d * s.theta - s.heard)", "test_coke.py::test_duals_sum_to_zero"),
     Mutant("silence is told all the same", COKE, "return np.where(news, theta, hat), news",
            "return theta, news", "test_coke.py::test_a_silent_agents_word"),
-    Mutant("threshold compared the wrong way", COKE, "[:, None] >= h)", "[:, None] < h)",
+    Mutant("threshold compared the wrong way", COKE, "hat) >= h)", "hat) < h)",
            "test_coke.py::test_a_silent_agents_word"),
     Mutant("a step that shrinks like 1/k", COKE, "if first else primal(own, s)\n",
            "if first else primal(own, s)\n        theta = s.theta + (theta - s.theta) / k\n",
@@ -125,6 +127,64 @@ MUTANTS = [
            "np.repeat(1.0 / self.T, self.T.astype(np.int64))",
            "np.full(int(self.T.sum()), len(self.T) / self.T.sum())",
            "test_risks.py::test_consensus_reaches"),
+    Mutant("half the noise", DP, "scale = np.full(draws(D), noise.s)",
+           "scale = np.full(draws(D), 0.5 * noise.s)", "test_privacy_noise.py::test_an_audit"),
+    Mutant("the noise off the diagonal is not halved", DP, "[off] *= math.sqrt(0.5)",
+           "[off] *= 1.0", "test_privacy_noise.py::test_noise_has"),
+    Mutant("sensitivity of one row that comes, not one replaced", DP,
+           "math.sqrt(2.0) * (B * B + Y * Y / 2)", "math.sqrt(B**4 + (B * Y) ** 2)",
+           "test_privacy_noise.py::test_sensitivity"),
+    Mutant("cos-phase takes the bound of cos-sin", DP,
+           'return 1.0 if mapping == "cos-sin" else math.sqrt(2.0)', "return 1.0",
+           "test_privacy_noise.py::test_cos_phase"),
+    Mutant("noise beside the grid", DP, "np.rint(scale * z / noise.grid)", "scale * z / noise.grid",
+           "test_privacy_noise.py::test_sums_and_noise"),
+    Mutant("negative eigenvalues stay", DP, "np.maximum(values, 0.0)", "values",
+           "test_privacy_noise.py::test_projection"),
+    Mutant("a site's own noise protects it from itself", DP, "s / math.sqrt(N - colluding)",
+           "s / math.sqrt(N)", "test_secure_sum.py::test_the_total"),
+    Mutant("noise from a seed", RELEASE, "secrets.token_bytes(32 * n)",
+           "np.random.default_rng(0).bytes(32 * n)", "test_privacy_noise.py::test_entropy"),
+    Mutant("targets are not clipped", RELEASE, "np.clip(y, -self.Y, self.Y)", "y",
+           "test_privacy_release.py::test_the_seed"),
+    Mutant("λ is not raised", RELEASE, "max(lam, least) / N", "lam / N",
+           "test_private_runs.py::test_the_lambda_rule"),
+    Mutant("a restart draws again", RELEASE, "if meta.still(path, terms, (X, y), again):",
+           "if meta.still(path, terms, (X, y), again) and False:",
+           "test_privacy_release.py::test_a_restart"),
+    Mutant("changed rows go unnoticed", RELEASE,
+           "if self.made_from == made_from(self.salt, terms, rows):", "if True:",
+           "test_privacy_release.py::test_what_changed"),
+    Mutant("earlier budgets are forgotten", RELEASE, "spent = (*before, terms.budget)",
+           "spent = (terms.budget,)", "test_privacy_release.py::test_what_changed"),
+    Mutant("a release is used before it is on disk", RELEASE,
+           "    write_file(path, pack(KIND, meta,", "    _ = (path, pack(KIND, meta,",
+           "test_privacy_release.py::test_nothing_is_used"),
+    Mutant("raw rows stay in reach", "noising.py", "rows=nobody,", "rows=rows,",
+           "test_private_runs.py::test_other_rows"),
+    Mutant("masks of the same sign", "maths/masks.py",
+           "words + mask if me < other else words - mask", "words + mask",
+           "test_secure_sum.py::test_masks_cancel"),
+    Mutant("the same masks for another sum", "data/shares.py", "common + which.encode()", "common",
+           "test_secure_sum.py::test_masks_are_never"),
+    Mutant("a share for any sum", "data/shares.py", "if kept.roster and not self.again:",
+           "if kept.roster == which:", "test_secure_sum.py::test_a_share_serves"),
+    Mutant("the noise of the largest site", "data/shares.py", "return min(member.T",
+           "return max(member.T", "test_secure_sum.py::test_everybody"),
+    Mutant("the older of two states is read", SLOTS, "sorted(copies, reverse=True)",
+           "sorted(copies)", "test_slots.py::test_a_torn_write"),
+    Mutant("a state is written over the last one", SLOTS, "self._over((self._sequence + 1) % 2,",
+           "self._over(0,", "test_slots.py::test_a_torn_write"),
+    Mutant("a torn state passes", SLOTS, "check == _check(head, state)", "len(check) == CHECK",
+           "test_slots.py"),
+    Mutant("what makes no sense is kept", "agents/agreeing.py",
+           "del self.heard[name][self._used[name] - 1 :]", "pass",
+           "test_strangers.py::test_garbage_in_the_agreement"),
+    Mutant("a change of membership is not passed on", "agents/site.py",
+           "wide=site.wide or frame.wide", "wide=site.wide",
+           "test_membership.py::test_a_site_that_leaves"),
+    Mutant("the dual is not what was said", "agents/edge.py", "g = end.g + (own - cp)",
+           "g = end.g + 1.01 * (own - cp)", "test_site.py::test_sites_that_wait"),
 ]  # fmt: skip
 
 
@@ -151,18 +211,19 @@ def survives(mutant: Mutant, folder: Path) -> bool:
 
 
 def main() -> int:
-    """All mutants, one after the other."""
+    """All mutants that were asked for, one after the other."""
+    wanted = [m for m in MUTANTS if any(part in m.file for part in sys.argv[1:] or [""])]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(ROOT / "src", folder / "src")
         alive = []
-        for mutant in MUTANTS:
+        for mutant in wanted:
             lives = survives(mutant, folder)
             print(
                 f"{'SURVIVED' if lives else 'caught':9s} {mutant.what}  ({mutant.test})", flush=True
             )
             alive += [mutant.what] if lives else []
-    print(f"{len(MUTANTS) - len(alive)} of {len(MUTANTS)} mutants caught")
+    print(f"{len(wanted) - len(alive)} of {len(wanted)} mutants caught")
     return int(bool(alive))
 
 

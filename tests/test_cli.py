@@ -54,6 +54,7 @@ def test_run_leaves_its_files_and_the_same_seed_the_same_bytes(folder: Path) -> 
         "loss-bytes.png",
         "model.coke",
         "network.png",
+        "rows.digest",
         "report.html",
         "settings.json",
         "speakers.png",

@@ -6,9 +6,6 @@ Run as a program under `mpiexec`, this file is the ranks' side of the tests: it 
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
-import subprocess
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Iterator
@@ -43,10 +40,11 @@ from coke.run.checkpoint import fingerprint, load_checkpoint, save_checkpoint
 from coke.run.history import History
 from coke.run.ledger import Ledger
 from coke.run.partition import block, partition
-from coke.run.post import Letter, read_letters, together_on_ranks
+from coke.run.post import read_letters, together_on_ranks
 from coke.run.ranks import gather_record, own_rows, whole_fingerprint, world
 from coke.run.simulate import Limits, Record, simulate
-from coke.run.talk import Talk, Turn, flood, swept, together
+from coke.run.talk import Letter, Talk, Turn, flood, swept, together
+from jobs import on_ranks
 from problems import case
 
 N, ROUNDS, HALF = 17, 30, 12
@@ -189,19 +187,9 @@ def _history(rounds: int) -> History:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What 2 ranks left, and then 3, which also go on from the checkpoint of the 2."""
-    if any(importlib.util.find_spec(name) is None for name in ("mpi4py", "pymetis")):
-        pytest.skip("mpi4py or pymetis is not installed: pip install 'coke[mpi]'")
-    mpiexec = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
-    mpiexec = mpiexec or shutil.which("mpiexec")
-    if mpiexec is None:
-        pytest.skip("no mpiexec beside this Python or on the path: pip install 'coke[mpi]'")
     folder = tmp_path_factory.mktemp("mpi")
     for R in (2, 3):
-        command = [mpiexec, "-n", str(R), sys.executable, "-W", "error", "-m", "mpi4py"]
-        run = subprocess.run(
-            [*command, __file__, str(folder)], capture_output=True, text=True, timeout=100
-        )
-        assert run.returncode == 0, run.stdout + run.stderr
+        on_ranks(R, "-m", "mpi4py", __file__, folder)
     return folder
 
 

@@ -1,23 +1,32 @@
-"""Ten agents with privacy: what they say is a function of the noised statistics alone."""
+"""Agents with privacy: what they say is a function of the noised statistics, or sums, alone."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copy
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from agents import A, made_nets
 from coke.agents.edge import Setup
-from coke.agents.site import Site, restored
+from coke.agents.image import restored
+from coke.agents.site import Site
 from coke.agents.store import Store
+from coke.audit import site_warnings
 from coke.data import private
 from coke.data.files import pack, write_file
+from coke.data.shares import load_share
+from coke.data.sites import Sites
+from coke.errors import CokeError
 from coke.field import FieldMission, read_site
 from coke.maths.features import draw_features
 from coke.maths.privacy import Budget
 from coke.maths.quadratic import Quadratic
+from coke.prepare import prepare
 from field import Field, made_rows
 
 pytest.importorskip("zenoh", reason="agents need the extra coke[agent]")
@@ -31,7 +40,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def release(field: Field, name: str) -> Path:
-    return field.folder / "sites" / name / "state" / f"private-{name}.coke"
+    return field.folder / "sites" / name / "releases" / f"private-{name}.coke"
 
 
 def handed_over(source: Field, target: Field, name: str) -> None:
@@ -42,8 +51,7 @@ def handed_over(source: Field, target: Field, name: str) -> None:
     X, y = units.inputs(mission.rows.X[0]), units.targets(mission.rows.y[0])
     terms = private.Terms(draw_features(how.features, X.shape[1]), 1.0, Budget(3.0, 1e-5))
     found, meta = private.load_release(release(source, name))
-    digest = private._digest(meta.salt, terms, X, y)
-    meta = private.Meta(found.T, found.s, list(found.spent), meta.salt, digest)
+    meta = msgspec.structs.replace(meta, made_from=private.made_from(meta.salt, terms, (X, y)))
     release(target, name).parent.mkdir(parents=True, exist_ok=True)
     write_file(
         release(target, name),
@@ -86,7 +94,9 @@ def test_other_rows_with_the_same_release_say_the_same_bytes(tmp_path: Path) -> 
                     assert end.tag == b.ends[n].tag
             first, second = one.result(name), two.result(name)
             assert (first["epsilon"], first["bytes"]) == (3.0, second["bytes"])
+            assert (first["epsilon_spent"], second["epsilon_spent"]) == (3.0, 3.0)
             assert first["alone_test_mse"] != second["alone_test_mse"]  # their own models differ
+            assert first["warnings"] == []
         # A later start reads the release and spends nothing.
         again = one.names[0]
         one.processes.clear()
@@ -97,3 +107,70 @@ def test_other_rows_with_the_same_release_say_the_same_bytes(tmp_path: Path) -> 
     finally:
         one.end()
         two.end()
+
+
+def test_agents_add_up_securely_over_bad_links_and_through_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulation with the same shares has the same sum; a restart changes no share."""
+    rng = np.random.default_rng(0)
+
+    def lossy(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
+        return (frame,) * int(rng.choice([0, 1, 2], p=[0.2, 0.7, 0.1]))
+
+    ranges = {f"x{j}": [-4.0, 4.0] for j in range(3)} | {"y": [-6.0, 6.0]}
+    data = {"file": "rows", "target": "y", "test": 0.2, "scale": "public", "ranges": ranges}
+    features = {"n_features": 6, "sigma": 1.0}
+    nets = made_nets(tmp_path, monkeypatch)
+    net = next(nets)(fault=lossy, data=data, features=features, secure_sum=True, tol=1e-3,
+                     privacy="dp", epsilon=3.0, whitening="range")  # fmt: skip
+    for name in net.names:
+        net.table[name]["releases"] = str(net.folder / name)
+    shares = {name: net.folder / name / f"share-{name}.coke" for name in net.names}
+    net.start()
+    net.until(lambda: shares[A].exists() and load_share(shares[A])[0].roster != "")
+    net.stop(A)  # once its numbers are drawn
+    before = shares[A].read_bytes()
+    net.start(A)
+    net.wait()
+    assert shares[A].read_bytes() == before
+    together = tmp_path / "together"
+    together.mkdir()
+    for path in shares.values():
+        copy(path, together / path.name)
+    rows: list[Any] = [net.mission(name).rows for name in net.names]
+    choices = net.mission(A).choices
+    assert choices.private is not None
+    choices = choices._replace(private=choices.private._replace(folder=together))
+    sites = Sites(tuple(net.names), *(tuple(r[k][0] for r in rows) for k in range(1, 5)))
+    task = prepare(sites, net.rows.columns, net.graph, choices)
+    basis = task.whitened.basis
+    for name in net.names:
+        risk, same = net.site(name).setup.risk, task.problem.train.whitened(basis)
+        assert isinstance(risk, Quadratic)
+        assert isinstance(same, Quadratic)
+        assert_array_equal(risk.A[0], same.A[0])
+        assert_array_equal(risk.b[0], same.b[0])
+    with pytest.raises(CokeError, match="made without this site"):
+        net.mission(A).join([b"", b""])
+    assert not list(nets)
+
+
+def test_plain_agents_warn_before_they_speak(tmp_path: Path) -> None:
+    """Few rows, one neighbour, a second run: as events and in the result."""
+    field = Field(tmp_path, made_rows(60), 2, 1)
+    path = tmp_path / "sites" / field.names[0] / "site.toml"
+    path.write_text(path.read_text().replace("[site]", "[site]\nrun = 2"))
+    assert len(site_warnings(FieldMission(read_site(path)))) == 3
+    path.write_text(path.read_text().replace("run = 2", "run = 1"))
+    try:
+        field.start()
+        assert field.wait(60) == [0, 0]
+    finally:
+        field.end()
+    for name in field.names:
+        told = [line["why"] for line in field.log(name) if line.get("phase") == "warning"]
+        assert told == field.result(name)["warnings"]
+        assert "1 sites have at most 80 rows" in told[0]
+        assert "one neighbour only" in told[1]
+        assert field.log(name)[0]["phase"] == "warning"

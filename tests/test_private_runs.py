@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from coke.audit import RETRAINED, warnings
 from coke.cli import main
 from coke.config import from_settings
 from coke.data.private import load_release
 from coke.data.sites import deal, split_rows
 from coke.data.tables import Rows
-from coke.errors import ConfigError, DataError
+from coke.errors import ConfigError, DataError, InputError
 from coke.loading import choices
 from coke.maths.graph import build_graph
 from coke.maths.problem import Problem
@@ -48,6 +49,12 @@ def messages(own: Task) -> list[np.ndarray]:
     return [r.state.hat for r in records]
 
 
+def grams(own: Task) -> np.ndarray:
+    risk = own.problem.train
+    assert isinstance(risk, Quadratic)
+    return risk.A
+
+
 def test_a_second_start_spends_nothing_and_says_the_same(tmp_path: Path) -> None:
     first, again = task(tmp_path), task(tmp_path)
     for a, b in zip(messages(first), messages(again), strict=True):
@@ -72,6 +79,26 @@ def test_other_rows_with_the_same_release_say_the_same_bytes(tmp_path: Path) -> 
             assert_array_equal(a, b)
 
 
+def test_a_secure_sum_gives_every_site_the_same_statistics_with_less_noise(tmp_path: Path) -> None:
+    """Nearer to the exact sum than releases are; the same again on a second start."""
+    exact = grams(task(tmp_path, privacy="none", epsilon=None)).mean(axis=0)
+    own, summed = task(tmp_path), task(tmp_path, secure_sum=True)
+    assert (grams(summed) == grams(summed)[0]).all()
+    assert all(len(X) == 0 for X in summed.rows.X)
+    far, near = (np.linalg.norm(grams(t).mean(axis=0) - exact) for t in (own, summed))
+    assert near < far / 1.2
+    assert 1e-3 / 5 < summed.common.share < own.common.share / 1.5
+    for a, b in zip(messages(summed), messages(task(tmp_path, secure_sum=True)), strict=True):
+        assert_array_equal(a, b)
+    assert np.abs(messages(summed)[-1] - messages(summed)[-1][0]).max() < 1e-6
+    with pytest.raises(DataError, match="rows, the features"):
+        task(tmp_path, ROWS._replace(y=ROWS.y + 0.1), secure_sum=True)
+    with pytest.raises(DataError, match="a second sum would show it"):
+        task(tmp_path, secure_sum=True, colluding=2)
+    with pytest.raises(InputError, match="colluding=5 of 5"):
+        task(tmp_path / "new", secure_sum=True, colluding=5)
+
+
 def test_changed_rows_need_a_new_budget(tmp_path: Path) -> None:
     task(tmp_path)
     changed = ROWS._replace(y=ROWS.y + 0.1)
@@ -79,6 +106,8 @@ def test_changed_rows_need_a_new_budget(tmp_path: Path) -> None:
         task(tmp_path, changed)
     with pytest.raises(DataError, match="budget became"):
         task(tmp_path, epsilon=1.0)
+    assert task(tmp_path, changed, new_budget=True).budget == (6.0, 2e-5)
+    assert task(tmp_path, changed).budget == (6.0, 2e-5)
 
 
 def test_the_lambda_rule_and_the_owners_own_model(tmp_path: Path) -> None:
@@ -98,6 +127,9 @@ def test_the_lambda_rule_and_the_owners_own_model(tmp_path: Path) -> None:
         ({"features": {"sigma": "auto"}}, "raw rows"),
         ({"data": {"scale": "standard"}, "whitening": "gram"}, "known beforehand"),
         ({"privacy": "none"}, "set both"),
+        ({"privacy": "none", "epsilon": None, "secure_sum": True}, "secure_sum without privacy"),
+        ({"secure_sum": True, "colluding": 0}, "colluding=0"),
+        ({"privacy": "none", "epsilon": None, "new_budget": True}, "new_budget without"),
         ({"privacy": "none", "epsilon": None, "data": {"scale": "minmax"}}, "ranges"),
     ],
 )
@@ -111,6 +143,22 @@ def test_ranges_must_be_given_for_every_column(tmp_path: Path) -> None:
     data = {**SETTINGS["data"], "ranges": {"x0": [-1, 1]}}
     with pytest.raises(ConfigError, match="x1, x2, x3, y"):
         task(tmp_path, data=data)
+
+
+def test_plain_runs_warn_of_few_rows_one_neighbour_and_changed_rows(tmp_path: Path) -> None:
+    """900 rows at five sites, 30 entries of θ; a path of sites; and the same folder again."""
+    plain: dict[str, Any] = {"privacy": "none", "epsilon": None}
+    own = task(tmp_path, **plain)
+    assert warnings(own, tmp_path) == warnings(own, tmp_path) == []
+    changed = ROWS._replace(y=ROWS.y + 0.1)
+    assert warnings(task(tmp_path, changed, **plain), tmp_path) == [RETRAINED]
+    assert warnings(task(tmp_path, changed, **plain), tmp_path) == []
+    lonely = replace(own, graph=build_graph("star", 5, seed=0))
+    assert ["4 sites have one neighbour" in line for line in warnings(lonely)] == [True]
+    large = task(tmp_path, **plain, features={"n_features": 40, "sigma": 1.0})
+    assert ["5 sites have at most 160 rows" in line for line in warnings(large)] == [True]
+    private = task(tmp_path, features={"n_features": 40, "sigma": 1.0})
+    assert warnings(private, tmp_path / "nowhere") == []  # nothing is left behind either
 
 
 def test_the_command_prints_both_models(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
@@ -133,6 +181,7 @@ def test_the_command_prints_both_models(tmp_path: Path, monkeypatch: Any, capsys
         if arguments[0] == "run":
             assert stop.value.code == 0
             assert (document["epsilon"], document["delta"]) == (3.0, 1e-5)
+            assert document["epsilon_spent"] == 3.0
             alone = next(row for row in document["yardsticks"] if row["algorithm"] == "local-only")
             assert alone["test_mse"] > 0
             assert document["test_mse"] > 0

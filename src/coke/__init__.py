@@ -16,7 +16,8 @@ from coke.run.history import History
 from coke.run.simulate import Record, simulate
 
 if TYPE_CHECKING:
-    from coke.estimator import COKEClassifier, COKERegressor, RandomFeatures
+    from coke.estimator import COKEClassifier, COKERegressor
+    from coke.transformer import RandomFeatures
 
 __version__ = "0.1.0"
 
@@ -44,7 +45,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The estimators on first use: scikit-learn takes a second to import, which commands save."""
-    if name in ("COKEClassifier", "COKERegressor", "RandomFeatures"):
+    if name == "RandomFeatures":
+        from coke.transformer import RandomFeatures
+
+        return RandomFeatures
+    if name in ("COKEClassifier", "COKERegressor"):
         from coke import estimator
 
         return getattr(estimator, name)

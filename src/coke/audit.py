@@ -6,10 +6,14 @@ site that is attacked is the one with the fewest neighbours, which is the most e
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from coke.data.files import read_file, write_file
 from coke.maths.arrays import Array, Mask
 from coke.maths.attacks import (
     Known,
@@ -25,17 +29,26 @@ from coke.maths.attacks import (
     recovered_rows,
 )
 from coke.maths.coke import COKE
+from coke.maths.features import draw_features
 from coke.maths.privacy import Statistics, projected
 from coke.maths.quadratic import Quadratic
+from coke.run.checkpoint import marks
 from coke.run.simulate import simulate
 from coke.task import Task, Way
 from coke.threads import OneThread
+
+if TYPE_CHECKING:
+    from coke.field import FieldMission
 
 PATIENCE = 400  # rounds between two lies
 WORK = 500_000  # agents' rounds that a rehearsal of lying may take; it is left out beyond
 FEW = 20  # rows that can be searched for one by one
 SEARCHED = 200  # starting points of such a search
 SOME = 400  # rows of each kind for the membership test
+RETRAINED = (
+    "the rows or settings are not those of the run before: whoever heard both runs can tell "
+    "a row that came or went"
+)
 SMALL = 24  # entries of θ up to which membership of products is computed in seconds
 
 
@@ -76,15 +89,16 @@ def audited(task: Task, way: Way, rounds: int, probes: bool = True) -> list[Find
     i, n = victim_of(task)
     heard = overheard(task, way, rounds)
     known = Known(risk.G, how.rho, task.graph.degree[i], how.warm)
-    truth = Statistics(risk.A[i], risk.b[i])
+    truth = risk.A[i]
     guess = risk.A.mean(axis=0)  # what the agreement tells anyway
-    base = _off(guess, truth.A)
+    base = _off(guess, truth)
     with OneThread().limit():
         whole = reconstruct(full_view(*heard, task.graph, i), known, _prior(way, guess))
         near = reconstruct(neighbours_view(*heard, task.graph, i, n), known, _prior(way, guess))
+    private = task.alone is not None
     found = [
-        _gram("hears the site and all its neighbours", whole, truth, base),
-        _gram("is one neighbour", near, truth, base),
+        _gram("hears the site and all its neighbours", _off(whole.A, truth), base, private),
+        _gram("is one neighbour", _off(near.A, truth), base, private),
     ]
     patience = PATIENCE if how.codec is None else PATIENCE // 10  # ours settles ten times sooner
     if probes and 2 * risk.size * patience * len(risk.T) <= WORK:
@@ -104,16 +118,13 @@ def _off(found: Array, truth: Array) -> float:
     return float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
 
 
-def _gram(who: str, found: Statistics, truth: Statistics, base: float) -> Finding:
-    off = _off(found.A, truth.A)
-    bad = off < 0.5 * base
-    said = (
-        "the site's Gram matrix is known to whoever does this"
-        if off < 1e-3
-        else "partly known"
-        if bad
-        else "no better than what the agreement tells everybody"
-    )
+def _gram(who: str, off: float, base: float, private: bool) -> Finding:
+    said = "no better than what the agreement tells everybody"
+    if off < 1e-3:
+        what = "noised Gram matrix, which is no secret," if private else "Gram matrix"
+        said = f"the site's {what} is known to whoever does this"
+    elif off < 0.5 * base:
+        said = "partly known"
     return Finding(who, "relative error of the Gram matrix", off, base, said)
 
 
@@ -131,7 +142,7 @@ def _probed(risk: Quadratic, task: Task, how: COKE, known: Known, plan: Plan) ->
 
 def _rows(task: Task, way: Way, found: Statistics, i: int) -> list[Finding]:
     """From the Gram matrix to rows, and to who is in the data."""
-    plain = _plain(task, found)
+    plain = _plain(way, found)
     X, y = task.rows.X[i], task.rows.y[i]
     out = []
     if len(X) <= FEW:
@@ -147,11 +158,11 @@ def _rows(task: Task, way: Way, found: Statistics, i: int) -> list[Finding]:
     return out
 
 
-def _plain(task: Task, found: Statistics) -> Statistics:
+def _plain(way: Way, found: Statistics) -> Statistics:
     """In the plain features: A = C Ã Cᵀ, b = C b̃."""
-    if task.alone is not None or "whitened" not in task.__dict__:
+    if way.basis is None:
         return Statistics(projected(found.A), found.b)
-    C = task.whitened.basis.C
+    C = way.basis.C
     return Statistics(projected(C @ found.A @ C.T), C @ found.b)
 
 
@@ -171,23 +182,54 @@ def _membership(task: Task, found: Statistics, i: int, own: tuple[Array, Array])
     return Finding("asks who is in the data", "ranked right (AUC)", share, 0.5, said)
 
 
-def warnings(task: Task) -> list[str]:
-    """What is cheap to know before a run, for the owner of each site."""
-    said = []
+def warnings(task: Task, folder: Path | None = None) -> list[str]:
+    """What is cheap to know before a run, for the owner of each site.
+
+    In the folder is left what tells rows from those of the run before.
+    """
+    if task.alone is not None:
+        return []  # they are private
     D, T = task.problem.train.size // task.outputs, task.problem.train.T
-    private = task.alone is not None
-    small = [task.sites[i] for i in np.flatnonzero(2 * D >= T)]
-    if small and not private:
+    said = exposed({name: (T[i], task.graph.degree[i]) for i, name in enumerate(task.sites)}, D)
+    return said + ([RETRAINED] if folder and _changed(folder / "rows.digest", task) else [])
+
+
+def site_warnings(mission: FieldMission) -> list[str]:
+    """The same for one site in the field, before it says a word."""
+    (X,), site = mission.rows.X, mission.config.site
+    if mission.choices.private is not None:
+        return []
+    D = draw_features(mission.choices.features, X.shape[1]).size
+    said = exposed({site.name: (len(X), len(site.neighbours))}, D)
+    return said + ([RETRAINED] if site.run > 1 else [])
+
+
+def exposed(sites: Mapping[str, tuple[float, int]], D: int) -> list[str]:
+    """Whose messages tell most, given every site's number of rows and of neighbours."""
+    small = [name for name, (T, _) in sites.items() if T <= 2 * D]
+    lone = [name for name, (_, degree) in sites.items() if degree == 1]
+    said = []
+    if small:
         said.append(
             f"{len(small)} sites have at most {2 * D} rows, twice the length of θ, such as "
             f"{small[0]}: their messages may determine every row"
         )
-    lone = [task.sites[i] for i in task.graph if task.graph.degree[i] == 1]
-    if lone and not private:
+    if lone:
         said.append(
             f"{len(lone)} sites have one neighbour only, such as {lone[0]}: it hears all they say"
         )
     return said
+
+
+def _changed(path: Path, task: Task) -> bool:
+    """Whether rows or settings are not those that left their digest there; leaves theirs."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in marks(task.problem):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    now = digest.hexdigest().encode()
+    before = read_file(path) if path.exists() else now
+    write_file(path, now)
+    return before != now
 
 
 def as_rows(findings: list[Finding]) -> list[dict[str, Any]]:

@@ -11,10 +11,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from coke.data.passes import PRECISIONS
 from coke.data.private import check_private
 from coke.data.scaling import SCALES
 from coke.data.sites import SPLITS
 from coke.errors import ConfigError, FileError, nearest, unknown
+from coke.maths import compiled
 from coke.maths.algorithm import Algorithm
 from coke.maths.features import FeatureSettings
 from coke.maths.graph import GRAPHS
@@ -25,6 +27,7 @@ from coke.task import build_algorithm
 Settings = dict[str, Any]
 LOSSES = ("quadratic", "logistic", "hinge")
 MISSING = ("refuse", "drop")
+LOOKING = ("mixture", "moments")  # whitenings for which a site looks at its inputs
 PUBLIC = "public"  # units known before any row
 AUTO = "auto"  # σ from the spread of the inputs
 TOL = 1e-3  # of the target's spread, by which nothing moves any more when `coke` stops
@@ -45,6 +48,8 @@ class DataConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     test: float = 0.3
     scale: str = "standard"
     ranges: dict[str, tuple[float, float]] = {}
+    stream: bool = False
+    precision: str = "auto"
 
 
 class FeatureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,6 +89,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     privacy: str = "none"
     epsilon: float | None = None
     delta: float = 1e-5
+    secure_sum: bool = False
+    colluding: int = 1
+    new_budget: bool = False
+    fast: bool = False
     seed: int = 0
     data: DataConfig = DataConfig()
     features: FeatureConfig = FeatureConfig()
@@ -179,6 +188,8 @@ def _checked(config: Config) -> None:
     _known("whitening", config.whitening, WHITENINGS)
     _known("privacy", config.privacy, ("none", "dp"))
     _check_privacy(config)
+    _check_fast(config)
+    _check_stream(config)
     if (config.whitening == "sample") != (config.sample is not None):
         raise ConfigError(
             f"whitening={config.whitening!r} with sample={config.sample!r}: name a file of public "
@@ -199,6 +210,7 @@ def _checked(config: Config) -> None:
         ),
         "test": (config.data.test, 0 <= config.data.test < 1, "a share from 0 to below 1"),
         "agents": (config.data.agents, config.data.agents >= 1, "at least 1"),
+        "colluding": (config.colluding, config.colluding >= 1, "at least 1: a site knows itself"),
     }
     for name, (value, good, expected) in numbers.items():
         if not good:
@@ -207,12 +219,38 @@ def _checked(config: Config) -> None:
         raise ConfigError(f"lambda=0 with the {config.loss} loss: expected lambda > 0, try 1e-4")
 
 
+def _check_fast(config: Config) -> None:
+    if config.fast and config.loss != "quadratic":
+        raise ConfigError(f'fast with loss = "{config.loss}": only quadratic rounds are compiled')
+    if config.fast and not compiled.available():
+        raise ConfigError("fast needs Numba: pip install 'coke[fast]', or leave it out")
+
+
+def _check_stream(config: Config) -> None:
+    """What needs a row again after it has gone by cannot stream."""
+    _known("precision", config.data.precision, PRECISIONS)
+    ours = "coke" in config.algorithms()
+    needs_rows = {
+        f'loss = "{config.loss}"': config.loss != "quadratic",
+        f'privacy = "{config.privacy}"': config.privacy != "none",
+        f'split = "{config.data.split}"': config.data.split is not None,
+        f'whitening = "{config.whitening}" of coke': ours and config.whitening in LOOKING,
+    }
+    for what, refused in needs_rows.items():
+        if config.data.stream and refused:
+            raise ConfigError(
+                f"stream = true with {what}: that needs rows in memory; streaming is for sites "
+                'with names, the quadratic loss, and for coke whitening = "gram" or "sample"'
+            )
+
+
 def _check_privacy(config: Config) -> None:
     if config.whitening == "range" and config.data.scale != PUBLIC:
         raise ConfigError('whitening = "range" takes the ranges of scale = "public": give them')
     if config.privacy != "dp":
-        if config.epsilon is not None:
-            raise ConfigError(f'epsilon={config.epsilon} without privacy = "dp": set both')
+        for name in ("epsilon", "secure_sum", "new_budget"):
+            if getattr(config, name):
+                raise ConfigError(f'{name} without privacy = "dp": set both')
         return
     if config.epsilon is None:
         raise ConfigError('privacy = "dp" without epsilon: 1 is strict, 10 weak')

@@ -7,102 +7,34 @@ is in `transmissions_` and `bytes_`, all that happened in `history_`.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    RegressorMixin,
-    TransformerMixin,
-)
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from coke.config import Config, feature_settings, from_settings
+from coke.config import Config, from_settings
+from coke.data.private import place
 from coke.data.sites import by_label, deal, split_rows
 from coke.data.tables import Labels, Rows, checked_rows
 from coke.errors import DataError, InputError, unknown
 from coke.loading import choices
 from coke.maths.arrays import Array
-from coke.maths.features import draw_features
 from coke.maths.graph import Graph, build_graph, checked_graph
 from coke.prepare import prepare
 from coke.run.history import History
 from coke.run.simulate import simulate
-
-
-def _validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
-    """scikit-learn's own checks, raised from this package's exception tree."""
-    try:
-        return validate_data(estimator, *args, dtype=np.float64, **kwargs)
-    except ValueError as error:
-        raise DataError(str(error)) from error
-
-
-class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """φ(x) with φ(x)ᵀφ(y) ≈ κ(x, y): the same for the same seed, on every machine.
-
-    >>> import numpy as np
-    >>> from coke import RandomFeatures
-    >>> phi = RandomFeatures(n_features=50, seed=0).fit_transform(np.zeros((3, 2)))
-    >>> phi.shape
-    (3, 100)
-    """
-
-    def __init__(
-        self,
-        n_features: int = 100,
-        kernel: str = "gaussian",
-        sigma: float = 1.0,
-        mapping: str = "cos-sin",
-        sampling: str = "iid",
-        seed: int = 0,
-    ):
-        self.n_features = n_features
-        self.kernel = kernel
-        self.sigma = sigma
-        self.mapping = mapping
-        self.sampling = sampling
-        self.seed = seed
-
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Draws the features for inputs as wide as X; nothing else of X is used."""
-        wanted = {"seed": self.seed, "features": {key: getattr(self, key) for key in FEATURES}}
-        if isinstance(self.sigma, str):
-            raise InputError(f"sigma={self.sigma!r}: expected a positive number")
-        settings = feature_settings(from_settings(plain(wanted)))
-        X = _validated(self, X)
-        self.features_ = draw_features(settings, X.shape[1])
-        self._n_features_out = self.features_.size
-        return self
-
-    def transform(self, X: Any) -> Array:
-        """Φ, one row φ(x)ᵀ per row of X."""
-        check_is_fitted(self)
-        return self.features_(_validated(self, X, reset=False))
-
+from coke.task import Task
+from coke.transformer import FEATURES, plain, validated
 
 ENGINES = ("simulation", "agents")
-FEATURES = ("n_features", "kernel", "sigma", "mapping", "sampling")
-NUMBERS = ("rho", "v", "mu", "eta", "rounds", "tol", "max_bytes", "max_transmissions", "seed")
-
-
-def plain(value: Any) -> Any:
-    """NumPy's scalars as Python's, which is what configurations are made of."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _public(sample: Any, d: int) -> Array:
-    """A public sample of inputs (n, d)."""
-    X = np.asarray(sample, dtype=np.float64)
-    if X.ndim != 2 or X.shape[1] != d or not len(X) or not np.isfinite(X).all():
-        raise DataError(f"sample of shape {X.shape}: expected finite rows of {d} inputs")
-    return X
+SAME = (  # as in a configuration file
+    "algorithm", "rho", "v", "mu", "eta", "rounds", "tol", "max_bytes", "max_transmissions",
+    "whitening", "privacy", "epsilon", "delta", "secure_sum", "colluding", "new_budget", "seed",
+)  # fmt: skip
 
 
 class _Consensus(BaseEstimator):
@@ -132,6 +64,14 @@ class _Consensus(BaseEstimator):
         whitening: str = "mixture",
         sample: Any = None,
         scale: str = "standard",
+        ranges: dict[str, tuple[float, float]] | None = None,
+        privacy: str = "none",
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        secure_sum: bool = False,
+        colluding: int = 1,
+        new_budget: bool = False,
+        releases: str | Path | None = None,
         engine: str = "simulation",
         seed: int = 0,
     ):
@@ -157,6 +97,14 @@ class _Consensus(BaseEstimator):
         self.whitening = whitening
         self.sample = sample
         self.scale = scale
+        self.ranges = ranges
+        self.privacy = privacy
+        self.epsilon = epsilon
+        self.delta = delta
+        self.secure_sum = secure_sum
+        self.colluding = colluding
+        self.new_budget = new_budget
+        self.releases = releases
         self.engine = engine
         self.seed = seed
 
@@ -171,12 +119,13 @@ class _Consensus(BaseEstimator):
     def _config(self) -> Config:
         """The parameters, checked for kinds and ranges as those of a configuration file are."""
         named = isinstance(self.graph, str)
+        data = {"agents": self.n_agents, "scale": self.scale, "test": 0.0}
         settings = {
-            **{key: getattr(self, key) for key in ("algorithm", "whitening", *NUMBERS)},
+            **{key: getattr(self, key) for key in SAME},
             "sample": None if self.sample is None else "given",
             "loss": self._loss(),
             "lambda": self.lam,
-            "data": {"agents": self.n_agents, "scale": self.scale, "test": 0.0},
+            "data": {**data, "ranges": self.ranges or {}},
             "features": {key: getattr(self, key) for key in FEATURES},
             "graph": {"kind": self.graph if named else "random", "edges": self.edges},
         }
@@ -186,33 +135,33 @@ class _Consensus(BaseEstimator):
         """Site by site, round by round; the model is the agents' mean."""
         config = self._config()
         rows = checked_rows(X, y, sites)
-        parts = (
-            deal(y, self.n_agents, seed=self.seed) if rows.sites is None else by_label(rows.sites)
-        )
-        graph = self._network(list(parts))
-        sample = None if self.sample is None else _public(self.sample, X.shape[1])
+        labels = rows.sites
+        parts = deal(y, self.n_agents, seed=self.seed) if labels is None else by_label(labels)
+        graph, self.sites_ = self._network(list(parts)), np.array(list(parts))
+        rows = rows._replace(columns=self._column_names(rows), sites=None)
         if self.engine not in ENGINES:
             raise InputError(unknown("engine", self.engine, ENGINES))
         if self.engine == "agents":
             return self._fit_agents(config, rows, parts, graph)
+        return self._simulated(config, self._task(config, rows, parts, graph))
+
+    def _task(self, config: Config, rows: Rows, parts: Any, graph: Graph) -> Task:
+        sample = None if self.sample is None else validated(self, self.sample, reset=False)
         sites = split_rows(rows, parts, test=0.0, seed=self.seed)
-        task = prepare(sites, self._column_names(rows), graph, choices(config, sample=sample))
+        with place(self.releases) as folder:
+            how = choices(config, rows.columns, sample, folder)
+            return prepare(sites, rows.columns, graph, how)
+
+    def _simulated(self, config: Config, task: Task) -> Self:
         way = task.way(config.algorithms()[self.algorithm])
         self.history_: Any = History(self.algorithm, task.problem.train.metric, task.sites)
-        for last in simulate(
-            way.problem,
-            graph,
-            way.algorithm,
-            rounds=self.rounds,
-            tol=way.tolerance(config.tolerance(self.algorithm)),
-            max_bytes=self.max_bytes,
-            max_transmissions=self.max_transmissions,
-            spent=way.spent,
-        ):
+        limits = {key: getattr(self, key) for key in ("rounds", "max_bytes", "max_transmissions")}
+        tol, how = way.tolerance(config.tolerance(self.algorithm)), way.algorithm
+        for last in simulate(way.problem, task.graph, how, tol=tol, spent=way.spent, **limits):
             self.history_.append(last)
-        self.sites_ = np.array(list(parts))
         self.thetas_ = way.theta(last.state.theta)
         self.optimum_ = task.problem.optimum
+        self.alone_, self.budget_ = task.alone, task.budget
         self.model_ = task.model(self.thetas_.mean(axis=0))
         self.n_iter_, self.converged_ = last.k, last.settled
         self.transmissions_ = last.ledger.transmissions
@@ -223,9 +172,11 @@ class _Consensus(BaseEstimator):
         """The real thing: an agent for every site, each a process of its own, over mutual TLS."""
         from coke.networks import train_on_agents  # here: it needs the extra coke[agent]
 
-        rows = rows._replace(columns=self._column_names(rows), sites=None)
+        if self.releases is not None:
+            raise InputError(
+                'releases with engine="agents": write a network, whose sites keep them themselves'
+            )
         found = train_on_agents(config, rows, parts, graph)
-        self.sites_ = np.array(list(parts))
         self.thetas_ = np.stack([model.theta.ravel() for model in found.models])
         mean = self.thetas_.mean(axis=0).reshape(found.models[0].theta.shape)
         self.model_ = found.models[0]._replace(theta=mean)
@@ -249,8 +200,7 @@ class COKERegressor(RegressorMixin, _Consensus):
     Parameters
     ----------
     n_agents : sites to deal the rows out to, where `fit` is given no `sites`.
-    graph : a name ("random", "ring", …) or a networkx.Graph on the site labels.
-    edges : how many, for graph="random".
+    graph, edges : a name ("random", with so many edges, "ring", …) or a networkx.Graph on labels.
     algorithm : "coke" (nothing to tune), or the paper's "coke-paper" (ρ, and censored by
         h(k) = v μᵏ), "dkla" (ρ, never silent) and "cta" (step η).
     n_features, kernel, sigma, mapping, sampling : the random features, see `RandomFeatures`;
@@ -261,16 +211,25 @@ class COKERegressor(RegressorMixin, _Consensus):
     max_bytes, max_transmissions : a budget for all sites together, agreement included.
     whitening : how "coke" finds its basis: "mixture", "moments", "gram" or "sample", a public
         array of inputs in `sample`; see docs/communication.md.
-    scale : "standard", "minmax" or "none", for inputs and target, with numbers common to all sites.
+    scale : "standard", "minmax" or "none", for inputs and target, with numbers common to all sites;
+        or "public", from `ranges`, {column: (low, high)} for every input ("x0", "x1", … or a data
+        frame's names) and for "y", known before any row was looked at.
+    privacy, epsilon, delta : "dp" for differentially private statistics; with secure_sum and
+        colluding, by a sum that shows none of its parts; see docs/privacy.md.
+    releases : a folder for the sites' noised statistics. Without it they are forgotten, and every
+        fit, also one of a grid search, draws its noise anew and spends epsilon once more.
     engine : "simulation", all sites in this process; or "agents", a process for each, talking over
         mutual TLS on this machine (needs `pip install 'coke[agent]'`). Both give the same bits.
-    seed : of the features, the graph and the dealing out. The same seed gives the same bits.
+    seed : of the features, the graph and the dealing out. The same seed gives the same bits,
+        but for the noise of privacy, which comes from the system's entropy.
 
     Attributes
     ----------
     model_ : the agents' mean model (`model_.save(path)`).  thetas_ : θ_i (N, D).  optimum_ : θ*.
     history_, transmissions_, bytes_, wire_bytes_ : what happened and what it cost; with agents,
         history_ is a list of rounds for each site, and nobody knows optimum_.
+    alone_, budget_ : with privacy, the sites' own models (N, D), for the owner of each alone; and
+        all of (ε, δ) that was spent so far.
     sites_ : the labels.
     n_iter_, converged_ : rounds, and whether the agents settled within tol before the last.
 
@@ -287,13 +246,13 @@ class COKERegressor(RegressorMixin, _Consensus):
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
         """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
-        X, y = _validated(self, X, y, y_numeric=True)
+        X, y = validated(self, X, y, y_numeric=True)
         return self._fit(X, y, sites)
 
     def predict(self, X: Any) -> Array:
         """Values, in the target's units."""
         check_is_fitted(self)
-        return self.model_.predict(_validated(self, X, reset=False))
+        return self.model_.predict(validated(self, X, reset=False))
 
 
 class COKEClassifier(ClassifierMixin, _Consensus):
@@ -307,7 +266,7 @@ class COKEClassifier(ClassifierMixin, _Consensus):
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
         """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
-        X, y = _validated(self, X, y)
+        X, y = validated(self, X, y)
         try:
             check_classification_targets(y)
         except ValueError as error:
@@ -319,12 +278,12 @@ class COKEClassifier(ClassifierMixin, _Consensus):
     def predict(self, X: Any) -> Labels:
         """Class labels."""
         check_is_fitted(self)
-        return self.model_.predict(_validated(self, X, reset=False))
+        return self.model_.predict(validated(self, X, reset=False))
 
     def decision_function(self, X: Any) -> Array:
         """θᵀφ(x): (T,) for two classes (positive: the second), else (T, n)."""
         check_is_fitted(self)
-        f = self.model_.decision(_validated(self, X, reset=False))
+        f = self.model_.decision(validated(self, X, reset=False))
         return f[:, 0] if f.shape[1] == 1 else f
 
     def _has_probabilities(self) -> bool:
@@ -334,4 +293,4 @@ class COKEClassifier(ClassifierMixin, _Consensus):
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities, for the logistic loss."""
         check_is_fitted(self)
-        return self.model_.predict_proba(_validated(self, X, reset=False))
+        return self.model_.predict_proba(validated(self, X, reset=False))

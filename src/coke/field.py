@@ -36,7 +36,10 @@ from coke.task import plain_theta
 
 WAIT, AUTO = "wait", "auto"
 SIMULATED = ("max_bytes", "max_transmissions", "beside")  # settings of simulations only
-PRIVATE = ("data.file", "data.site", "data.agents", "data.sizes", "data.size_range", "data.split")
+PRIVATE = (  # settings that sites need not have in common
+    "new_budget", "data.file", "data.site", "data.agents", "data.sizes", "data.size_range",
+    "data.split",
+)  # fmt: skip
 
 
 class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,6 +51,7 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     listen: list[str] = []
     identity: str | None = None
     state: str = "state"
+    releases: str = "releases"
     run: int = 1
     joins: bool = False
     patience: float | str = AUTO
@@ -72,7 +76,10 @@ def read_site(path: Path) -> SiteConfig:
 
     data = msgspec.structs.replace(config.data, file=beside(config.data.file))
     own = msgspec.structs.replace(
-        table, identity=beside(table.identity), state=str(base / table.state)
+        table,
+        identity=beside(table.identity),
+        state=str(base / table.state),
+        releases=str(base / table.releases),
     )
     return msgspec.structs.replace(config, data=data, site=own, sample=beside(config.sample))
 
@@ -138,7 +145,7 @@ class FieldMission:
         sample = None
         if config.sample is not None:
             sample = inputs_of(read_table(config.sample), rows.columns)
-        self.choices = choices(config, rows.columns, sample, Path(table.state))
+        self.choices = choices(config, rows.columns, sample, Path(table.releases))
 
     @property
     def name(self) -> str:

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from coke.config import AUTO, PUBLIC, Config, feature_settings
-from coke.data.private import public_scaling
+from coke.data.parts import Held, Streams, Watch, joined, numbered, open_streams, picked
+from coke.data.passes import Passing
+from coke.data.private import place, public_scaling
 from coke.data.scaling import Scaling
 from coke.data.sites import Index, Sites, by_label, deal, split_rows
+from coke.data.streaming import Source, open_arrays, open_table
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph
 from coke.maths.privacy import Budget
-from coke.prepare import Choices, Private, prepare
+from coke.noising import Private
+from coke.prepare import Choices, prepare
+from coke.run.engines import ALONE, Engine, Ranks
 from coke.task import Task
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+FILES = (".parquet", ".csv")
 
 
 def check_source(config: Config) -> None:
@@ -31,6 +40,13 @@ def check_source(config: Config) -> None:
         raise ConfigError(f"data.file = {data.file!r} without data.target: name the target column")
     if data.file is None and (data.target or data.site):
         raise ConfigError("data.target or data.site without data.file: name the file of the rows")
+    by_file = data.file is not None and Path(data.file).is_dir()
+    if by_file and data.site is not None:
+        raise ConfigError(f"data.site with the folder {data.file}: its files are the sites")
+    if data.stream and (data.file is None or not (by_file or data.site)):
+        raise ConfigError("data.stream without sites: name data.file and data.site, or a folder")
+    if str(data.file).endswith(".npy") and not data.stream:
+        raise ConfigError(f"{data.file}: arrays are read in chunks only: add data.stream = true")
     if data.file is None and config.loss != "quadratic":
         raise ConfigError(f'loss = "{config.loss}" needs class labels: name a data.file with them')
 
@@ -44,32 +60,100 @@ def load_rows(config: Config) -> Rows:
     return read_rows(data.file, data.target, site=data.site, drop=data.drop, missing=data.missing)
 
 
-def load_parts(config: Config) -> tuple[Rows, dict[Any, Index]]:
-    """The rows, and whose they are: by label, or dealt out where a split is asked for or needed."""
-    rows, data = load_rows(config), config.data
+def parts_of(config: Config, rows: Rows) -> dict[Any, Index]:
+    """Whose the rows are: by label, or dealt out where a split is asked for or needed."""
+    data = config.data
     if rows.sites is not None and data.split is None:
-        return rows, by_label(rows.sites)
+        return by_label(rows.sites)
     size_range = data.size_range if data.file else None
-    parts = deal(
+    return deal(
         rows.y, data.agents, split=data.split or "iid",
         sizes=data.sizes, size_range=size_range, seed=config.seed,
     )  # fmt: skip
-    return rows, parts
 
 
-def load_task(config: Config, releases: Path | None = None) -> tuple[Task, Graph, Sites]:
-    """Everything a run needs; most of its time goes into the one pass over the rows."""
-    rows, parts = load_parts(config)
-    sites = split_rows(rows, parts, test=config.data.test, seed=config.seed)
-    graph = build_graph(config.graph.kind, len(sites.X), edges=config.graph.edges, seed=config.seed)
+class Loaded(NamedTuple):
+    """The sites that are here, and the network of all."""
+
+    sites: Held
+    columns: tuple[str, ...]
+    graph: Graph
+    engine: Engine
+
+
+def load_sites(config: Config, comm: MPI.Comm | None = None, watch: Watch | None = None) -> Loaded:
+    """The sites' rows, on ranks those of this rank; or, for a stream, how to pass over them."""
+    check_source(config)
+    if config.data.file is None or not _in_chunks(config, comm):
+        rows = load_rows(config)
+        return _divided(config, _split(config, rows), rows.columns, comm)
+    source, how = open_rows(config), _passing(config, comm)
+    if config.data.stream:
+        share, seed = config.data.test, config.seed
+        streams = open_streams(source, how, test=share, seed=seed, watch=watch)
+        return _divided(config, streams, source.columns, comm)
+    sites = _split(config, numbered(source, how))
+    loaded = _divided(config, sites, source.columns, comm)
+    ours = sites.of(loaded.engine.agents(len(sites.names)))
+    return loaded._replace(sites=loaded.engine.guarded(lambda: picked(source, how, ours)))
+
+
+def _split(config: Config, rows: Rows) -> Sites:
+    return split_rows(rows, parts_of(config, rows), test=config.data.test, seed=config.seed)
+
+
+def _in_chunks(config: Config, comm: MPI.Comm | None) -> bool:
+    """A stream; and ranks or a folder of files, but for class labels, which are read at once."""
+    data = config.data
+    apart = comm is not None or Path(str(data.file)).is_dir()
+    return data.stream or (apart and config.loss == "quadratic")
+
+
+def open_rows(config: Config) -> Source:
+    """The rows a chunk at a time: of a file, of .npy arrays, or of a folder's files, one a site."""
+    data = config.data
+    assert data.file is not None
+    assert data.target is not None
+    path = Path(data.file)
+    if path.suffix == ".npy":
+        return open_arrays(path, data.target, data.site)
+    if not path.is_dir():
+        return open_table(path, data.target, site=data.site, drop=data.drop)
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() in FILES)
+    return joined({file.stem: open_table(file, data.target, drop=data.drop) for file in files})
+
+
+def _passing(config: Config, comm: MPI.Comm | None) -> Passing:
+    workers = os.cpu_count() if comm is None else 1  # a rank has a core of its own
+    data = config.data
+    return Passing(data.precision, workers or 1, data.missing, fast=config.fast)
+
+
+def _divided(
+    config: Config, sites: Held, columns: tuple[str, ...], comm: MPI.Comm | None
+) -> Loaded:
+    """The sites on their network, and of them those of this rank."""
+    N = len(sites.names)
+    graph = build_graph(config.graph.kind, N, edges=config.graph.edges, seed=config.seed)
+    engine = ALONE if comm is None else Ranks(comm, graph, sites.names)
+    return Loaded(sites.of(engine.agents(N)), columns, graph, engine)
+
+
+def load_task(
+    config: Config,
+    releases: Path | None = None,
+    comm: MPI.Comm | None = None,
+    watch: Watch | None = None,
+) -> tuple[Task, Graph, Sites]:
+    """Everything a run needs; most of its time goes into the passes over the rows."""
+    sites, columns, graph, engine = load_sites(config, comm, watch)
     sample = None
     if config.sample is not None:
-        sample = inputs_of(read_table(config.sample), rows.columns)
-    with ExitStack() as stack:
-        if releases is None:  # a simulation that keeps nothing draws its noise anew each time
-            releases = Path(stack.enter_context(TemporaryDirectory(prefix="coke-")))
-        how = choices(config, rows.columns, sample, releases)
-        return prepare(sites, rows.columns, graph, how), graph, sites
+        sample = inputs_of(read_table(config.sample), columns)
+    with place(releases) as folder:
+        how = choices(config, columns, sample, folder)
+        task = prepare(sites, columns, graph, how, engine)
+    return task, graph, sites.empty() if isinstance(sites, Streams) else sites
 
 
 def choices(
@@ -82,10 +166,12 @@ def choices(
     if config.privacy == "dp":
         assert config.epsilon is not None  # checked
         assert releases is not None
-        private = Private(Budget(config.epsilon, config.delta), releases)
+        colluding = config.colluding if config.secure_sum else None
+        budget = Budget(config.epsilon, config.delta)
+        private = Private(budget, releases, config.new_budget, colluding)
     return Choices(
         feature_settings(config), config.loss, config.lam, config.data.scale,
-        config.features.sigma == AUTO, config.whitening, sample, public, private,
+        config.features.sigma == AUTO, config.whitening, sample, public, private, config.fast,
     )  # fmt: skip
 
 

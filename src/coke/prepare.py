@@ -6,35 +6,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from coke.data.files import make_folder
 from coke.data.learning import checked_classes, learning_problem, numbers_of
-from coke.data.private import (
-    Network as AllSites,
-)
-from coke.data.private import (
-    Release,
-    Terms,
-    private_risk,
-    private_statistics,
-    spread_for,
-)
+from coke.data.parts import Held, Streams
 from coke.data.scaling import Columns, Scaling, columns_of, fit_scaling, scaled
+from coke.data.shares import Share
 from coke.data.sites import Sites
-from coke.errors import DataError, InputError, MessageError
+from coke.errors import CokeError, DataError, InputError, MessageError
 from coke.maths.arrays import Array
-from coke.maths.features import Features, FeatureSettings, draw_features
+from coke.maths.features import FeatureSettings, draw_features
 from coke.maths.graph import Graph
-from coke.maths.privacy import Budget
-from coke.maths.problem import Problem, local_only
+from coke.maths.problem import Problem
 from coke.maths.quadratic import Quadratic
-from coke.maths.risks import matrix
-from coke.run.agree import Told, add_up, needed, tell
+from coke.noising import Private, Public, agree_privately, noised
+from coke.run.agree import Told, needed, tell
 from coke.run.basis import Agreed, Common, common_basis
+from coke.run.engines import ALONE, Engine
 from coke.run.talk import (
     Network,
     Sweep,
@@ -45,30 +35,14 @@ from coke.run.talk import (
     noted,
     records_of,
     swept,
-    together,
 )
-from coke.task import Task, spent_rows
+from coke.task import Task, spent_rows, target_columns
 from coke.threads import OneThread
 
 R = TypeVar("R")
 _EMPTY = np.empty(0)
 NOTHING = Columns(0.0, _EMPTY, _EMPTY, _EMPTY, _EMPTY)
-
-
-class Private(NamedTuple):
-    """Differential privacy: every site's statistics are noised once."""
-
-    budget: Budget
-    folder: Path  # where the sites' releases are kept
-    again: bool = False  # whether a new budget may be spent on what has changed
-
-    def release(self, site: str, features: Features, X: Array, y: Array) -> Release:
-        """The site's one release, with targets in [−1, 1]."""
-        make_folder(self.folder)
-        terms = Terms(features, 1.0, self.budget)
-        return private_statistics(
-            self.folder / f"private-{site}.coke", terms, X, y, again=self.again
-        )
+Own = Told | Share | float | None  # what a site tells before it trains
 
 
 class Choices(NamedTuple):
@@ -83,23 +57,38 @@ class Choices(NamedTuple):
     sample: Array | None = None  # public inputs, in their own units
     public: Scaling | None = None  # units that were known before any row, for scale = "public"
     private: Private | None = None
+    fast: bool = False  # rounds compiled by Numba: other last bits
 
 
-def prepare(sites: Sites, columns: tuple[str, ...], graph: Graph, choices: Choices) -> Task:
-    """The sites learn the network, agree on units, draw the features and pass over their rows."""
-    names = sites.names
+def prepare(
+    sites: Held,
+    columns: tuple[str, ...],
+    graph: Graph,
+    choices: Choices,
+    engine: Engine = ALONE,
+) -> Task:
+    """The sites learn the network, agree on units, draw the features and pass over their rows.
+
+    `graph` is of all sites, in their order; `sites` are those that the engine has here.
+    """
+    names = engine.names(sites.names)
     if len(set(names)) != len(names):
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
     with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
+        here = range(len(sites.names))
+        told = engine.guarded(lambda: [_told(sites, i, choices) for i in here])
         talks = {
-            name: _begin(name, [names[n] for n in sorted(graph[i])], _told(sites, i, choices))
-            for i, name in enumerate(names)
+            names[i]: _begin(names[i], [names[n] for n in sorted(graph[i])], own)
+            for i, own in zip(engine.agents(len(names)), told, strict=True)
         }
-        found, ledgers = together(talks)
-        net, told, thin = found[names[0]]
-        task = _made(sites, columns, choices, net, (told, thin))
-        _ = task.problem.optimum  # here, on one thread; it is kept
-    return replace(task, graph=graph, spent=spent_rows(names, ledgers))
+        found, ledgers = engine.together(talks)
+        net, *agreed = found[sites.names[0]]
+        task = engine.guarded(lambda: _made(sites, columns, choices, net, agreed))
+        spent = spent_rows(sites.names, ledgers)
+        task = replace(task, sites=names, graph=graph, spent=spent, engine=engine)
+        if task.everybody is not None:
+            _ = task.everybody.problem.optimum  # here, on one thread; it is kept
+    return task
 
 
 class Ready(NamedTuple):
@@ -117,9 +106,9 @@ def site_talk(
     (name,), totals = rows.names, list[bytes]()
     with OneThread().limit():
         told = _told(rows, 0, choices)
-    net, all_told, thin = yield from _begin(name, neighbours, told, totals)
+    net, *common = yield from _begin(name, neighbours, told, totals)
     with OneThread().limit():
-        task = _made(rows, columns, choices, net, (all_told, thin))
+        task = _made(rows, columns, choices, net, common)
     sweep = noted(partial(swept, net, name), totals)
     agreed = yield from common_basis(sweep, task.common, task.own(0))
     return Ready(task, agreed, (records_of(net), *totals))
@@ -131,10 +120,12 @@ def joining(
     """The same for a site that comes later, from what a neighbour says was agreed on."""
     if not totals:
         raise MessageError("nothing that was agreed on: expected the network's records first")
+    if choices.private is not None and choices.private.colluding is not None:
+        raise CokeError("secure_sum: the sum was made without this site; begin a new run with it")
     told, sweep, net = _told(rows, 0, choices), given(totals[1:]), network_of(totals[0])
     with OneThread().limit():
-        all_told, thin = _outcome(_numbers(sweep, told))
-        task = _made(rows, columns, choices, net, (all_told, thin))
+        common = _outcome(_numbers(sweep, net.names, told))
+        task = _made(rows, columns, choices, net, common)
         agreed = _outcome(common_basis(sweep, task.common, task.own(0)))
     return Ready(task, agreed, tuple(totals))
 
@@ -149,70 +140,70 @@ def _outcome(talk: Talk[R]) -> R:
 
 
 def _made(
-    sites: Sites,
+    sites: Held,
     columns: tuple[str, ...],
     choices: Choices,
     net: Network,
-    agreed: tuple[Told, float],
+    agreed: Sequence[Any],
 ) -> Task:
     """The task of these sites once the units are known."""
-    told, thin = agreed
-    regression, d, N = choices.loss == "quadratic", sites.X[0].shape[1], len(net.names)
+    told, public = agreed
+    regression, d, N = choices.loss == "quadratic", len(columns), len(net.names)
     classes = np.empty(0) if regression else checked_classes(told.labels)
     scaling = choices.public or fit_scaling(choices.scale, d, told.columns)
-    units = scaled(sites, scaling, scale_target=regression)
     settings = choices.features
     if choices.auto_sigma:
         settings = settings._replace(sigma=_sigma(scaling, told.columns))
     features, share = draw_features(settings, d), choices.lam / N
     if not 0 <= choices.lam < math.inf:
         raise InputError(f"lambda={choices.lam}: expected λ ≥ 0; the paper uses 1e-5 … 1e-3")
-    problem = learning_problem(units, features, loss=choices.loss, G=share, classes=classes)
+    if isinstance(sites, Streams):
+        problem, units = sites.problem(features, scaling, share), sites.empty()
+        targets = sites.targets(scaling)
+    else:
+        units = scaled(sites, scaling, scale_target=regression)
+        problem = learning_problem(units, features, loss=choices.loss, G=share, classes=classes)
+        targets = tuple(target_columns(y, choices.loss) for y in units.y)
     sample = None if choices.sample is None else scaling.inputs(choices.sample)
     common = Common(
         features, settings.sigma, N, share, problem.train.metric,
         choices.whitening, sample, settings.seed,
     )  # fmt: skip
-    nothing = np.zeros((len(sites.X), 3), np.int64)
+    nothing = np.zeros((len(sites.names), 3), np.int64)
     task = Task(
-        problem, features, scaling, choices.loss, classes, columns, sites.names, units,
+        problem, features, scaling, choices.loss, classes, columns, sites.names, units, targets,
         net.graph, net, nothing, common,
     )  # fmt: skip
-    return task if choices.private is None else _noised(task, choices, thin)
+    if choices.private is not None:
+        assert public is not None
+        task = noised(task, choices.private, choices.lam, public)
+    return _compiled(task) if choices.fast else task
 
 
-def _noised(task: Task, choices: Choices, thin: float) -> Task:
-    """The same task from noised statistics; the training rows are out of reach afterwards."""
-    private, rows, raw = choices.private, task.rows, task.problem.train
-    assert private is not None
-    assert isinstance(raw, Quadratic)  # `check_private` refuses other losses
-    releases = [
-        private.release(name, task.features, X, y)
-        for name, X, y in zip(task.sites, rows.X, rows.y, strict=True)
-    ]
-    everyone = AllSites(len(task.net.names), thin)
-    risk = private_risk(releases, raw.yy, choices.lam, everyone)
-    share = float(np.trace(matrix(risk.G, risk.size))) / risk.size
-    nobody = rows._replace(X=tuple(X[:0] for X in rows.X), y=tuple(y[:0] for y in rows.y))
-    return replace(
-        task,
-        problem=Problem(risk, task.problem.test),
-        rows=nobody,
-        common=task.common._replace(share=share, spread=spread_for(1.0)),
-        alone=local_only(raw),
-    )
+def _compiled(task: Task) -> Task:
+    train, test = task.problem.train, task.problem.test
+    assert isinstance(train, Quadratic)  # other losses are refused with the configuration
+    return replace(task, problem=Problem(replace(train, fast=True), test))
 
 
-def _told(sites: Sites, i: int, choices: Choices) -> Told | float | None:
+def _told(sites: Held, i: int, choices: Choices) -> Own:
     """What site i tells for scaling, σ and classes; nothing where nothing is to be agreed on.
 
-    With privacy only 1/T_i²: how many rows a site has is public, nothing else is.
+    With privacy only 1/T_i², for how many rows a site has is public; or a share in a secure sum.
     """
-    if choices.private is not None:
-        return 1.0 / len(sites.y[i]) ** 2
-    regression = choices.loss == "quadratic"
     moments = choices.scale == "standard" or choices.auto_sigma
     ranges = choices.scale == "minmax"
+    if isinstance(sites, Streams):
+        own = needed(sites.columns[i], moments=moments, ranges=ranges)
+        return Told(own) if moments or ranges else None
+    if choices.private is not None:
+        if choices.private.colluding is None:
+            return 1.0 / len(sites.y[i]) ** 2
+        assert choices.public is not None  # other units are refused
+        X, y = choices.public.inputs(sites.X[i]), numbers_of(sites.y[i])
+        features = draw_features(choices.features, X.shape[1])
+        return choices.private.share(sites.names[i], features, X, choices.public.targets(y))
+    regression = choices.loss == "quadratic"
     everything = np.concatenate([sites.y[i], sites.y_test[i]])
     if regression:
         numbers_of(everything)
@@ -226,22 +217,22 @@ def _told(sites: Sites, i: int, choices: Choices) -> Told | float | None:
 def _begin(
     me: str,
     neighbours: Sequence[str],
-    told: Told | float | None,
+    told: Own,
     totals: list[bytes] | None = None,
-) -> Talk[tuple[Network, Told, float]]:
+) -> Talk[tuple[Network, Told, Public | None]]:
     """One site's part in learning the network and the common units."""
     net = yield from flood(me, neighbours)
     sweep = noted(partial(swept, net, me), [] if totals is None else totals)
-    return net, *(yield from _numbers(sweep, told))
+    return net, *(yield from _numbers(sweep, net.names, told))
 
 
-def _numbers(sweep: Sweep, told: Told | float | None) -> Talk[tuple[Told, float]]:
-    """The common units; with privacy, Σ 1/T_i² instead, which is public."""
-    if isinstance(told, float):
-        return Told(NOTHING), float((yield from add_up(sweep, np.array([told])))[0])
+def _numbers(sweep: Sweep, names: Sequence[str], told: Own) -> Talk[tuple[Told, Public | None]]:
+    """The common units; with privacy, what is public instead."""
+    if isinstance(told, float | Share):
+        return Told(NOTHING), (yield from agree_privately(sweep, names, told))
     if told is None:
-        return Told(NOTHING), 0.0
-    return (yield from tell(sweep, told)), 0.0
+        return Told(NOTHING), None
+    return (yield from tell(sweep, told)), None
 
 
 def _sigma(scaling: Scaling, columns: Columns) -> float:

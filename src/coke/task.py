@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from functools import cached_property, partial, reduce
+from itertools import starmap
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,23 +21,18 @@ from coke.maths.coke import COKE, dkla
 from coke.maths.cta import CTA
 from coke.maths.features import Features
 from coke.maths.graph import Graph
+from coke.maths.privacy import Budget
 from coke.maths.problem import Problem
 from coke.maths.thresholds import Geometric
 from coke.maths.whitening import Whitening
 from coke.model import Model
 from coke.run.basis import Common, Own, common_basis
 from coke.run.compare import Case
+from coke.run.engines import ALONE, Engine
 from coke.run.ledger import Ledger, Spent
-from coke.run.talk import (
-    Network,
-    swept,
-    together,
-)
+from coke.run.talk import Network, swept
 from coke.threads import OneThread
 
-R = TypeVar("R")
-_EMPTY = np.empty(0)
-NOTHING = Columns(0.0, _EMPTY, _EMPTY, _EMPTY, _EMPTY)
 ALGORITHMS = ("coke", "coke-paper", "dkla", "cta")
 
 
@@ -48,6 +44,7 @@ class Way(NamedTuple):
     spread: float  # the unit of its tolerance
     spent: Spent  # (N, 3)
     theta: Callable[[Array], Array]  # back to the plain features
+    basis: Whitening | None = None  # that of the problem, if not the plain features'
 
     def tolerance(self, tol: float | None) -> float | None:
         """In the norm of θ, from one in units of the spread."""
@@ -73,13 +70,16 @@ class Task:
     loss: str
     classes: Labels
     columns: tuple[str, ...]
-    sites: tuple[str, ...]
-    rows: Sites  # in the common units
+    sites: tuple[str, ...]  # all of them
+    rows: Sites  # those here, in the common units
+    targets: tuple[Columns, ...]  # what the sites here may tell of their scaled targets
     graph: Graph
     net: Network
     spent: Spent  # (N, 3) on the network and the scaling
     common: Common
     alone: Array | None = None  # (N, D) with privacy, the sites' own models, for their owners only
+    budget: Budget | None = None  # with privacy, all that a row was exposed to so far, at most
+    engine: Engine = ALONE  # who else has a part of the sites
 
     def model(self, theta: Array) -> Model:
         """The model of one θ (D,), such as an agent's own or the agents' mean."""
@@ -94,17 +94,24 @@ class Task:
     @cached_property
     def spread(self) -> float:
         """Of the scaled target; 1 for class labels, whose margins are about one."""
-        if self.common.spread is not None:
-            return self.common.spread
-        return float(target_columns(np.concatenate(self.rows.y), self.loss).sd[0])
+        if self.common.spread is not None or self.loss != "quadratic":
+            return self.common.spread or 1.0
+        told = np.array([(y.T, y.mean[0], y.sd[0]) for y in self.targets])
+        return float(
+            reduce(Columns.merged, starmap(number_columns, self.engine.everyones(told))).sd[0]
+        )
 
     def own(self, i: int) -> Own:
         """What site i knows of its own rows."""
-        if self.common.spread is None:
-            y = target_columns(self.rows.y[i], self.loss)
-        else:  # public, as the number of rows is
-            y = public_columns(float(self.problem.train.T[i]), self.common.spread)
-        return Own(self.rows.X[i], self.problem.train.gram(i), y)
+        return Own(self.rows.X[i], self.problem.train.gram(i), self.targets[i])
+
+    @cached_property
+    def everybody(self) -> Task | None:
+        """The task of all sites, at the first process that has a part of them; None elsewhere."""
+        problem, alone = self.engine.whole(self.problem), self.alone
+        if alone is not None:
+            alone = self.engine.gather(alone)
+        return None if problem is None else replace(self, problem=problem, alone=alone)
 
     @cached_property
     def whitened(self) -> Whitened:
@@ -112,15 +119,15 @@ class Task:
         with OneThread().limit():
             talks = {
                 name: common_basis(partial(swept, self.net, name), self.common, self.own(i))
-                for i, name in enumerate(self.sites)
+                for i, name in enumerate(self.rows.names)
             }
-            agreed, ledgers = together(talks)
-            basis, spread = agreed[self.sites[0]]
+            agreed, ledgers = self.engine.together(talks)
+            basis, spread = agreed[self.rows.names[0]]
             return Whitened(
                 self.problem.whitened(basis),
                 basis,
                 spread,
-                self.spent + spent_rows(self.sites, ledgers),
+                self.spent + spent_rows(self.rows.names, ledgers),
             )
 
     def case(self) -> Case:
@@ -137,20 +144,21 @@ class Task:
             return Way(self.problem, algorithm, self.spread, nothing, lambda theta: theta)
         problem, basis, spread, spent = self.whitened
         chosen = automatic(problem.train.metric, self.net.graph, spread)
-        return Way(problem, chosen, spread, spent, partial(plain_theta, basis, self.outputs))
+        plain = partial(plain_theta, basis, self.outputs)
+        return Way(problem, chosen, spread, spent, plain, basis)
 
 
 def target_columns(y: Labels, loss: str) -> Columns:
     """The moments of a scaled target; of class labels, whose margins are about one, 0 and 1."""
     if loss == "quadratic":
         return columns_of(y[:, None])
-    return public_columns(float(len(y)), 1.0)
+    return number_columns(float(len(y)), 0.0, 1.0)
 
 
-def public_columns(T: float, spread: float) -> Columns:
-    """What may be told of a target whose spread is public."""
-    zero = np.zeros(1)
-    return Columns(T, zero, np.array([spread]), zero, zero)
+def number_columns(T: float, mean: float, sd: float) -> Columns:
+    """Of T numbers with that mean and standard deviation."""
+    at = np.array([mean])
+    return Columns(T, at, np.array([sd]), at, at)
 
 
 def spent_rows(names: tuple[str, ...], ledgers: dict[str, Ledger]) -> Spent:

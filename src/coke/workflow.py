@@ -22,15 +22,10 @@ from coke.maths.graph import Graph
 from coke.maths.problem import local_only
 from coke.maths.stopping import at_first
 from coke.model import Model
-from coke.run.checkpoint import (
-    Saved,
-    check_same,
-    fingerprint,
-    load_checkpoint,
-    save_checkpoint,
-)
+from coke.run.checkpoint import Saved, check_same, load_checkpoint, save_checkpoint
 from coke.run.history import GAPS, LOSSES, History
-from coke.run.simulate import Record, simulate
+from coke.run.limits import Limits
+from coke.run.simulate import Record
 from coke.task import Task
 
 LIMITS = ("tol", "max_bytes", "max_transmissions")
@@ -105,14 +100,14 @@ class Effects(NamedTuple):
     """What a run does beside computing."""
 
     folder: Folder | None  # where to keep checkpoints and histories
-    watch: Watch  # told of every round
+    watch: Watch | None  # told of every round
     resume: bool  # go on from the folder's checkpoints
     every: float  # seconds between checkpoints
 
 
 def train_all(config: Config, task: Task, graph: Graph, effects: Effects) -> list[Outcome]:
     """Every algorithm of the configuration, one after the other; the first is the run's own."""
-    if effects.folder is not None:
+    if effects.folder is not None and task.engine.first:
         if not effects.resume:
             effects.folder.clear()
         effects.folder.keep_config(config)
@@ -132,14 +127,14 @@ class Run:
 
     def __init__(self, config: Config, task: Task, graph: Graph, name: str, effects: Effects):
         self.config, self.task, self.graph, self.name = config, task, graph, name
-        self.folder, self.effects = effects.folder, effects
+        self.folder, self.effects, self.engine = effects.folder, effects, task.engine
         self.way = task.way(config.algorithms()[name])
-        self.fingerprint = fingerprint(self.way.problem, graph, self.way.algorithm)
+        self.fingerprint = self.engine.fingerprint(self.way.problem, graph, self.way.algorithm)
         self.interrupted = False
 
     def train(self) -> Outcome:
         """All rounds, or as many as there are before Ctrl-C."""
-        saved = self._saved() if self.effects.resume else None
+        saved = self.engine.guarded(self._saved) if self.effects.resume else None
         metric = self.task.problem.train.metric
         history = saved.history if saved else History(self.name, metric, self.task.sites)
         theta = saved.checkpoint.state["theta"] if saved else None
@@ -148,18 +143,22 @@ class Run:
             try:
                 for record in self._records(saved):
                     history.append(record)
-                    self.effects.watch(self.name, record)
-                    if time.monotonic() - clock > self.effects.every:
+                    if self.effects.watch is not None:
+                        self.effects.watch(self.name, record)
+                    due = time.monotonic() - clock > self.effects.every
+                    due, stop = self.engine.any(due, self.interrupted)
+                    if due:
                         self._save(record, history)
                         clock = time.monotonic()
-                    if self.interrupted:
+                    if stop:
+                        self.interrupted = True  # at every rank
                         break
-            except ConvergenceError as stop:
-                error = str(stop)
-        if record is not None:
-            theta = record.state.theta
+            except ConvergenceError as failure:
+                error = str(failure)
+        if record is not None and error is None:  # else its state may be written over
+            theta = self.engine.everyones(record.state.theta)
             self._save(record, history)
-        if self.folder and len(history):
+        if self.folder and len(history) and self.engine.first:
             history.to_parquet(self.folder.history(self.name))
         theta = None if theta is None else self.way.theta(theta)
         return Outcome(self.name, history, theta, time.process_time() - started, error)
@@ -172,17 +171,10 @@ class Run:
                 at = at._replace(quiet=at_first(len(at.spent)))  # a countdown to other limits
             elif saved.settled:
                 return iter(())
-        return simulate(
-            self.way.problem,
-            self.graph,
-            self.way.algorithm,
-            rounds=config.rounds,
-            tol=self.way.tolerance(config.tolerance(self.name)),
-            max_bytes=config.max_bytes,
-            max_transmissions=config.max_transmissions,
-            spent=self.way.spent,
-            resume=at,
-        )
+        tol = self.way.tolerance(config.tolerance(self.name))
+        limits = Limits(config.rounds, tol, config.max_bytes, config.max_transmissions)
+        way = self.way
+        return self.engine.simulate(way.problem, self.graph, way.algorithm, limits, way.spent, at)
 
     def _saved(self) -> Saved | None:
         assert self.folder is not None  # there is no resuming without a folder
@@ -194,9 +186,15 @@ class Run:
         return saved
 
     def _save(self, record: Record, history: History) -> None:
-        if self.folder is not None:
-            path = self.folder.checkpoint(self.name)
-            save_checkpoint(path, record, history, self.fingerprint, self.config.settings())
+        if self.folder is None:
+            return
+        path, whole = self.folder.checkpoint(self.name), self.engine.record(record)
+
+        def write() -> None:
+            if whole is not None:
+                save_checkpoint(path, whole, history, self.fingerprint, self.config.settings())
+
+        self.engine.guarded(write)
 
     @contextmanager
     def _between_rounds(self) -> Iterator[None]:
@@ -267,13 +265,16 @@ def yardsticks(task: Task) -> list[dict[str, Any]]:
     return rows
 
 
-def accuracy(model: Model, sites: Sites) -> dict[str, float | None]:
-    """Share of right labels among all sites' training and test rows."""
+def accuracy(task: Task, model: Model, sites: Sites) -> dict[str, float | None]:
+    """Share of right labels among all sites' training and test rows; `sites` are those here."""
+
+    def counts(X: Any, y: Any) -> Any:
+        right = [np.count_nonzero(model.predict(a) == b) for a, b in zip(X, y, strict=True)]
+        return np.column_stack([right, list(map(len, y))])
 
     def share(X: Any, y: Any) -> float | None:
-        right = [np.count_nonzero(model.predict(a) == b) for a, b in zip(X, y, strict=True)]
-        T = sum(map(len, y))
-        return float(sum(right) / T) if T else None
+        right, T = task.engine.everyones(counts(X, y)).sum(axis=0).tolist()
+        return right / T if T else None
 
     return {
         "train_accuracy": share(sites.X, sites.y),

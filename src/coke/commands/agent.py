@@ -24,7 +24,7 @@ from coke.agents.zenoh_carrier import ZenohCarrier
 from coke.audit import site_warnings
 from coke.commands.output import AsJson, console
 from coke.data.files import atomically, write_file
-from coke.errors import ConvergenceError
+from coke.errors import ConfigError, ConvergenceError
 from coke.field import FieldMission, SiteConfig, pace_of, place_of, read_site
 from coke.prepare import Ready
 from coke.run.ledger import Ledger
@@ -50,6 +50,8 @@ def agent(
     """
     with _signals(_exit):  # until there is an agent to stop, and after
         config = read_site(site)
+        if config.data.stream:
+            raise ConfigError("data.stream is for coke run: an agent reads its own rows at once")
         store = Store(Path(config.site.state))
         with store.claimed():
             follow = _machine(rounds_shown) if json else _people
@@ -209,7 +211,10 @@ def summary(
     metric = task.problem.train.metric
     if task.alone is not None and task.problem.test is not None:
         losses["alone_test"] = float(task.problem.test.losses(task.alone)[0])
-    private = {"epsilon": config.epsilon, "delta": config.delta} if task.alone is not None else {}
+    private: dict[str, Any] = {}
+    if task.budget is not None:
+        spent = task.budget.epsilon
+        private = {"epsilon": config.epsilon, "delta": config.delta, "epsilon_spent": spent}
     known = [a for a in outcome.asymmetry.values() if a is not None]
     folder = Path(config.site.state)
     return {

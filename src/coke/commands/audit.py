@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from coke.audit import Finding, as_rows, audited, victim_of, warnings
+from coke.commands import options
 from coke.commands.output import AsJson, console, print_json
-from coke.commands.run import number_or_word, settings_from
-from coke.config import from_settings
 from coke.data.files import write_file
 from coke.errors import ConfigError
 from coke.loading import load_task
@@ -22,38 +21,29 @@ from coke.workflow import Folder
 
 
 def audit(
-    config: Annotated[
-        Path | None, typer.Argument(help="TOML file; without it, the paper's synthetic problem.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="Parquet or CSV file of rows.")] = None,
-    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
-    site: Annotated[str | None, typer.Option(help="Column that says who holds a row.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,
-    missing: Annotated[str | None, typer.Option(help="Missing values: refuse or drop.")] = None,
-    agents: Annotated[int | None, typer.Option(help="Number of agents.")] = None,
-    graph: Annotated[str | None, typer.Option(help="random, ring, star, complete, …")] = None,
-    edges: Annotated[int | None, typer.Option(help="Edges of a random graph.")] = None,
-    scale: Annotated[str | None, typer.Option(help="none, standard, minmax or public.")] = None,
-    sigma: Annotated[str | None, typer.Option(help="Kernel bandwidth σ, or auto.")] = None,
-    features: Annotated[int | None, typer.Option(help="Number of random features L.")] = None,
-    lam: Annotated[float | None, typer.Option("--lambda", help="Regularisation λ.")] = None,
-    algorithm: Annotated[str | None, typer.Option(help="coke, coke-paper or dkla.")] = None,
-    mu: Annotated[float | None, typer.Option(help="Threshold of coke-paper: μ.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of features, graph and splits.")] = None,
-    rounds: Annotated[int, typer.Option(help="How long the attacker listens.")] = 400,
+    config: options.ConfigFile = None,
+    data: options.Data = None,
+    target: options.Target = None,
+    site: options.Site = None,
+    drop: options.Drop = None,
+    missing: options.Missing = None,
+    agents: options.Agents = None,
+    graph: options.GraphName = None,
+    edges: options.Edges = None,
+    scale: options.Scale = None,
+    sigma: options.Sigma = None,
+    features: options.Features = None,
+    lam: options.Lambda = None,
+    algorithm: options.Algorithm = None,
+    mu: options.Mu = None,
+    seed: options.Seed = None,
+    listened: Annotated[int, typer.Option("--rounds", help="How long the attacker listens.")] = 400,
     probes: Annotated[bool, typer.Option(help="Also try lying on one edge (slow).")] = True,
     out: Annotated[Path | None, typer.Option(help="Folder for the report.")] = None,
     json: AsJson = False,
 ) -> None:
     """What a neighbour could learn from this configuration: the attacks, on your own rows."""
-    changes = {
-        "data.file": str(data.resolve()) if data else None, "data.target": target,
-        "data.site": site, "data.drop": drop, "data.missing": missing, "data.agents": agents,
-        "data.scale": scale, "features.sigma": number_or_word(sigma),
-        "features.n_features": features, "graph.kind": graph, "graph.edges": edges,
-        "lambda": lam, "algorithm": algorithm, "mu": mu, "seed": seed,
-    }  # fmt: skip
-    wanted = from_settings(settings_from(config, changes))
+    wanted = options.config_from(config, locals())
     if wanted.loss != "quadratic" or wanted.algorithm == "cta":
         raise ConfigError(
             f"loss={wanted.loss}, algorithm={wanted.algorithm}: the attacks are on the quadratic "
@@ -63,14 +53,14 @@ def audit(
     with console.status("a run, and the attacks on it"):
         task, _, _ = load_task(wanted, folder.path if folder else None)
         way = task.way(wanted.algorithms()[wanted.algorithm])
-        found, said = audited(task, way, rounds, probes), warnings(task)
+        found, said = audited(task, way, listened, probes), warnings(task)
     i, n = victim_of(task)
     document: dict[str, Any] = {
         "site": task.sites[i],
         "neighbour": task.sites[n],
         "privacy": wanted.privacy,
         "algorithm": wanted.algorithm,
-        "rounds": rounds,
+        "rounds": listened,
         "findings": as_rows(found),
         "warnings": said,
     }

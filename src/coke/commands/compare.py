@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from coke.commands import options
 from coke.commands.output import AsJson, console, print_json
-from coke.commands.run import number_or_word, settings_from
-from coke.config import from_settings
 from coke.data.files import write_file
 from coke.errors import ConfigError
 from coke.loading import load_task
@@ -28,54 +27,39 @@ SHORTER = 300  # for class labels, whose rounds take longer
 
 
 def compare(
-    config: Annotated[
-        Path | None, typer.Argument(help="TOML file; without it, the paper's synthetic problem.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="Parquet or CSV file of rows.")] = None,
-    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
-    site: Annotated[str | None, typer.Option(help="Column that says who holds a row.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,
-    missing: Annotated[
-        str | None, typer.Option(help="Rows with missing values: refuse or drop.")
-    ] = None,
-    agents: Annotated[int | None, typer.Option(help="Number of agents.")] = None,
-    graph: Annotated[str | None, typer.Option(help="random, ring, star, complete, …")] = None,
-    edges: Annotated[int | None, typer.Option(help="Edges of a random graph.")] = None,
-    split: Annotated[str | None, typer.Option(help="iid, or sorted by target.")] = None,
-    scale: Annotated[str | None, typer.Option(help="none, standard or minmax.")] = None,
-    sigma: Annotated[str | None, typer.Option(help="Kernel bandwidth σ, or auto.")] = None,
-    features: Annotated[int | None, typer.Option(help="Number of random features L.")] = None,
-    kernel: Annotated[str | None, typer.Option(help="gaussian, laplacian, cauchy, …")] = None,
-    mapping: Annotated[str | None, typer.Option(help="cos-sin or cos-phase.")] = None,
-    lam: Annotated[float | None, typer.Option("--lambda", help="Regularisation λ.")] = None,
-    loss: Annotated[str | None, typer.Option(help="quadratic, logistic or hinge.")] = None,
-    whitening: Annotated[
-        str | None, typer.Option(help="Common basis: mixture, moments, gram or sample.")
-    ] = None,
-    sample: Annotated[
-        Path | None, typer.Option(help="File of public inputs, for --whitening sample.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of features, graph and splits.")] = None,
+    config: options.ConfigFile = None,
+    data: options.Data = None,
+    target: options.Target = None,
+    site: options.Site = None,
+    drop: options.Drop = None,
+    missing: options.Missing = None,
+    agents: options.Agents = None,
+    graph: options.GraphName = None,
+    edges: options.Edges = None,
+    split: options.Split = None,
+    scale: options.Scale = None,
+    sigma: options.Sigma = None,
+    features: options.Features = None,
+    kernel: options.Kernel = None,
+    mapping: options.FeatureMap = None,
+    lam: options.Lambda = None,
+    loss: options.Loss = None,
+    whitening: options.Whitening = None,
+    sample: options.Sample = None,
+    seed: options.Seed = None,
     goal: Annotated[
         float, typer.Option(help="Times the optimum's training MSE or objective.")
     ] = 1.01,
     method: Annotated[list[str] | None, typer.Option(help="Only this one; may repeat.")] = None,
-    rounds: Annotated[
-        int | None, typer.Option(help="Horizon of the paper's COKE and DKLA (2000, classes 300).")
+    horizon: Annotated[
+        int | None,
+        typer.Option("--rounds", help="Horizon of the paper's COKE and DKLA (2000, classes 300)."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the plot.")] = None,
     json: AsJson = False,
 ) -> None:
     """Which method reaches a wanted accuracy with the fewest bytes on these data."""
-    changes = {
-        "data.file": str(data.resolve()) if data else None, "data.target": target,
-        "data.site": site, "data.drop": drop, "data.missing": missing, "data.agents": agents,
-        "data.split": split, "data.scale": scale, "features.sigma": number_or_word(sigma),
-        "features.n_features": features, "features.kernel": kernel, "features.mapping": mapping,
-        "graph.kind": graph, "graph.edges": edges, "lambda": lam, "loss": loss,
-        "whitening": whitening, "sample": str(sample.resolve()) if sample else None, "seed": seed,
-    }  # fmt: skip
-    wanted = from_settings(settings_from(config, changes))
+    wanted = options.config_from(config, locals())
     if wanted.privacy == "dp":
         raise ConfigError(
             'privacy = "dp": a comparison looks at raw rows; compare on public data, or without it'
@@ -83,8 +67,8 @@ def compare(
     folder = Folder(out) if out else None
     with console.status("reading rows, one pass over them"):
         task, _, _ = load_task(wanted)
-        horizon = rounds or HORIZON.get(wanted.loss, SHORTER)
-        paper = Paper(wanted.rho, wanted.v, wanted.mu, wanted.eta, horizon)
+        most = horizon or HORIZON.get(wanted.loss, SHORTER)
+        paper = Paper(wanted.rho, wanted.v, wanted.mu, wanted.eta, most)
         comparison = Comparison(task.case(), paper, goal)
     rows = _rows(comparison, method or list(comparison.methods))
     document = {

@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
+from coke.commands import options
 from coke.commands.output import AsJson, console, print_json
-from coke.commands.run import number_or_word, settings_from
-from coke.config import from_settings
 from coke.errors import ConfigError
-from coke.loading import load_parts
+from coke.loading import load_rows, parts_of
 from coke.maths.graph import build_graph
 from coke.networks import Plan, run_network, write_network
 
@@ -27,21 +26,21 @@ def about() -> None:
 def init(
     folder: Annotated[Path, typer.Argument(help="A new folder for the network.")],
     config: Annotated[Path | None, typer.Option(help="TOML file as for coke run.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Parquet or CSV file of rows.")] = None,
-    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
-    site: Annotated[str | None, typer.Option(help="Column that says who holds a row.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,
-    missing: Annotated[str | None, typer.Option(help="Missing values: refuse or drop.")] = None,
-    agents: Annotated[int | None, typer.Option(help="Number of agents.")] = None,
-    graph: Annotated[str | None, typer.Option(help="random, ring, star, complete, …")] = None,
-    edges: Annotated[int | None, typer.Option(help="Edges of a random graph.")] = None,
-    split: Annotated[str | None, typer.Option(help="iid, or sorted by target.")] = None,
-    scale: Annotated[str | None, typer.Option(help="none, standard or minmax.")] = None,
-    sigma: Annotated[str | None, typer.Option(help="Kernel bandwidth σ, or auto.")] = None,
-    features: Annotated[int | None, typer.Option(help="Number of random features L.")] = None,
-    lam: Annotated[float | None, typer.Option("--lambda", help="Regularisation λ.")] = None,
-    loss: Annotated[str | None, typer.Option(help="quadratic, logistic or hinge.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of features, graph and splits.")] = None,
+    data: options.Data = None,
+    target: options.Target = None,
+    site: options.Site = None,
+    drop: options.Drop = None,
+    missing: options.Missing = None,
+    agents: options.Agents = None,
+    graph: options.GraphName = None,
+    edges: options.Edges = None,
+    split: options.Split = None,
+    scale: options.Scale = None,
+    sigma: options.Sigma = None,
+    features: options.Features = None,
+    lam: options.Lambda = None,
+    loss: options.Loss = None,
+    seed: options.Seed = None,
     patience: Annotated[
         str, typer.Option(help="For the missing: seconds, auto (ten usual rounds) or wait.")
     ] = "auto",
@@ -49,22 +48,14 @@ def init(
     json: AsJson = False,
 ) -> None:
     """Write a ready set of site files, certificates and a start script."""
-    changes = {
-        "data.file": str(data.resolve()) if data else None, "data.target": target,
-        "data.site": site, "data.drop": drop, "data.missing": missing, "data.agents": agents,
-        "data.split": split, "data.scale": scale, "features.sigma": number_or_word(sigma),
-        "features.n_features": features, "graph.kind": graph, "graph.edges": edges,
-        "lambda": lam, "loss": loss, "seed": seed,
-    }  # fmt: skip
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: expected a new or empty folder; choose another")
-    wanted = from_settings(settings_from(config, changes))
-    rows, parts = load_parts(wanted)
+    wanted = options.config_from(config, locals())
+    rows = load_rows(wanted)
+    parts = parts_of(wanted, rows)
     network = build_graph(wanted.graph.kind, len(parts), edges=wanted.graph.edges, seed=wanted.seed)
-    paths = write_network(
-        folder,
-        Plan(name, network, rows, parts, wanted.shared(), number_or_word(patience) or "auto"),
-    )
+    wait = options.number_or_word(patience) or "auto"
+    paths = write_network(folder, Plan(name, network, rows, parts, wanted.shared(), wait))
     document = {"folder": str(folder), "sites": [str(path) for path in paths]}
     if json:
         print_json(document)

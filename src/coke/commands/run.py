@@ -1,30 +1,26 @@
-"""`coke run`: train in one process, all sites at once."""
+"""`coke run`: train, all sites at once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from coke.audit import warnings
+from coke.commands import options
+from coke.commands.bars import reading, training
 from coke.commands.output import AsJson, console, run_rows, show_run
-from coke.config import (
-    Config,
-    Settings,
-    default_settings,
-    from_settings,
-    merged,
-    read_settings,
-)
+from coke.config import Config, from_settings, merged
 from coke.data.files import write_file
 from coke.data.sites import Sites
 from coke.errors import ConfigError
 from coke.loading import load_task
 from coke.maths.graph import Graph
-from coke.run.simulate import Record
+from coke.run.ranks import ended_together, job
 from coke.task import Task
 from coke.workflow import (
     Effects,
@@ -38,54 +34,41 @@ from coke.workflow import (
     yardsticks,
 )
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 INTERRUPTED = 130
 MAY_CHANGE = ("rounds", "tol", "max_bytes", "max_transmissions")  # when a run is resumed
 
 
 def run(
-    config: Annotated[
-        Path | None, typer.Argument(help="TOML file; without it, the paper's synthetic problem.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="Parquet or CSV file of rows.")] = None,
-    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
-    site: Annotated[
-        str | None, typer.Option(help="Column that says which site holds a row.")
-    ] = None,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="Column to leave out; may be repeated.")
-    ] = None,
-    missing: Annotated[
-        str | None, typer.Option(help="Rows with missing values: refuse or drop.")
-    ] = None,
-    agents: Annotated[
-        int | None, typer.Option(help="Number of agents, where no column names the sites.")
-    ] = None,
-    graph: Annotated[
-        str | None,
-        typer.Option(help="random, erdos-renyi, ring, star, complete, grid or small-world."),
-    ] = None,
-    edges: Annotated[int | None, typer.Option(help="Edges of a random graph.")] = None,
-    split: Annotated[
-        str | None, typer.Option(help="How rows are dealt out: iid, or sorted by target.")
-    ] = None,
-    scale: Annotated[str | None, typer.Option(help="none, standard or minmax.")] = None,
-    sigma: Annotated[str | None, typer.Option(help="Kernel bandwidth σ, or auto.")] = None,
-    features: Annotated[int | None, typer.Option(help="Number of random features L.")] = None,
-    kernel: Annotated[
-        str | None, typer.Option(help="gaussian, laplacian, cauchy, matern32 or matern52.")
-    ] = None,
-    mapping: Annotated[str | None, typer.Option(help="cos-sin or cos-phase.")] = None,
-    lam: Annotated[float | None, typer.Option("--lambda", help="Regularisation λ.")] = None,
-    loss: Annotated[str | None, typer.Option(help="quadratic, logistic or hinge.")] = None,
-    algorithm: Annotated[
-        str | None, typer.Option(help="coke, or the paper's coke-paper, dkla or cta.")
-    ] = None,
+    config: options.ConfigFile = None,
+    data: options.Data = None,
+    target: options.Target = None,
+    site: options.Site = None,
+    drop: options.Drop = None,
+    missing: options.Missing = None,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Pass over the rows; keep none in memory.")
+    ] = False,
+    agents: options.Agents = None,
+    graph: options.GraphName = None,
+    edges: options.Edges = None,
+    split: options.Split = None,
+    scale: options.Scale = None,
+    sigma: options.Sigma = None,
+    features: options.Features = None,
+    kernel: options.Kernel = None,
+    mapping: options.FeatureMap = None,
+    lam: options.Lambda = None,
+    loss: options.Loss = None,
+    algorithm: options.Algorithm = None,
     beside: Annotated[
         list[str] | None, typer.Option(help="Another algorithm to run as well; may be repeated.")
     ] = None,
     rho: Annotated[float | None, typer.Option(help="ADMM step ρ of coke-paper, dkla.")] = None,
     v: Annotated[float | None, typer.Option(help="Threshold h(k) = v μᵏ: v.")] = None,
-    mu: Annotated[float | None, typer.Option(help="Threshold h(k) = v μᵏ: μ.")] = None,
+    mu: options.Mu = None,
     eta: Annotated[float | None, typer.Option(help="Step η of CTA.")] = None,
     rounds: Annotated[int | None, typer.Option(help="At most so many rounds.")] = None,
     tol: Annotated[
@@ -94,16 +77,15 @@ def run(
     ] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Budget of all sites together.")] = None,
     max_transmissions: Annotated[int | None, typer.Option(help="Budget of all sites.")] = None,
-    whitening: Annotated[
-        str | None, typer.Option(help="Common basis: mixture, moments, gram or sample.")
-    ] = None,
-    sample: Annotated[
-        Path | None, typer.Option(help="File of public inputs, for --whitening sample.")
-    ] = None,
+    whitening: options.Whitening = None,
+    sample: options.Sample = None,
     privacy: Annotated[str | None, typer.Option(help="none or dp (docs/privacy.md).")] = None,
     epsilon: Annotated[float | None, typer.Option(help="ε of --privacy dp.")] = None,
     delta: Annotated[float | None, typer.Option(help="δ of --privacy dp.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of features, graph, data and splits.")] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Compiled rounds (the extra fast): other last bits.")
+    ] = False,
+    seed: options.Seed = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for history, model, plots and report.")
     ] = None,
@@ -111,44 +93,52 @@ def run(
     checkpoint: Annotated[
         float, typer.Option(help="Seconds between checkpoints in the folder.")
     ] = 30.0,
+    engine: Annotated[
+        str, typer.Option(help="simulation: this process; mpi: the ranks of mpirun (docs/mpi.md).")
+    ] = "simulation",
     json: AsJson = False,
 ) -> None:
-    """Train in one process, all sites at once."""
-    changes = {
-        "data.file": str(data.resolve()) if data else None, "data.target": target,
-        "data.site": site, "data.drop": drop, "data.missing": missing, "data.agents": agents,
-        "data.split": split, "data.scale": scale, "features.sigma": number_or_word(sigma),
-        "features.n_features": features, "features.kernel": kernel, "features.mapping": mapping,
-        "graph.kind": graph,
-        "graph.edges": edges, "lambda": lam, "loss": loss, "algorithm": algorithm,
-        "beside": beside, "rho": rho, "v": v, "mu": mu, "eta": eta, "rounds": rounds, "tol": tol,
-        "max_bytes": max_bytes, "max_transmissions": max_transmissions, "whitening": whitening,
-        "sample": str(sample.resolve()) if sample else None, "privacy": privacy,
-        "epsilon": epsilon, "delta": delta, "seed": seed,
-    }  # fmt: skip
+    """Train, all sites at once: in one process, or with --engine mpi on the ranks of a job."""
+    changes = options.changes_of(locals())
     if resume is not None and out is not None:
         raise ConfigError(
             f"both --out {out} and --resume {resume}: a resumed run stays in its folder"
         )
-    wanted = _config(config, resume, changes)
-    folder = Folder(out) if out else Folder(resume, create=False) if resume else None
-    with console.status("reading rows, one pass over them"):
-        task, network, sites = load_task(wanted, folder.path if folder else None)
-    said = warnings(task)
+    comm = job(engine)
+    with _on_ranks(comm):
+        wanted = _config(config, resume, changes)
+        folder = Folder(out) if out else Folder(resume, create=False) if resume else None
+        _run(wanted, comm, Effects(folder, None, resume is not None, checkpoint), json)
+
+
+@contextmanager
+def _on_ranks(comm: MPI.Comm | None) -> Iterator[None]:
+    """On ranks, the first one speaks; another only if it fails alone."""
+    if comm is None:
+        yield
+        return
+    console.quiet = comm.rank > 0
+    with ended_together(comm, lambda: setattr(console, "quiet", False)):
+        yield
+
+
+def _run(config: Config, comm: MPI.Comm | None, effects: Effects, json: bool) -> None:
+    folder = effects.folder
+    with reading(config) as watch:
+        task, network, sites = load_task(config, folder.path if folder else None, comm, watch)
+    everybody, before = task.everybody, folder.path if folder else None
+    said = [] if everybody is None else warnings(everybody, before)
     for line in said:
         console.print(f"privacy: {line}; see docs/privacy.md", markup=False, soft_wrap=True)
-    try:
-        outcomes = _watched(wanted, task, network, folder, resume is not None, checkpoint)
-        stopped = False
-    except Interrupted as interruption:
-        outcomes, stopped = interruption.outcomes, True
-    if outcomes:
-        document = _document(task, network, sites, outcomes, stopped)
-        document["warnings"] = said
-        if wanted.privacy == "dp":
-            document |= {"epsilon": wanted.epsilon, "delta": wanted.delta}
+    outcomes, stopped = _trained(config, task, network, effects)
+    document = _document(task, network, sites, outcomes) if outcomes else None
+    if document is not None:
+        document |= {"interrupted": stopped, "warnings": said}
+        if config.privacy == "dp":
+            document |= {"epsilon": config.epsilon, "delta": config.delta}
+            document["epsilon_spent"] = None if task.budget is None else task.budget.epsilon
         if folder:
-            document |= _leave(folder, wanted, task, network, outcomes, document)
+            document |= _leave(folder, config, task, network, outcomes, document)
         show_run(document, json)
     if stopped:
         how = f"; go on with: coke run --resume {folder.path}" if folder else ""
@@ -167,60 +157,35 @@ def _config(path: Path | None, resume: Path | None, changes: dict[str, Any]) -> 
             )
         saved = Folder(resume, create=False).saved_config().settings()
         return from_settings(merged(saved, changes))
-    return from_settings(settings_from(path, changes))
+    return from_settings(options.settings_from(path, changes))
 
 
-def number_or_word(text: str | None) -> float | str | None:
-    """An option that is a number or a word such as auto."""
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
-
-
-def settings_from(path: Path | None, changes: dict[str, Any]) -> Settings:
-    """A file's settings, or the defaults of one's own data, or the synthetic problem's; changed."""
-    if path is not None:
-        return merged(read_settings(path), changes)
-    return merged({} if changes["data.file"] else default_settings(), changes)
-
-
-def _watched(
-    config: Config, task: Task, graph: Graph, folder: Folder | None, resume: bool, every: float
-) -> list[Outcome]:
-    """Trains under a progress bar on stderr."""
-    metric = task.problem.train.metric
-    columns = (
-        TextColumn("{task.description:>5}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        bars: dict[str, Any] = {}
-
-        def watch(name: str, record: Record) -> None:
-            if name not in bars:
-                bars[name] = progress.add_task(name, total=config.rounds, note="")
-            if record.k % 10 == 0 or record.k == config.rounds or record.k < 10:
-                loss, sent = record.score.global_train, record.ledger.transmissions
-                note = f"{metric} {loss:.4g}, {sent} sent"
-                progress.update(bars[name], completed=record.k, note=note)
-
-        return train_all(config, task, graph, Effects(folder, watch, resume, every))
+def _trained(
+    config: Config, task: Task, graph: Graph, effects: Effects
+) -> tuple[list[Outcome], bool]:
+    """What came of the rounds, and whether Ctrl-C ended them."""
+    with training(config, task.problem.train.metric) as watch:
+        try:
+            return train_all(config, task, graph, effects._replace(watch=watch)), False
+        except Interrupted as interruption:
+            return interruption.outcomes, True
 
 
 def _document(
-    task: Task, graph: Graph, sites: Sites, outcomes: list[Outcome], stopped: bool
-) -> dict[str, Any]:
-    whole = [outcome for outcome in outcomes if outcome.error is None]
-    own, *others = [summary(task, graph, outcome) for outcome in whole]
+    task: Task, graph: Graph, sites: Sites, outcomes: list[Outcome]
+) -> dict[str, Any] | None:
+    """What there is to say, at the first process; None elsewhere."""
+    right: dict[str, Any] = {}
     if task.loss != "quadratic":
-        own |= accuracy(consensus_model(task, outcomes[0]), sites)
+        right = accuracy(task, consensus_model(task, outcomes[0]), sites)
+    everybody = task.everybody
+    if everybody is None:
+        return None
+    whole = [outcome for outcome in outcomes if outcome.error is None]
+    own, *others = [summary(everybody, graph, outcome) for outcome in whole]
     failed = [{"algorithm": o.name, "error": o.error} for o in outcomes if o.error is not None]
-    apart = {"beside": others, "failed": failed, "yardsticks": yardsticks(task)}
-    return own | apart | {"interrupted": stopped}
+    apart = {"beside": others, "failed": failed, "yardsticks": yardsticks(everybody)}
+    return own | right | apart
 
 
 def _leave(

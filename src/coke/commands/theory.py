@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from coke.commands import options
 from coke.commands.output import AsJson, console, print_json
-from coke.config import Config, default_settings, from_settings, read_settings
+from coke.config import Config
 from coke.data.sites import Sites
 from coke.errors import ConfigError
 from coke.loading import load_task
@@ -39,17 +38,17 @@ MEASURED = 400  # rounds of DKLA to measure its pace in
 
 
 def theory(
-    config: Annotated[
-        Path | None, typer.Argument(help="TOML file; without it, the paper's synthetic problem.")
-    ] = None,
+    config: options.ConfigFile = None,
     json: AsJson = False,
 ) -> None:
     """Constants, guaranteed and measured rate, and the ρ, λ and L that follow."""
-    wanted = from_settings(read_settings(config) if config else default_settings())
+    wanted = options.config_from(config, {})
     if wanted.loss != "quadratic":
         raise ConfigError(
             f'loss = "{wanted.loss}": the theorems\' constants need the quadratic loss'
         )
+    if wanted.data.stream:
+        raise ConfigError("stream = true: the constants need rows in memory; use some of the rows")
     with console.status("reading rows, one pass over them"):
         task, graph, sites = load_task(wanted)
     with console.status(f"{MEASURED} rounds of DKLA, to measure its pace"):

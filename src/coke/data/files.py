@@ -198,7 +198,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
         probe.write_bytes(b"")
-        probe.unlink()
+        probe.unlink(missing_ok=True)  # another rank may try at the same time
     except OSError as error:
         raise FileError(
             f"{folder}: not a folder to write to ({error.strerror}); choose another"

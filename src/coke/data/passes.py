@@ -1,10 +1,4 @@
-"""One pass over rows of any number leaves statistics: constant memory, any number of threads.
-
-Features are computed in float32, a block at a time, and each block's sums are added up in float64.
-That changes A by a few 1e-7 of its largest entry and the ridge model's MSE by about 1e-9 of itself
-(1e-7 where features are nearly collinear and λ is tiny: precision="double" is for that). A block
-whose angles ωᵀx are too large for float32, or its targets, is done in float64.
-"""
+"""One pass over rows of any number leaves statistics: constant memory, any number of threads."""
 
 from __future__ import annotations
 
@@ -14,23 +8,23 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from coke.data.blocks import BLOCK, Block, Kernel, Numbers, Part
 from coke.data.scaling import Columns, Scaling, columns_of
 from coke.data.streaming import Chunk, Source
 from coke.data.tables import checked_rows
 from coke.errors import DataError, InputError, unknown
+from coke.maths import compiled
 from coke.maths.arrays import Array
 from coke.maths.features import Features
 from coke.maths.quadratic import Quadratic
+from coke.maths.waves import PLAIN as NUMPY
+from coke.maths.waves import compiled_loops
 from coke.threads import OneThread
 
-BLOCK = 1024  # rows whose features are in cache at a time
-REACH = 256.0  # most ‖ω‖‖x‖ in float32, whose angles are then wrong by 2e-5 at most or so
 PRECISIONS = ("auto", "double")
 MISSING = ("refuse", "drop")
 Progress = Callable[[int], None]  # rows read so far
-Numbers = NDArray[Any]
 
 
 class Passing(NamedTuple):
@@ -40,6 +34,7 @@ class Passing(NamedTuple):
     workers: int = 1  # threads; the answer has the same bits with any number of them
     missing: str = "refuse"  # rows with a missing value, or "drop" them
     progress: Progress | None = None
+    fast: bool = False  # loops compiled by Numba: other last bits
 
     def checked(self) -> Passing:
         """The same, or why not."""
@@ -49,6 +44,8 @@ class Passing(NamedTuple):
             raise InputError(unknown("treatment of missing values", self.missing, MISSING))
         if self.workers < 1:
             raise InputError(f"workers={self.workers}: expected at least one thread")
+        if self.fast and not compiled.available():
+            raise InputError("fast=True needs Numba: install coke[fast], or leave it out")
         return self
 
 
@@ -78,7 +75,7 @@ def complete(source: Source, how: Passing = PLAIN) -> Iterator[Chunk]:
 
 def _whole(chunk: Chunk) -> bool:
     """Whether nothing is missing, for the price of one dot product; False for huge numbers too."""
-    x = chunk.X.reshape(-1)
+    x = chunk.X.ravel("K")
     with np.errstate(over="ignore", invalid="ignore"):
         finite = np.isfinite(np.dot(x, x)) and np.isfinite(np.dot(chunk.y, chunk.y))
     return bool(finite) and (chunk.codes is None or not np.any(chunk.codes < 0))
@@ -126,7 +123,8 @@ def stream_statistics(
             f"features for {features.omega.shape[1]} inputs: expected {d}, {source.columns[:8]}"
         )
     plain = Scaling(np.zeros(d), np.ones(d), 0.0, 1.0)
-    kernel = _Kernel(features, scaling or plain, how.checked().precision)
+    loops = compiled_loops() if how.checked().fast else NUMPY
+    kernel = Kernel(features, scaling or plain, loops, double=how.precision == "double")
     sums: dict[Any, _Sum] = {}
     with OneThread().limit():
         for part in _in_order(kernel, _blocks(complete(source, how)), how.workers):
@@ -136,19 +134,11 @@ def stream_statistics(
     return _streamed(sums, kernel.unit, lam)
 
 
-class _Block(NamedTuple):
-    """Up to BLOCK rows of one site."""
-
-    site: Any
-    X: Numbers
-    y: Array
-
-
-def _blocks(chunks: Iterable[Chunk]) -> Iterator[_Block]:
+def _blocks(chunks: Iterable[Chunk]) -> Iterator[Block]:
     for chunk in chunks:
         for site, X, y in _by_site(chunk):
             for first in range(0, len(y), BLOCK):
-                yield _Block(site, X[first : first + BLOCK], y[first : first + BLOCK])
+                yield Block(site, X[first : first + BLOCK], y[first : first + BLOCK])
 
 
 def _by_site(chunk: Chunk) -> Iterator[tuple[Any, Numbers, Array]]:
@@ -163,91 +153,15 @@ def _by_site(chunk: Chunk) -> Iterator[tuple[Any, Numbers, Array]]:
         yield site, X[first:last], y[first:last]
 
 
-class _Part(NamedTuple):
-    """Sums over one block, of bare cosines: their factor comes last (`_Kernel.unit`)."""
-
-    site: Any
-    A: Numbers  # (D, D)
-    b: Numbers  # (D,)
-    yy: float
-    T: int
-
-
-class _Map(NamedTuple):
-    """[(x − shift)·gain; 1] ↦ angles, in one precision."""
-
-    W: Numbers  # (d + 1, L)
-    shift: Numbers  # (d,)
-    gain: Numbers  # (d,)  1/scale
-
-    def angles(self, X: Numbers) -> tuple[Numbers, float]:
-        """Angles (t, L), and the longest scaled row's ‖x‖: inf or NaN if beyond this precision."""
-        Z = np.empty((len(X), len(self.W)), self.W.dtype)
-        np.multiply(X - self.shift, self.gain, out=Z[:, :-1], casting="same_kind")
-        Z[:, -1] = 1.0
-        return Z @ self.W, float(np.sqrt(np.einsum("tj,tj->t", Z, Z).max()))  # faster than vecdot
-
-
-class _Kernel:
-    """Block ↦ its sums. Frozen once built, so that threads may share it."""
-
-    def __init__(self, features: Features, scaling: Scaling, precision: str):
-        self.features, self.scaling = features, scaling
-        self.longest = float(np.sqrt(np.vecdot(features.omega, features.omega).max()))
-        self.reach = REACH if precision == "auto" else -1.0
-        self.double = self._map(np.float64, np.float64)
-        self.single = {kind: self._map(np.float32, kind) for kind in (np.float32, np.float64)}
-
-    @property
-    def unit(self) -> float:
-        """The square of the features' factor: 2/L or 1/L."""
-        return (2.0 if len(self.features.phase) else 1.0) / len(self.features.omega)
-
-    def _map(self, kind: type[np.floating[Any]], given: type[np.floating[Any]]) -> _Map:
-        """For rows given in that type: W makes good what it loses of the shift and the gain."""
-        f, s = self.features, self.scaling
-        with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 `reach` is exceeded
-            shift, gain = s.x_shift.astype(given), (1.0 / s.x_scale).astype(given)
-            lost = f.omega @ ((s.x_shift - shift) / s.x_scale)  # (L,)
-            constant = (f.phase if len(f.phase) else 0.0) - lost
-            told = (gain > 0.0) & (gain < np.inf)
-            W = f.omega * np.where(told, 1.0 / s.x_scale / np.where(told, gain, 1.0), 1.0)
-            return _Map(np.vstack([W.T, constant]).astype(kind), shift, gain)
-
-    def __call__(self, block: _Block) -> _Part:
-        with np.errstate(over="ignore", invalid="ignore"):  # checked at the end, in `_streamed`
-            y = self.scaling.targets(block.y)
-            yy = float(y @ y)
-            Phi = self._features(block.X, single=yy < 1e30)
-            return _Part(block.site, Phi.T @ Phi, y.astype(Phi.dtype) @ Phi, yy, len(y))
-
-    def _features(self, X: Numbers, *, single: bool) -> Numbers:
-        if single and self.reach > 0.0:
-            angle, radius = self.single[X.dtype.type].angles(X)
-            if self.longest * radius <= self.reach:
-                return self._waves(angle)
-        return self._waves(self.double.angles(X.astype(np.float64))[0])
-
-    def _waves(self, angle: Numbers) -> Numbers:
-        """cos, or cos and sin, of the angles."""
-        if len(self.features.phase):
-            return np.asarray(np.cos(angle, out=angle))
-        t, L = angle.shape
-        Phi = np.empty((t, 2 * L), angle.dtype)
-        np.cos(angle, out=Phi[:, :L])
-        np.sin(angle, out=Phi[:, L:])
-        return Phi
-
-
 def _in_order(
-    kernel: Callable[[_Block], _Part], blocks: Iterator[_Block], workers: int
-) -> Iterator[_Part]:
+    kernel: Callable[[Block], Part], blocks: Iterator[Block], workers: int
+) -> Iterator[Part]:
     """kernel(block) of every block in their order, so that sums do not depend on the threads."""
     if workers == 1:
         yield from map(kernel, blocks)
         return
     with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[Future[_Part]] = deque()
+        waiting: deque[Future[Part]] = deque()
         for block in blocks:
             waiting.append(pool.submit(kernel, block))
             if len(waiting) > 4 * workers:
@@ -261,7 +175,7 @@ class _Sum:
     def __init__(self, D: int):
         self.A, self.b, self.yy, self.T = np.zeros((D, D)), np.zeros(D), 0.0, 0
 
-    def add(self, part: _Part) -> None:
+    def add(self, part: Part) -> None:
         self.A += part.A
         self.b += part.b
         self.yy += part.yy

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -25,6 +27,7 @@ from coke.maths.arrays import Array
 from coke.maths.features import Features
 from coke.maths.privacy import (
     Budget,
+    Noise,
     Statistics,
     calibrated,
     draws,
@@ -47,6 +50,21 @@ class Terms(NamedTuple):
     Y: float  # targets are clipped to ±Y
     budget: Budget
 
+    @property
+    def noise(self) -> Noise:
+        """What makes one release of such statistics private."""
+        mapping = "cos-phase" if len(self.features.phase) else "cos-sin"
+        return calibrated(self.budget, norm_bound(mapping), self.Y, self.features.size)
+
+    def exact(self, X: Array, y: Array) -> Statistics:
+        """Those of a site's rows, targets clipped."""
+        if not (len(X) == len(y) > 0 and np.isfinite(X).all() and np.isfinite(y).all()):
+            raise DataError(
+                f"{len(X)} inputs and {len(y)} targets: expected equally many, all finite"
+            )
+        A, b, _ = statistics(self.features, X, np.clip(y, -self.Y, self.Y))
+        return Statistics(A, b)
+
 
 class Release(NamedTuple):
     """What a site may use and say as often as it likes."""
@@ -64,16 +82,44 @@ class Release(NamedTuple):
 
 Count = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
+Salt = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+Rows = tuple[Array, Array]  # X (T, d) and y (T,) of a site, in public units
 
 
-class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the file says beside its arrays."""
+class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a file says of the rows that a budget was spent on."""
+
+    spent: list[tuple[float, float]]
+    salt: Salt
+    made_from: str  # digest of rows and terms
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """All that was spent, or `InputError`."""
+        return tuple(Budget(*one).checked() for one in self.spent)
+
+    def still(self, path: str | Path, terms: Terms, rows: Rows, again: bool) -> bool:
+        """Whether it was spent on these very rows and terms; if not, refused unless `again`."""
+        if self.made_from == made_from(self.salt, terms, rows):
+            return True
+        if not again:
+            before = self.budgets
+            epsilon = sum(budget.epsilon for budget in before)
+            change = "the rows, the features or the bound on the target changed"
+            if before[-1:] != (terms.budget,):
+                change = f"the budget became {tuple(terms.budget)}"
+            raise DataError(
+                f"{path}: {change} since epsilon={epsilon:g} was spent: restore what was, or allow "
+                "a new budget, which adds to that one, with new_budget = true"
+            )
+        return False
+
+
+class Meta(Kept, frozen=True, forbid_unknown_fields=True):
+    """What a release's file says beside its arrays."""
 
     T: Count
     s: Positive
-    spent: list[tuple[float, float]]
-    salt: str
-    made_from: str  # digest of rows, features and Y
 
 
 def private_statistics(
@@ -81,37 +127,47 @@ def private_statistics(
 ) -> Release:
     """The site's one release: read from `path`, or made, written there and only then returned.
 
-    X (T, d) and y (T,) are in public units. `again` allows to spend the budget once more, on rows
-    or terms that have changed.
+    `again` allows to spend the budget once more, on rows or terms that have changed.
     """
     before: tuple[Budget, ...] = ()
     if Path(path).exists():
         release, meta = load_release(path)
-        if (change := _changed(release, meta, terms, X, y)) is None:
+        if meta.still(path, terms, (X, y), again):
             return release
-        if not again:
-            raise DataError(
-                f"{path}: {change} since epsilon={release.total.epsilon:g} was spent: restore what "
-                "was, or allow a new budget, which adds to that one"
-            )
         before = release.spent
-    release = _made(terms, X, y)
-    release = release._replace(spent=(*before, *release.spent))
-    salt = secrets.token_hex(16)
-    meta = Meta(release.T, release.s, list(release.spent), salt, _digest(salt, terms, X, y))
+    found = noised(
+        terms.exact(X, y), len(y), terms.noise, entropy_normals(draws(terms.features.size))
+    )
+    spent = (*before, terms.budget)
+    release = Release(Statistics(projected(found.A), found.b), len(y), terms.noise.s, spent)
+    salt = new_salt()
+    meta = Meta(list(spent), salt, made_from(salt, terms, (X, y)), release.T, release.s)
     write_file(path, pack(KIND, meta, {"A": release.found.A, "b": release.found.b}))
     return release
 
 
-def _made(terms: Terms, X: Array, y: Array) -> Release:
-    mapping = "cos-phase" if len(terms.features.phase) else "cos-sin"
-    if not (len(X) == len(y) > 0 and np.isfinite(X).all() and np.isfinite(y).all()):
-        raise DataError(f"{len(X)} inputs and {len(y)} targets: expected equally many, all finite")
-    D, T = terms.features.size, len(y)
-    noise = calibrated(terms.budget, norm_bound(mapping), terms.Y, D)
-    A, b, _ = statistics(terms.features, X, np.clip(y, -terms.Y, terms.Y))
-    found = noised(Statistics(A, b), T, noise, entropy_normals(draws(D)))
-    return Release(Statistics(projected(found.A), found.b), T, noise.s, (terms.budget,))
+@contextmanager
+def place(folder: str | Path | None) -> Iterator[Path]:
+    """Where releases are kept; without a folder they are forgotten, and drawn anew next time."""
+    if folder is not None:
+        yield Path(folder)
+        return
+    with TemporaryDirectory(prefix="coke-") as forgotten:
+        yield Path(forgotten)
+
+
+def new_salt() -> str:
+    """So that the digest of a site's rows can be compared with no other."""
+    return secrets.token_hex(16)
+
+
+def made_from(salt: str, terms: Terms, rows: Rows) -> str:
+    """A digest of all that decides the statistics and their noise."""
+    digest = hashlib.blake2b(key=salt.encode(), digest_size=32)
+    numbers = np.array([terms.Y, *terms.budget])
+    for part in (terms.features.omega, terms.features.phase, numbers, *rows):
+        digest.update(repr(part.shape).encode() + np.ascontiguousarray(part, "<f8").tobytes())
+    return digest.hexdigest()
 
 
 def entropy_normals(n: int) -> Array:
@@ -128,10 +184,10 @@ def load_release(path: str | Path) -> tuple[Release, Meta]:
     """What was released, and what it was made from, or `FileError`."""
     try:
         meta, arrays = unpack(read_file(path), KIND, Meta)
-        spent = tuple(Budget(*one).checked() for one in meta.spent)
         found = _found(arrays)
-        if not (spent and len(meta.salt) == 32 and meta.salt.isascii()):
-            raise ValueError("no budget or salt")
+        if not meta.spent:
+            raise ValueError("no budget")
+        spent = meta.budgets
     except FileError as error:
         raise FileError(f"{path}: {error}") from error
     except (KeyError, ValueError) as error:
@@ -152,23 +208,7 @@ def _found(arrays: Arrays) -> Statistics:
     return Statistics(A, b)
 
 
-def _changed(release: Release, meta: Meta, terms: Terms, X: Array, y: Array) -> str | None:
-    """What is not as it was, if anything."""
-    if release.spent[-1] != terms.budget:
-        return f"the budget became {tuple(terms.budget)}"
-    same = meta.made_from == _digest(meta.salt, terms, X, y)
-    return None if same else "the rows, the features or the bound on the target changed"
-
-
-def _digest(salt: str, terms: Terms, X: Array, y: Array) -> str:
-    """Of all that decides the exact statistics."""
-    digest = hashlib.blake2b(key=salt.encode(), digest_size=32)
-    for part in (terms.features.omega, terms.features.phase, np.array([terms.Y]), X, y):
-        digest.update(repr(part.shape).encode() + np.ascontiguousarray(part, "<f8").tobytes())
-    return digest.hexdigest()
-
-
-class Network(NamedTuple):
+class AllSites(NamedTuple):
     """What a site must know of all sites; their numbers of rows are public."""
 
     N: int
@@ -176,17 +216,17 @@ class Network(NamedTuple):
 
 
 def private_risk(
-    releases: Sequence[Release], yy: Array, lam: float, network: Network | None = None
+    releases: Sequence[Release], yy: Array, lam: float, everyone: AllSites | None = None
 ) -> Quadratic:
     """The sites' risks from releases alone, λ raised to the least that the noise needs.
 
     yy (N,) are the mean squares of the raw targets. They shift the losses that a site prints for
-    its owner; no message depends on them. Without `network` these are all sites there are.
+    its owner; no message depends on them. Without `everyone` these are all sites there are.
     """
     T = np.array([float(one.T) for one in releases])
     A = np.stack([one.found.A for one in releases])
     b = np.stack([one.found.b for one in releases])
-    N, thin = network or Network(len(T), float(np.sum(1.0 / T**2)))
+    N, thin = everyone or AllSites(len(T), float(np.sum(1.0 / T**2)))
     least = least_lambda(max(one.s for one in releases), b.shape[1], np.array([thin**-0.5]))
     return Quadratic(A, b, yy, T, max(lam, least) / N)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from coke.data.tables import Labels, Rows
 from coke.errors import DataError, unknown
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, Mask
 
 Index = NDArray[np.int64]
 SPLITS = ("iid", "sorted")
@@ -24,6 +24,11 @@ class Sites(NamedTuple):
     y: tuple[Labels, ...]
     X_test: tuple[Array, ...]
     y_test: tuple[Labels, ...]
+
+    def of(self, agents: Sequence[int]) -> Sites:
+        """Those sites alone."""
+        parts: list[Any] = [tuple(part[i] for i in agents) for part in self]
+        return Sites(*parts)
 
 
 def by_label(labels: Labels) -> dict[Any, Index]:
@@ -90,6 +95,13 @@ def _drawn(T: int, n: int, bounds: tuple[int, int], rng: np.random.Generator) ->
     return [int(size) for size in sizes]
 
 
+def held_out(T: int, test: float, rng: np.random.Generator) -> Mask:
+    """Which of a site's T rows are for testing: a share `test`, rounded, never all."""
+    tested = np.zeros(T, np.bool_)
+    tested[rng.permutation(T)[: min(round(test * T), T - 1)]] = True
+    return tested
+
+
 def split_rows(rows: Rows, parts: dict[Any, Index], *, test: float, seed: int) -> Sites:
     """The sites' rows, a share `test` of each site's (rounded, never all) held out at random."""
     if not 0 <= test < 1:
@@ -97,10 +109,9 @@ def split_rows(rows: Rows, parts: dict[Any, Index], *, test: float, seed: int) -
     rng = np.random.default_rng(seed)
     train, held = [], []
     for part in parts.values():
-        mixed = rng.permutation(part)
-        n_test = min(round(test * len(part)), len(part) - 1)
-        held.append(np.sort(mixed[:n_test]))
-        train.append(np.sort(mixed[n_test:]))
+        tested = held_out(len(part), test, rng)
+        held.append(np.sort(part[tested]))
+        train.append(np.sort(part[~tested]))
     return Sites(
         tuple(map(str, parts)),
         tuple(rows.X[i] for i in train),

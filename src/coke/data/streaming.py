@@ -23,12 +23,12 @@ import pyarrow.ipc
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from coke.data.tables import NUMBERS, SITES, _input_names, _plain, _require
+from coke.data.tables import NUMBERS, SITES, input_names, plain, require
 from coke.errors import DataError, FileError
 from coke.maths.arrays import Array
 
 CHUNK = 16384  # rows
-BUFFER = 1 << 16  # bytes read ahead of each Parquet column; 0 would read whole row groups
+BUFFER = 1 << 12  # bytes read ahead of each Parquet column; 0 would read whole row groups
 BLOCK = 1 << 23  # bytes of CSV text at a time
 TARGET = (NUMBERS[0], "the statistics of the quadratic loss need numbers; convert it before")
 REFUSALS = (  # what NumPy's and Arrow's readers raise
@@ -42,7 +42,7 @@ Numbers = NDArray[Any]
 class Chunk(NamedTuple):
     """A few rows as they are: NaN where a number is missing, −1 where a site is."""
 
-    X: Numbers  # (t, d)  float32 where that holds the columns' types exactly, else float64
+    X: Numbers  # (t, d)  by row or by column; float32 if that holds the types exactly, else float64
     y: Array  # (t,)
     codes: NDArray[np.int64] | None  # (t,)  the place of each row's site in `labels`
     labels: tuple[Any, ...]  # the sites of this chunk
@@ -77,7 +77,7 @@ def open_arrays(X: Any, y: Any, sites: Any = None, *, chunk: int = CHUNK) -> Sou
         for first in range(0, T, chunk):
             x, t, *label = (part.read(first, min(chunk, T - first)) for part in parts)
             coded = _coded(label[0]) if label else (None, ())
-            yield Chunk(x.astype(_working(x.dtype), "C", copy=False), t.astype(float), *coded)
+            yield Chunk(x.astype(_working(x.dtype), copy=False), t.astype(float), *coded)
 
     return Source(tuple(f"x{j}" for j in range(d)), T, chunks)
 
@@ -127,7 +127,7 @@ def _npy(path: Path) -> _Slices:
 
     def rows(first: int, t: int) -> Numbers:
         if by_column:
-            return np.stack([items(j * T + first, t) for j in range(d)], axis=1)
+            return np.stack([items(j * T + first, t) for j in range(d)]).T
         return items(first * d, t * d).reshape(t, *shape[1:])
 
     return _Slices(shape, dtype, lambda *at: guarded(str(path), FileError, lambda: rows(*at)))
@@ -179,7 +179,7 @@ def open_table(
         while (batch := guarded(said, kind, lambda: next(reading, None))) is not None:
             for first in range(0, batch.num_rows, chunk):
                 some = batch.slice(first, chunk)
-                coded = (None, ()) if site is None else encoded(_plain(some.column(site)))
+                coded = (None, ()) if site is None else encoded(plain(some.column(site)))
                 X = _matrix(some, inputs, dtype)
                 yield Chunk(X, _matrix(some, [target], np.float64)[:, 0], *coded)
 
@@ -192,31 +192,29 @@ def _inputs(schema: pa.Schema, target: str, site: str | None, drop: Sequence[str
     if twice:
         raise DataError(f"columns {twice[:8]} are there more than once; rename or remove them")
     fields = [field for field in schema if not field.name.startswith("__index_level_")]
-    empty = pa.table({field.name: _plain(pa.array([], field.type)) for field in fields})
-    inputs = _input_names(empty, target, site, drop)
-    _require(empty, inputs, *NUMBERS)
-    _require(empty, [target], *TARGET)
-    _require(empty, [] if site is None else [site], *SITES)
+    empty = pa.table({field.name: plain(pa.array([], field.type)) for field in fields})
+    inputs = input_names(empty, target, site, drop)
+    require(empty, inputs, *NUMBERS)
+    require(empty, [target], *TARGET)
+    require(empty, [] if site is None else [site], *SITES)
     return inputs
 
 
 def _numpy_type(kind: pa.DataType) -> Any:
     """NumPy's name for it; float64 for decimals and what else is written out first."""
-    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    return kind.to_pandas_dtype() if plain else np.float64
+    t = pa.types
+    known = t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind)
+    return kind.to_pandas_dtype() if known else np.float64
 
 
 def _matrix(batch: pa.RecordBatch, names: Sequence[str], dtype: Any) -> Numbers:
-    """The named columns (t, d), NaN where nothing is; turned a few rows at a time, in cache."""
-    X, columns = np.empty((batch.num_rows, len(names)), dtype), []
-    for name in names:
-        values, kind = _plain(batch.column(name)), pa.from_numpy_dtype(dtype)
-        plain = values if values.type == kind else pc.cast(values, kind, safe=False)
-        columns.append(plain.to_numpy(zero_copy_only=False))
-    for first in range(0, len(X), 512):
-        for x, values in zip(X[first : first + 512].T, columns, strict=True):
-            x[:] = values[first : first + 512]
-    return X
+    """The named columns (t, d), NaN where nothing is; by column, as Arrow has them."""
+    kind, X = pa.from_numpy_dtype(dtype), np.empty((len(names), batch.num_rows), dtype)
+    for x, name in zip(X, names, strict=True):
+        values = plain(batch.column(name))
+        same = values if values.type == kind else pc.cast(values, kind, safe=False)
+        x[:] = same.to_numpy(zero_copy_only=False)
+    return X.T
 
 
 def encoded(labels: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:

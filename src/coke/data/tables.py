@@ -44,18 +44,18 @@ def read_rows(
     if missing not in ("refuse", "drop"):
         raise DataError(unknown("treatment of missing values", missing, ("refuse", "drop")))
     table = read_table(source)
-    inputs = _input_names(table, target, site, drop)
+    inputs = input_names(table, target, site, drop)
     table = table.select([*inputs, target, *([] if site is None else [site])])
-    _require(table, inputs, *NUMBERS)
-    _require(table, [target], *TARGETS)
-    _require(table, [] if site is None else [site], *SITES)
+    require(table, inputs, *NUMBERS)
+    require(table, [target], *TARGETS)
+    require(table, [] if site is None else [site], *SITES)
     if missing == "drop":
         table = without_missing(table)
     labels = None if site is None else column(table, site)
     return checked_rows(inputs_of(table, inputs), column(table, target), labels, tuple(inputs))
 
 
-def _input_names(table: pa.Table, target: str, site: str | None, drop: Sequence[str]) -> list[str]:
+def input_names(table: pa.Table, target: str, site: str | None, drop: Sequence[str]) -> list[str]:
     """All columns but the named ones, which must be there and have one part to play."""
     used = [target] if site is None else [target, site]
     for name in (*used, *drop):
@@ -184,17 +184,17 @@ def _usable(table: pa.Table, said: str) -> pa.Table:
         )
     if table.num_rows == 0:
         raise DataError(f"{said}: no rows; expected at least one below the column names")
-    plain = {name: [_plain(chunk) for chunk in table[name].chunks] for name in names}
-    return pa.table({name: pa.chunked_array(chunks) for name, chunks in plain.items()})
+    columns = {name: [plain(chunk) for chunk in table[name].chunks] for name in names}
+    return pa.table({name: pa.chunked_array(chunks) for name, chunks in columns.items()})
 
 
-def _plain(values: pa.Array) -> pa.Array:
+def plain(values: pa.Array) -> pa.Array:
     """Dictionaries and runs written out; decimals as floats; text that Arrow can filter."""
     kind = values.type
     if pa.types.is_dictionary(kind):
-        return _plain(values.dictionary).take(values.indices)
+        return plain(values.dictionary).take(values.indices)
     if pa.types.is_run_end_encoded(kind):
-        return _plain(pc.run_end_decode(values))
+        return plain(pc.run_end_decode(values))
     if pa.types.is_decimal(kind):
         return values.cast(pa.float64())
     return values.cast(pa.large_string()) if _is_view(kind) else values
@@ -235,7 +235,8 @@ SITES: tuple[Test, str] = (
 )
 
 
-def _require(table: pa.Table, names: Sequence[str], good: Test, advice: str) -> None:
+def require(table: pa.Table, names: Sequence[str], good: Test, advice: str) -> None:
+    """Every named column has a type that is good for its part; the advice says what else to do."""
     for name in names:
         kind = table.schema.field(name).type
         if not good(kind):
@@ -254,7 +255,7 @@ def column(table: pa.Table, name: str) -> Labels:
 
 def inputs_of(table: pa.Table, names: Sequence[str]) -> Array:
     """The named columns as numbers (T, d)."""
-    _require(table, names, *NUMBERS)
+    require(table, names, *NUMBERS)
     holes = {name: table[name].null_count for name in names if table[name].null_count}
     if holes:
         raise DataError(_missing(holes))

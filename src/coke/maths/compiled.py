@@ -51,15 +51,16 @@ class Ridge(NamedTuple):
     yy: Array  # (N,)    y²_i
     c: Array  # (N,)     ρd_i, and the regulariser where it is a number
 
-    def solve(self, p: Array, start: Array) -> tuple[Array, Array]:
+    def __call__(self, p: Array, start: Array) -> tuple[Array, Array]:
         """θ_i = M_i(2b_i + p_i), and its loss y²_i + ½θ_iᵀ(p_i − 2b_i) − c_i‖θ_i‖² − θ_iᵀGθ_i."""
         theta, loss = np.empty(p.shape), np.empty(len(p))
-        _ridge_compiled()(*self, np.ascontiguousarray(p), theta, loss)
+        ridge_compiled()(*self, np.ascontiguousarray(p), theta, loss)
         return theta, loss
 
 
 @cache
-def _ridge_compiled() -> Callable[..., None]:
+def ridge_compiled() -> Callable[..., None]:
+    """The fields of `Ridge`, p ↦ θ and its loss, written into the last two arguments."""
     numba = import_module("numba")
     times = numba.njit(fastmath=REGROUPED)(_times)
     row, rows = arrays("float64", 1), arrays("float64", 2)

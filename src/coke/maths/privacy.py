@@ -118,10 +118,11 @@ def draws(D: int) -> int:
     return D * (D + 1) // 2 + D
 
 
-def noised(exact: Statistics, T: int, noise: Noise, z: Array) -> Statistics:
-    """A + S/T and b + N(0, s²I)/T from standard normals z (…, draws(D)); not yet projected.
+def steps(exact: Statistics, T: float, noise: Noise, z: Array) -> Array:
+    """T(A, b) + noise in steps of the grid, whole numbers (…, draws(D)): half of A, then b.
 
-    round(TA) + round(S) = round(round(TA) + S): rounding the noise is post-processing.
+    Z are standard normals. round(TA) + round(S) = round(round(TA) + S): rounding the noise is
+    post-processing.
     """
     D = exact.b.shape[-1]
     below, off = np.tril_indices(D), ~np.equal(*np.tril_indices(D))
@@ -132,11 +133,20 @@ def noised(exact: Statistics, T: int, noise: Noise, z: Array) -> Statistics:
         )
     scale = np.full(draws(D), noise.s)
     scale[: len(off)][off] *= math.sqrt(0.5)
-    whole = np.rint(sums / noise.grid) + np.rint(scale * z / noise.grid)
-    released = whole * noise.grid / T
-    A = np.empty((*released.shape[:-1], D, D))
-    A[..., *below] = A[..., *below[::-1]] = released[..., :-D]
-    return Statistics(A, released[..., -D:])
+    return np.asarray(np.rint(sums / noise.grid) + np.rint(scale * z / noise.grid))
+
+
+def unpacked(flat: Array, D: int) -> Statistics:
+    """A and b from half of A and b (…, draws(D))."""
+    below = np.tril_indices(D)
+    A = np.empty((*flat.shape[:-1], D, D))
+    A[..., *below] = A[..., *below[::-1]] = flat[..., :-D]
+    return Statistics(A, flat[..., -D:])
+
+
+def noised(exact: Statistics, T: int, noise: Noise, z: Array) -> Statistics:
+    """A + S/T and b + N(0, s²I)/T from standard normals z (…, draws(D)); not yet projected."""
+    return unpacked(steps(exact, T, noise, z) * noise.grid / T, exact.b.shape[-1])
 
 
 def projected(A: Array) -> Array:
@@ -154,11 +164,15 @@ def least_lambda(s: float, D: int, T: Array) -> float:
     return float(0.5 * s * math.sqrt(2.0 * D) * np.sqrt(np.sum(1.0 / np.asarray(T) ** 2)))
 
 
-def shared(s: float, N: int, colluding: int = 0) -> float:
-    """s/√(N − t): one site's noise where only a secure sum over N sites is ever seen.
+def shared(s: float, N: int, colluding: int) -> float:
+    """s/√(N − t): one site's noise where only the sum over N sites is ever seen.
 
-    Trust: at least N − t sites add their noise honestly, and nobody sees less than the whole sum.
+    Trust: t sites may leave their noise out or tell it each other, which is the same; the others
+    add theirs, and nobody sees less than the whole sum. A site knows its own noise, so t ≥ 1.
     """
-    if not 0 <= colluding < N:
-        raise InputError(f"{colluding} colluding of {N} sites: expected at least one honest site")
+    if not 1 <= colluding < N:
+        raise InputError(
+            f"colluding={colluding} of {N} sites: expected at least 1, for a site knows its own "
+            f"noise, and at most {N - 1}"
+        )
     return s / math.sqrt(N - colluding)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
+from scipy import sparse
 
 from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
 from coke.errors import FileError
 from coke.maths.algorithm import Algorithm
+from coke.maths.arrays import Array
 from coke.maths.graph import Graph
 from coke.maths.problem import Problem
 from coke.maths.stopping import Quiet
 from coke.run.history import History
 from coke.run.ledger import Spent
+from coke.run.partition import as_matrix, neighbours_of
 from coke.run.simulate import Checkpoint, Record
 from coke.threads import OneThread
 
@@ -104,17 +108,33 @@ def _state(arrays: Arrays) -> Arrays:
 
 def fingerprint(problem: Problem, graph: Graph, algorithm: Algorithm) -> str:
     """Changes whenever the rows, the features, λ, the network or the algorithm's settings do."""
+    return digest_of(problem, graph, algorithm, marks(problem)).hex()
+
+
+def marks(problem: Problem) -> list[Array]:
+    """Of every agent a few numbers that change whenever its rows, the features or λ do."""
     ones = np.ones((len(problem.train.T), problem.train.size))  # its gradient sees A, b and G
-    edges = np.array(sorted(tuple(sorted(edge)) for edge in graph.edges), dtype=np.int64)
-    digest = hashlib.blake2b(repr(algorithm).encode(), digest_size=16)
-    digest.update(repr(getattr(problem.train, "fast", False)).encode())  # other last bits
     with OneThread().limit():
-        parts = [edges, problem.train.T, problem.train.gradient(ones)]
+        parts = [problem.train.T, problem.train.gradient(ones)]
         if problem.test is not None:
             parts += [problem.test.T, problem.test.losses(ones)]
-        for part in parts:
-            digest.update(np.ascontiguousarray(part).tobytes())
-    return digest.hexdigest()
+    return parts
+
+
+def digest_of(
+    problem: Problem,
+    graph: Graph | sparse.csr_array,
+    algorithm: Algorithm,
+    parts: Iterable[Array | None],
+) -> bytes:
+    """16 bytes of all agents' marks `parts`, the network and the algorithm's settings."""
+    upper = sparse.csr_array(sparse.triu(as_matrix(graph), 1))
+    edges = np.column_stack(neighbours_of(upper.sorted_indices())).astype(np.int64)
+    digest = hashlib.blake2b(repr(algorithm).encode(), digest_size=16)
+    digest.update(repr(getattr(problem.train, "fast", False)).encode())  # other last bits
+    for part in (edges, *parts):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.digest()
 
 
 def check_same(path: str | Path, saved: str, now: str) -> None:

@@ -1,4 +1,4 @@
-"""A round of the paper's COKE in three compiled calls, with the bits of `COKE.speak` and `listen`.
+"""A round of the paper's COKE in one compiled call, with the bits of `COKE.speak` and `listen`.
 
 For small rounds, where thirty calls of NumPy cost more than the arithmetic. The local solve is the
 risk's own, as agents use it; the rest are sums and products in the same order. Only ‖θ_i − θ̂_i‖ is
@@ -19,10 +19,9 @@ import numpy as np
 from coke.maths.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.coke import COKE, FLOAT, Local, State
-from coke.maths.compiled import REGROUPED, Indices, arrays
+from coke.maths.compiled import REGROUPED, Indices, Ridge, arrays, ridge_compiled
 from coke.maths.graph import Graph
 from coke.maths.problem import Problem
-from coke.maths.quadratic import Quadratic
 from coke.maths.thresholds import Shrinking, Threshold
 from coke.run.ledger import HEADER, Spent
 
@@ -32,61 +31,73 @@ After = tuple[State, Spent, tuple[float, float]]
 """The state after a round, what each agent has sent since the start (N, 3), and both gaps."""
 
 
-class Fused(NamedTuple):
+class Fixed(NamedTuple):
     """What stays the same from round to round."""
 
-    own: Local
-    threshold: Threshold
-    warm: bool
+    rho: float
+    d: Array  # (N, 1)
     first: Indices  # (N + 1,)  where an agent's neighbours begin in
     who: Indices  # (2E,)
     optimum: Array  # (D,)
+
+
+class Fused(NamedTuple):
+    """All of a round."""
+
+    ridge: Ridge
+    fixed: Fixed
+    threshold: Threshold
+    warm: bool
 
     def __call__(self, s: State, spent: Spent, k: int) -> After | None:
         """Round k; None where it must be the plain way."""
         if self.warm and k == 1:
             return None
-        (pull, settle), h, p = _compiled(), float(self.threshold(k)), np.empty_like(s.hat)
-        pull(self.own.rho, self.own.d, s.hat, s.heard, s.g, p)
-        theta, loss = self.own.argmin(p, s.theta)
-        hat, heard, g = np.empty((3, *p.shape))
-        sent = np.empty(spent.shape, np.int64)
-        said = (self.first, self.who, self.own.d, h, theta, s.hat, s.g, spent, self.optimum)
-        consensus, optimality, close = settle(*said, hat, heard, g, sent)
-        after = State(theta, hat, heard, g, np.full(s.h.shape, h), loss)
+        h, loss, sent = np.empty_like(s.h), np.empty(len(s.h)), np.empty_like(spent)
+        theta, hat, heard, g = np.empty((4, *s.hat.shape))
+        old = (float(self.threshold(k)), s.hat, s.heard, s.g, spent)
+        new = (theta, hat, heard, g, h, loss, sent)
+        consensus, optimality, close = _compiled()(*self.ridge, *self.fixed, *old, *new)
+        after = State(theta, hat, heard, g, h, loss)
         return None if close else (after, sent, (consensus, optimality))
 
 
 def fused(problem: Problem, graph: Graph, algorithm: Algorithm, own: Local) -> Fused | None:
     """For COKE on compiled quadratic risks, with h(k) and messages in float64; None for others."""
-    if not (isinstance(problem.train, Quadratic) and problem.train.fast):
-        return None
     if not isinstance(algorithm, COKE) or algorithm.codec is not None:
         return None
-    if isinstance(algorithm.threshold, Shrinking):
+    if not isinstance(own.argmin, Ridge) or isinstance(algorithm.threshold, Shrinking):
         return None
     W = algorithm.weights(graph)
     places = W.indptr.astype(np.int64), W.indices.astype(np.int64)
-    return Fused(own, algorithm.threshold, algorithm.warm, *places, problem.optimum)
+    fixed = Fixed(own.rho, own.d, *places, problem.optimum)
+    return Fused(own.argmin, fixed, algorithm.threshold, algorithm.warm)
 
 
 @cache
-def _compiled() -> tuple[Callable[..., None], Callable[..., tuple[float, float, bool]]]:
-    """(pull, settle); sums of squares alone may be regrouped."""
+def _compiled() -> Callable[..., tuple[float, float, bool]]:
+    """Sums of squares alone may be regrouped."""
     numba = import_module("numba")
-    norm = numba.njit(fastmath=REGROUPED)(_norm)
+    solve, norm = ridge_compiled(), numba.njit(fastmath=REGROUPED)(_norm)
 
-    def settle(
-        first: Indices, who: Indices, d: Array, h: float, theta: Array, old: Array, g_old: Array,
-        spent: Spent, optimum: Array, hat: Array, heard: Array, g: Array, sent: Spent,
+    def whole(
+        M: Array, G: Array, two_b: Array, yy: Array, c: Array,
+        rho: float, d: Array, first: Indices, who: Indices, optimum: Array,
+        h: float, hat_old: Array, heard_old: Array, g_old: Array, spent: Spent,
+        theta: Array, hat: Array, heard: Array, g: Array, h_new: Array, loss: Array, sent: Spent,
     ) -> tuple[float, float, bool]:  # fmt: skip
         consensus, optimality, close = 0.0, 0.0, False
-        mean = np.zeros(len(optimum))
+        mean, p = np.zeros(len(optimum)), np.empty(theta.shape)
         for i in range(len(theta)):
-            innovation = norm(theta[i], old[i])
+            for j in range(len(mean)):
+                p[i, j] = rho * (d[i, 0] * hat_old[i, j] + heard_old[i, j] - g_old[i, j])
+        solve(M, G, two_b, yy, c, p, theta, loss)
+        for i in range(len(theta)):
+            innovation = norm(theta[i], hat_old[i])
             close |= abs(innovation - h) < CLOSE * h
             news = innovation >= h
-            hat[i] = theta[i] if news else old[i]
+            hat[i] = theta[i] if news else hat_old[i]
+            h_new[i, 0] = h
             size = FLOAT * len(optimum) if news else 0
             sent[i, 0] = spent[i, 0] + news
             sent[i, 1] = spent[i, 1] + size
@@ -108,18 +119,13 @@ def _compiled() -> tuple[Callable[..., None], Callable[..., tuple[float, float, 
 
     number, where = numba.float64, arrays("int64", 1)
     row, rows, counts = arrays("float64", 1), arrays("float64", 2), arrays("int64", 2)
-    new, sent_out = arrays("float64", 2, out=True), arrays("int64", 2, out=True)
+    new, losses = arrays("float64", 2, out=True), arrays("float64", 1, out=True)
+    ridge, fixed = (rows, rows, rows, row, row), (number, rows, where, where, row)
+    old, out = (number, rows, rows, rows, counts), (*5 * (new,), losses)
     found = numba.types.Tuple((number, number, numba.boolean))
-    old = (where, where, rows, number, rows, rows, rows, counts, row)
-    pull = numba.njit(numba.void(number, rows, rows, rows, rows, new))(_pull)
-    return pull, numba.njit(found(*old, new, new, new, sent_out))(settle)
-
-
-def _pull(rho: float, d: Array, hat: Array, heard: Array, g: Array, p: Array) -> None:
-    """p_i ← ρ(d_i θ̂_i + Σ_n θ̂_n − g_i)."""
-    for i in range(len(p)):
-        for j in range(p.shape[1]):
-            p[i, j] = rho * (d[i, 0] * hat[i, j] + heard[i, j] - g[i, j])
+    kinds = found(*ridge, *fixed, *old, *out, arrays("int64", 2, out=True))
+    compiled: Callable[..., tuple[float, float, bool]] = numba.njit(kinds)(whole)
+    return compiled
 
 
 def _norm(x: Array, y: Array) -> float:

@@ -17,7 +17,7 @@ import networkx as nx
 import numpy as np
 from scipy import sparse
 
-from coke.errors import ConvergenceError, InputError
+from coke.errors import InputError
 from coke.maths.algorithm import Algorithm, State
 from coke.maths.arrays import Array, Mask, Sizes
 from coke.maths.coke import COKE
@@ -26,10 +26,11 @@ from coke.maths.problem import Problem
 from coke.maths.stopping import at_first
 from coke.run.between import Between
 from coke.run.ledger import Ledger, Spent, round_cost
+from coke.run.limits import Limits
 from coke.run.overall import Scores, Stop, diameter_of, optimum_of, packed, scores
 from coke.run.partition import Block, as_matrix, degrees_of
 from coke.run.ranks import all_or_none, everyones
-from coke.run.simulate import Checkpoint, Limits, Record
+from coke.run.simulate import Checkpoint, Record, diverged, norms, resumed
 from coke.threads import OneThread
 
 if TYPE_CHECKING:
@@ -127,15 +128,8 @@ class _Engine:
 
     def restore(self, at: Checkpoint) -> None:
         """Goes on from there; the other ranks hear every θ̂ of this one."""
-        shapes = {name: x.shape for name, x in self.state._asdict().items()}
-        found = {name: x.shape for name, x in at.state.items()}
-        if found and shapes != found:
-            raise InputError(
-                f"the checkpoint's state is {found}, this block's is {shapes}: resume with the "
-                "same algorithm, agents and features as before"
-            )
-        for name, rows in at.state.items():
-            getattr(self.state, name)[...] = rows
+        if at.state:
+            _write(self.state, resumed(self.state, at.state))
         self.exchange(np.ones(len(self.d), np.bool_))
 
     def speak(self, k: int, stop: Stop | None, spent: Spent) -> tuple[Sizes, Mask, Array]:
@@ -146,8 +140,8 @@ class _Engine:
             before = _take(self.state, rows)
             after, size[rows] = self.algorithm.speak(own, before, k)
             if stop is not None:
-                news[rows] = _norms(after.theta - before.hat)
-                broke[rows] = stop.over(spent[rows], size[rows])
+                news[rows] = norms(after.theta - before.hat)
+                broke[rows] = stop.limits.over(spent[rows], size[rows], stop.N)
                 after = after._replace(hat=np.where(broke[rows], before.hat, after.hat))
             _write(before, after)
         return size, broke, news
@@ -160,7 +154,7 @@ class _Engine:
 
     def farthest(self, centre: Array) -> float:
         """max_i ‖θ_i − centre‖ over the agents of all ranks."""
-        far = [_norms(self.state.theta[piece.rows] - centre).max() for piece in self.pieces]
+        far = [norms(self.state.theta[piece.rows] - centre).max() for piece in self.pieces]
         return float(everyones(self.comm, np.array([max(far)])).max())
 
     def mean(self) -> Array:
@@ -230,10 +224,7 @@ def _finite(engine: _Engine, k: int) -> None:
     """Refuses, at all ranks, to go on with numbers that are none."""
     lost = np.count_nonzero(~np.isfinite(engine.state.loss))
     if total := int(everyones(engine.comm, np.array([lost])).sum()):
-        raise ConvergenceError(
-            f"round {k}: the parameters of {total} agents are no longer finite: "
-            f"{engine.algorithm} diverges here; use a smaller step size"
-        )
+        raise diverged(total, k, engine.algorithm)
 
 
 def _take(state: State, rows: slice) -> State:
@@ -245,7 +236,3 @@ def _write(old: State, new: State) -> None:
     changed = [(a, b) for a, b in zip(old, new, strict=True) if a is not b]
     for a, b in [(a, b if b.base is None else b.copy()) for a, b in changed]:
         a[...] = b
-
-
-def _norms(x: Array) -> Array:
-    return np.asarray(np.sqrt(np.vecdot(x, x)))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from coke.errors import InputError
 from coke.maths.arrays import Array, Mask, Sizes
 from coke.maths.problem import Problem, Score
 from coke.maths.quadratic import Quadratic
@@ -15,9 +14,9 @@ from coke.maths.risks import Risk
 from coke.maths.stopping import Quiet, counted
 from coke.maths.thin import Thin
 from coke.run.ledger import Ledger, Spent
+from coke.run.limits import Limits, after_sending
 from coke.run.partition import Index, neighbours_of
 from coke.run.ranks import Rows, everyones
-from coke.run.simulate import Limits
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -56,26 +55,13 @@ class Stop:
             np.maximum.at(most, i, np.sqrt(np.vecdot(between, between)))
         return most
 
-    def over(self, spent: Spent, size: Sizes) -> Mask:
-        """Whose message (A, 1) would exceed its share of the budget."""
-        share = (self.limits.max_transmissions, self.limits.max_bytes)
-        most = np.array([np.inf if total is None else total / self.N for total in share])
-        beyond = spent[:, :2] + np.hstack([size > 0, size]) > most
-        return np.asarray(beyond.any(axis=1, keepdims=True) & (size > 0))
-
     def refuse(self, broke: Mask, spent: Spent, size: Sizes) -> None:
         """Refuses, at all ranks, a budget that does not even allow the first messages."""
         if not everyones(self.comm, np.array([broke.any()])).any():
             return
         taken = Ledger(*map(int, everyones(self.comm, spent.sum(axis=0)).sum(axis=0)))
-        need = (spent[:, :2] + np.hstack([size > 0, size])).max(axis=0)
-        need = self.N * everyones(self.comm, need).max(axis=0)
-        limits = {name: getattr(self.limits, name) for name in ("max_bytes", "max_transmissions")}
-        raise InputError(
-            f"a budget of {limits}: too small for the agreement, which took {taken.bytes} bytes in "
-            f"{taken.transmissions} transmissions, and one message of every site; expected at "
-            f"least {need[0]} transmissions and {need[1]} bytes"
-        )
+        need = everyones(self.comm, after_sending(spent, size).max(axis=0)).max(axis=0)
+        raise self.limits.too_small(taken, self.N * need)
 
     def least(self, words: Rows) -> Quiet:
         """Over each agent's own word and its neighbours'; `words` (n + m, 3) are `packed`."""

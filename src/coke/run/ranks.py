@@ -6,28 +6,69 @@ are for all ranks to call together.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
+import atexit
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from coke.errors import CokeError, ConvergenceError, InputError
+from coke import errors
+from coke.errors import CokeError, InputError, unknown
 from coke.maths.algorithm import Algorithm
 from coke.maths.graph import Graph
 from coke.maths.problem import Problem
 from coke.maths.stopping import Quiet
-from coke.run.partition import Block, as_matrix, neighbours_of
+from coke.run.checkpoint import digest_of, marks
+from coke.run.partition import Block
 from coke.run.simulate import Checkpoint, Record
-from coke.threads import OneThread
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 R = TypeVar("R")
 Rows = NDArray[Any]
+ENGINES = ("simulation", "mpi")
+GRACE = 1.0  # seconds for a message to get out
+REFUSED = 2  # the exit code
+
+
+def job(engine: str) -> MPI.Comm | None:
+    """The ranks of this job, for engine "mpi"; None where this process is all there is."""
+    if engine not in ENGINES:
+        raise InputError(unknown("engine", engine, ENGINES))
+    comm = world() if engine == "mpi" else None
+    return None if comm is None or comm.size == 1 else comm
+
+
+@contextmanager
+def ended_together(comm: MPI.Comm, speak: Callable[[], None]) -> Iterator[None]:
+    """Whatever one rank fails of ends all, once it has been said: the others would wait for ever.
+
+    Where all fail alike the first one says it; another rank gives it time to, then calls `speak`.
+    """
+    try:
+        yield
+    except SystemExit:
+        raise
+    except BaseException:
+        if comm.rank:
+            time.sleep(GRACE)
+            speak()
+        atexit.register(_abort, comm)
+        raise
+
+
+def _abort(comm: MPI.Comm) -> None:
+    """Once all is said, and has reached mpirun: what is still on its way would be lost."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(GRACE / 2)
+    comm.Abort(REFUSED)
 
 
 def world() -> MPI.Comm:
@@ -52,7 +93,7 @@ def everyones(comm: MPI.Comm, row: Rows) -> Rows:
 def all_or_none(comm: MPI.Comm, work: Callable[[], R]) -> R:
     """What the work gives; where it fails at one rank it does at all, for they would wait for it.
 
-    The failing rank raises its own error, the others one that names the rank.
+    All raise the error of the first rank that failed.
     """
     found, error = list[R](), None
     try:
@@ -60,26 +101,62 @@ def all_or_none(comm: MPI.Comm, work: Callable[[], R]) -> R:
     except CokeError as own:
         error = own
     failed = np.flatnonzero(everyones(comm, np.array([error is not None])))
-    if error is not None:
-        raise error
     if len(failed):
-        raise ConvergenceError(f"stopped because rank {failed[0]} did: its own message says why")
+        raise _same(comm, error, int(failed[0])) from error
     return found[0]
+
+
+def _same(comm: MPI.Comm, error: CokeError | None, rank: int) -> CokeError:
+    """That rank's error, at all ranks."""
+    said = b"" if error is None else f"{type(error).__name__} {error}".encode()
+    size = everyones(comm, np.array([len(said)]))[rank]
+    text = np.frombuffer(said.ljust(size[0])[: size[0]], np.uint8).copy()
+    comm.Bcast(text, root=rank)
+    name, message = text.tobytes().decode().split(" ", 1)
+    kind: type[CokeError] = getattr(errors, name)
+    return kind(message)
 
 
 def gather(comm: MPI.Comm, own: Block, rows: Rows) -> Rows | None:
     """The rows of all agents (N, …) at rank 0, from every rank's (n, …); None elsewhere."""
+    arrived = _arrived(comm, rows, np.bincount(own.parts, minlength=comm.size))
+    if arrived is None:
+        return None
+    whole = np.empty_like(arrived)
+    whole[own.order()] = arrived
+    return whole
+
+
+def gather_parts(comm: MPI.Comm, own: Block, parts: Sequence[Rows]) -> tuple[Rows, ...] | None:
+    """The same of agents with T_i rows each, (T_i, …)."""
+    T = everyones_rows(comm, own, np.array([len(part) for part in parts]))
+    arrived = _arrived(comm, np.concatenate(parts), np.bincount(own.parts, T).astype(np.int64))
+    if arrived is None:
+        return None
+    order = own.order()
+    pieces = np.split(arrived, np.cumsum(T[order])[:-1])
+    return tuple(pieces[place] for place in np.argsort(order))
+
+
+def everyones_rows(comm: MPI.Comm, own: Block, rows: Rows) -> Rows:
+    """The rows of all agents (N, …) at every rank."""
+    whole = gather(comm, own, rows)
+    if whole is None:
+        whole = np.empty((len(own.parts), *rows.shape[1:]), rows.dtype)
+    comm.Bcast(whole)
+    return whole
+
+
+def _arrived(comm: MPI.Comm, rows: Rows, counts: NDArray[np.int64]) -> Rows | None:
+    """At rank 0 so many rows of every rank, rank after rank; None elsewhere."""
     rows = np.ascontiguousarray(rows)
     if comm.rank:
         comm.Gatherv(rows, None)
         return None
+    arrived = np.empty((counts.sum(), *rows.shape[1:]), rows.dtype)
     wide = int(np.prod(rows.shape[1:], dtype=np.int64))
-    counts = np.bincount(own.parts, minlength=comm.size) * wide
-    arrived = np.empty((len(own.parts), *rows.shape[1:]), rows.dtype)
-    comm.Gatherv(rows, (arrived, counts.tolist()))
-    whole = np.empty_like(arrived)
-    whole[own.order()] = arrived
-    return whole
+    comm.Gatherv(rows, (arrived, (counts * wide).tolist()))
+    return arrived
 
 
 def gather_record(comm: MPI.Comm, own: Block, record: Record) -> Record | None:
@@ -112,19 +189,9 @@ def whole_fingerprint(
     algorithm: Algorithm,
 ) -> str:
     """`coke.run.checkpoint.fingerprint` of the whole problem: the same on any number of ranks."""
-    ones = np.ones((len(own.agents), problem.train.size))
-    with OneThread().limit():
-        parts = [problem.train.T, problem.train.gradient(ones)]
-        if problem.test is not None:
-            parts += [problem.test.T, problem.test.losses(ones)]
-    wholes, digest = [gather(comm, own, part) for part in parts], np.zeros(16, np.uint8)
+    wholes, digest = [gather(comm, own, part) for part in marks(problem)], np.zeros(16, np.uint8)
     if not comm.rank:
-        upper = sparse.triu(as_matrix(graph), 1).tocsr().sorted_indices()
-        edges = np.column_stack(neighbours_of(sparse.csr_array(upper))).astype(np.int64)
-        content = hashlib.blake2b(repr(algorithm).encode(), digest_size=16)
-        content.update(repr(getattr(problem.train, "fast", False)).encode())  # other last bits
-        for part in [edges, *wholes]:
-            content.update(np.ascontiguousarray(part).tobytes())
-        digest = np.frombuffer(content.digest(), np.uint8).copy()
+        found = digest_of(problem, graph, algorithm, wholes)
+        digest = np.frombuffer(found, np.uint8).copy()
     comm.Bcast(digest)
     return digest.tobytes().hex()

@@ -20,6 +20,8 @@ from coke.maths.stopping import Quiet, at_first, counted
 from coke.run.exchange import Together
 from coke.run.fused import After, Fused, fused
 from coke.run.ledger import Ledger, Spent, round_cost
+from coke.run.limits import Limits as Limits
+from coke.run.limits import after_sending
 from coke.threads import OneThread
 
 
@@ -49,27 +51,6 @@ class Checkpoint(NamedTuple):
     spent: Spent
     quiet: Quiet
     state: dict[str, Array]
-
-
-class Limits(NamedTuple):
-    """When to stop."""
-
-    rounds: int
-    tol: float | None = None  # once nobody moves by more, in the norm of θ
-    max_bytes: int | None = None  # of all agents together
-    max_transmissions: int | None = None
-
-    def checked(self) -> Limits:
-        """The same, or why not."""
-        if self.rounds < 1:
-            raise InputError(f"rounds={self.rounds}: expected at least 1")
-        if self.tol is not None and not self.tol >= 0:
-            raise InputError(f"tol={self.tol}: expected a tolerance, or None to run all rounds")
-        for name in ("max_bytes", "max_transmissions"):
-            most = getattr(self, name)
-            if most is not None and not most > 0:
-                raise InputError(f"{name}={most}: expected a positive number, or None for no limit")
-        return self
 
 
 def simulate(
@@ -110,7 +91,7 @@ def simulate(
     nothing = np.zeros((N, 3), np.int64) if spent is None else spent
     at = resume or Checkpoint(0, nothing, at_first(N), state._asdict())
     watch = Watch(graph, limits)
-    return _rounds(run, _resumed(state, at), at, watch, _Looks(scored, rounds), alone)
+    return _rounds(run, resumed(state, at.state), at, watch, _Looks(scored, rounds), alone)
 
 
 class Watch:
@@ -135,31 +116,14 @@ class Watch:
         """There is nothing to watch but the number of rounds."""
         return all(limit is None for limit in self.limits[1:])
 
-    def over(self, spent: Spent, size: Sizes) -> Mask:
-        """Whose message (N, 1) would exceed its share of the budget."""
-        share = (self.limits.max_transmissions, self.limits.max_bytes)
-        most = np.array([np.inf if total is None else total / self.N for total in share])
-        beyond = spent[:, :2] + np.hstack([size > 0, size]) > most
-        return np.asarray(beyond.any(axis=1, keepdims=True) & (size > 0))
-
-    def smallest(self, spent: Spent, size: Sizes) -> str:
-        """The smallest budget that is enough for these first messages."""
-        need = self.N * (spent[:, :2] + np.hstack([size > 0, size])).max(axis=0)
-        wanted = [
-            f"{name}={int(most)}"
-            for name, most in zip(("max_transmissions", "max_bytes"), need, strict=True)
-            if getattr(self.limits, name) is not None
-        ]
-        return " and ".join(wanted)
-
     def count(self, quiet: Quiet, theta: Array, hat: Array, broke: Mask) -> Quiet:
         """What this round's words say, from the last round's and θ against the last θ̂."""
         tol = self.limits.tol
         ok = np.zeros(self.N, np.bool_)
         if tol is not None:
             apart = np.zeros(self.N)
-            np.maximum.at(apart, self.i, _norms(hat[self.i] - hat[self.n]))
-            ok = (_norms(theta - hat) <= tol) & (apart <= tol)
+            np.maximum.at(apart, self.i, norms(hat[self.i] - hat[self.n]))
+            ok = (norms(theta - hat) <= tol) & (apart <= tol)
         now = counted(self.least(quiet), ok, self.diameter)
         return now.declared(broke[:, 0], self.diameter)
 
@@ -196,10 +160,7 @@ class _Run(NamedTuple):
     def finite(self, s: State, score: Score, k: int) -> None:
         """Refuses to go on with numbers that are none."""
         if not math.isfinite(score.train) and not np.isfinite(s.loss).all():
-            raise ConvergenceError(
-                f"round {k}: the parameters of {np.count_nonzero(~np.isfinite(s.loss))} agents are "
-                f"no longer finite: {self.algorithm} diverges here; use a smaller step size"
-            )
+            raise diverged(int(np.count_nonzero(~np.isfinite(s.loss))), k, self.algorithm)
 
     def look(self, s: State, close: bool) -> Score:
         """Losses of the agents' models; test and global losses only if `close`."""
@@ -214,13 +175,10 @@ class _Run(NamedTuple):
             return found
         after, size = self.algorithm.speak(self.own, s, k)
         after = self.listen(after)
-        return after, spent + round_cost(size, self.d), self.gaps(after)
+        return after, spent + round_cost(size, self.d), gaps(after.theta, self.optimum)
 
     def listen(self, s: State) -> State:
         return self.algorithm.listen(self.own, s, self.exchange(s.hat))
-
-    def gaps(self, s: State) -> tuple[float, float]:
-        return _farthest(s.theta, s.theta.mean(axis=0)), _farthest(s.theta, self.optimum)
 
 
 def _rounds(
@@ -232,7 +190,7 @@ def _rounds(
         with alone.limit(), np.errstate(over="ignore", invalid="ignore"):
             before = spent
             if idle:
-                after, spent, gaps = run.round(state, before, k)
+                after, spent, apart = run.round(state, before, k)
             else:
                 after, size = run.algorithm.speak(run.own, state, k)
                 after, size, broke = _within(watch, state, after, size, before, k)
@@ -241,12 +199,12 @@ def _rounds(
                 ended = bool(least.done().all())
                 settled = ended and not least.short.any()
                 after, spent = run.listen(after), before + round_cost(size, run.d)
-                gaps = run.gaps(after)
+                apart = gaps(after.theta, run.optimum)
             score = run.look(after, ended or looks.at(k))
             run.finite(after, score, k)
         spoke = spent[:, 0] > before[:, 0]
         ledger = Ledger.of(spent)
-        yield Record(k, spoke, ledger, score, *gaps, settled, after, spent, quiet)
+        yield Record(k, spoke, ledger, score, *apart, settled, after, spent, quiet)
         if ended:
             return
         state = after
@@ -259,21 +217,30 @@ def _within(
 
     A budget that does not even allow the first messages is refused.
     """
-    broke = watch.over(spent, size)
+    broke = watch.limits.over(spent, size, watch.N)
     if k == 1 and broke.any():
-        taken = Ledger.of(spent)
-        limits = {name: n for name, n in watch.limits._asdict().items() if name.startswith("max")}
-        raise InputError(
-            f"a budget of {limits}: too small for the agreement, which took {taken.bytes} bytes in "
-            f"{taken.transmissions} transmissions, and one message of every site; the smallest "
-            f"that would do is {watch.smallest(spent, size)}"
-        )
+        need = watch.N * after_sending(spent, size).max(axis=0)
+        raise watch.limits.too_small(Ledger.of(spent), need)
     hat = np.where(broke, before.hat, after.hat)
     return after._replace(hat=hat), np.where(broke, 0, size), broke
 
 
-def _norms(x: Array) -> Array:
+def diverged(lost: int, k: int, algorithm: Algorithm) -> ConvergenceError:
+    """For a round after which the parameters of so many agents are no numbers."""
+    return ConvergenceError(
+        f"round {k}: the parameters of {lost} agents are no longer finite: {algorithm} diverges "
+        "here; use a smaller step size"
+    )
+
+
+def norms(x: Array) -> Array:
+    """‖x_i‖ (A,) of every row."""
     return np.asarray(np.sqrt(np.vecdot(x, x)))
+
+
+def gaps(theta: Array, optimum: Array) -> tuple[float, float]:
+    """max_i ‖θ_i − mean θ‖ and max_i ‖θ_i − θ*‖."""
+    return _farthest(theta, theta.mean(axis=0)), _farthest(theta, optimum)
 
 
 def _farthest(theta: Array, centre: Array) -> float:
@@ -281,12 +248,13 @@ def _farthest(theta: Array, centre: Array) -> float:
     return math.sqrt(np.vecdot(away, away).max())
 
 
-def _resumed(fresh: State, checkpoint: Checkpoint) -> State:
+def resumed(fresh: State, saved: dict[str, Array]) -> State:
+    """The saved state, if it has the shapes of a fresh one."""
     shapes = {name: array.shape for name, array in fresh._asdict().items()}
-    found = {name: array.shape for name, array in checkpoint.state.items()}
+    found = {name: array.shape for name, array in saved.items()}
     if shapes != found:
         raise InputError(
             f"the checkpoint's state is {found}, this run's is {shapes}: resume with the same "
             "algorithm, agents and features as before"
         )
-    return type(fresh)(**checkpoint.state)
+    return type(fresh)(**saved)

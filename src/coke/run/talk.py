@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import networkx as nx
@@ -189,30 +189,69 @@ def given(totals: Iterable[bytes]) -> Sweep:
     return told
 
 
+Letter = tuple[str, str, bytes]  # sender, recipient, message
+
+
+class Sites(Generic[R]):
+    """The conversations of some sites; what they tell others waits in `leaving`."""
+
+    def __init__(self, talks: Mapping[str, Talk[R]]):
+        self._talks = talks
+        self._box: dict[tuple[str, str], deque[bytes]] = {}
+        self.leaving: list[Letter] = []
+        self.waiting: dict[str, Turn] = {}
+        self.results: dict[str, R] = {}
+        self.ledgers = dict.fromkeys(talks, Ledger())
+
+    def begin(self) -> None:
+        """Everybody's first turn."""
+        for name in self._talks:
+            self._go_on(name, None)
+
+    def hear(self, letters: Iterable[Letter] = ()) -> bool:
+        """Takes what came, lets everybody go on who can, and says whether anything moved."""
+        moved = False
+        for letter in letters:
+            self._take(letter)
+            moved = True
+        while ready := [name for name, turn in self.waiting.items() if self._complete(name, turn)]:
+            moved = True
+            for name in ready:
+                expect = self.waiting.pop(name).expect
+                self._go_on(name, {other: self._box[other, name].popleft() for other in expect})
+        return moved
+
+    def _take(self, letter: Letter) -> None:
+        sender, name, message = letter
+        self._box.setdefault((sender, name), deque()).append(message)
+
+    def _complete(self, name: str, turn: Turn) -> bool:
+        return all(self._box.get((other, name)) for other in turn.expect)
+
+    def _go_on(self, name: str, heard: Any) -> None:
+        try:
+            turn = self._talks[name].send(heard)
+        except StopIteration as stop:
+            self.results[name] = stop.value
+            return
+        self.waiting[name], self.ledgers[name] = turn, cost(self.ledgers[name], turn)
+        for other, message in turn.tell.items():
+            letter = (name, other, message)
+            if other in self._talks:
+                self._take(letter)
+            else:
+                self.leaving.append(letter)
+
+    def stuck(self) -> GraphError:
+        """Where nobody can go on."""
+        return GraphError(f"sites {sorted(self.waiting)[:8]} wait for each other for ever")
+
+
 def together(talks: Mapping[str, Talk[R]]) -> tuple[dict[str, R], dict[str, Ledger]]:
     """All sites' conversations in one process: what each concluded, and what each spent."""
-    box: dict[tuple[str, str], deque[bytes]] = {}
-    results: dict[str, R] = {}
-    ledgers = dict.fromkeys(talks, Ledger())
-    waiting: dict[str, Turn] = {}
-
-    def go_on(name: str, heard: Any) -> None:
-        try:
-            turn = talks[name].send(heard)
-        except StopIteration as stop:
-            results[name] = stop.value
-            return
-        waiting[name], ledgers[name] = turn, cost(ledgers[name], turn)
-        for other, message in turn.tell.items():
-            box.setdefault((name, other), deque()).append(message)
-
-    for name in talks:
-        go_on(name, None)
-    while waiting:
-        ready = [n for n, turn in waiting.items() if all(box.get((m, n)) for m in turn.expect)]
-        if not ready:
-            raise GraphError(f"sites {sorted(waiting)[:8]} wait for each other for ever")
-        for name in ready:
-            turn = waiting.pop(name)
-            go_on(name, {other: box[other, name].popleft() for other in turn.expect})
-    return results, ledgers
+    sites = Sites(talks)
+    sites.begin()
+    sites.hear()
+    if sites.waiting:
+        raise sites.stuck()
+    return sites.results, sites.ledgers

@@ -1,0 +1,103 @@
+"""The two loops over the entries of a block of rows: scaling them, and the waves of their angles.
+
+By NumPy, or compiled by Numba (the extra `fast`). The compiled waves take angles in turns, whose
+whole part is dropped without error, and sum the series of sin 2πg, |g| ≤ ¼: within 3e-7 of the true
+cosine of a float32 angle, within 5e-16 of that of a float64 one. They take a third of the time of
+NumPy's in float32 and a fifteenth in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coke.maths.compiled import REGROUPED
+
+Numbers = NDArray[Any]
+TERMS = {np.float32: 7, np.float64: 11}  # of the series, so that the next is below the last bit
+
+
+class Loops(NamedTuple):
+    """One way to do both."""
+
+    unit: float  # what an angle of one radian is called
+    scaled: Callable[[Numbers, Numbers, Numbers, Any], tuple[Numbers, float]]
+    """X, shift, gain, type ↦ Z = [(X − shift)·gain, 1] and max ‖z‖², inf or NaN if too large."""
+    waves: Callable[[Numbers, int], None]
+    """Φ, L: the angles Φ[:, :L] become their cosines; Φ[:, L:], unless empty, their sines."""
+
+
+def _scaled(X: Numbers, shift: Numbers, gain: Numbers, kind: Any) -> tuple[Numbers, float]:
+    Z = np.empty_like(X, kind, shape=(len(X), X.shape[1] + 1))  # by row or by column, as X
+    np.multiply(X - shift, gain, out=Z[:, :-1], casting="same_kind")
+    Z[:, -1] = 1.0
+    return Z, float(np.einsum("tj,tj->t", Z, Z).max()) - 1.0  # faster than vecdot
+
+
+def _waves(Phi: Numbers, L: int) -> None:
+    angle = Phi[:, :L]
+    if Phi.shape[1] > L:
+        np.sin(angle, out=Phi[:, L:])
+    np.cos(angle, out=angle)
+
+
+PLAIN = Loops(1.0, _scaled, _waves)
+
+
+@cache
+def compiled_loops() -> Loops:
+    """Those of Numba; each is compiled when it first meets a type, in about a second."""
+    njit = import_module("numba").njit
+    wave = njit(fastmath={"contract"})(_wave)
+
+    def scaled(X: Numbers, shift: Numbers, gain: Numbers, kind: Any) -> tuple[Numbers, float]:
+        d, longest = X.shape[1], kind(0.0)
+        Z = np.empty((len(X), d + 1), kind)
+        for t in range(len(X)):
+            square = kind(0.0)
+            for j in range(d):
+                z = kind((X[t, j] - shift[j]) * gain[j])
+                Z[t, j] = z
+                square += z * z
+            Z[t, d] = 1.0
+            longest = longest if square <= longest else square  # so that a NaN stays
+        return Z, longest
+
+    def waves(Phi: Numbers, L: int, series: tuple[Any, ...]) -> None:
+        for t in range(len(Phi)):
+            for j in range(Phi.shape[1] - L):
+                turn = Phi[t, j] - np.rint(Phi[t, j])
+                Phi[t, L + j] = wave(turn - series[0], series)
+            for j in range(L):
+                Phi[t, j] = wave(Phi[t, j], series)
+
+    by_row = njit(nogil=True, fastmath=REGROUPED)(scaled)
+    made = njit(nogil=True, fastmath={"contract"})(waves)
+    return Loops(
+        0.5 / math.pi,
+        lambda X, *how: (by_row if X.flags.c_contiguous else _scaled)(X, *how),
+        lambda Phi, L: made(Phi, L, _series(Phi.dtype.type)),
+    )
+
+
+def _wave(turn: Any, series: tuple[Any, ...]) -> Any:
+    """cos 2πt = sin 2πg with g = ¼ − |t − nearest whole number|."""
+    g = series[0] - abs(turn - np.rint(turn))
+    total = series[1]
+    for k in range(2, len(series)):
+        total = total * (g * g) + series[k]
+    return total * g
+
+
+@cache
+def _series(kind: type[np.floating[Any]]) -> tuple[Any, ...]:
+    """A quarter, and the coefficients of sin 2πg from the highest power down, in that type."""
+    powers = range(2 * TERMS[kind] - 1, 0, -2)  # type: ignore[index]
+    terms = ((-1) ** (n // 2) * (2.0 * math.pi) ** n / math.factorial(n) for n in powers)
+    return tuple(kind(number) for number in (0.25, *terms))

@@ -1,0 +1,28 @@
+"""Jobs of several MPI ranks, for the tests."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def on_ranks(
+    R: int, *command: Any, cwd: Path | None = None, code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """`python` with these arguments on so many ranks; skips where there is no MPI."""
+    if any(importlib.util.find_spec(name) is None for name in ("mpi4py", "pymetis")):
+        pytest.skip("mpi4py or pymetis is not installed: pip install 'coke[mpi]'")
+    mpiexec = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+    mpiexec = mpiexec or shutil.which("mpiexec")
+    if mpiexec is None:
+        pytest.skip("no mpiexec beside this Python or on the path: pip install 'coke[mpi]'")
+    line = [mpiexec, "-n", str(R), sys.executable, "-W", "error", *map(str, command)]
+    run = subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=100)
+    assert run.returncode == code, run.stdout + run.stderr
+    return run
