@@ -146,11 +146,17 @@ class _Consensus(BaseEstimator):
         return self._simulated(config, self._task(config, rows, parts, graph))
 
     def _task(self, config: Config, rows: Rows, parts: Any, graph: Graph) -> Task:
-        sample = None if self.sample is None else validated(self, self.sample, reset=False)
+        sample = None if self.sample is None else self._public()
         sites = split_rows(rows, parts, test=0.0, seed=self.seed)
         with place(self.releases) as folder:
             how = choices(config, rows.columns, sample, folder)
             return prepare(sites, rows.columns, graph, how)
+
+    def _public(self) -> Array:
+        try:
+            return np.asarray(validated(self, self.sample, reset=False))
+        except DataError as error:
+            raise DataError(f"sample: {error}") from error
 
     def _simulated(self, config: Config, task: Task) -> Self:
         way = task.way(config.algorithms()[self.algorithm])
