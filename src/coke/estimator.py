@@ -170,8 +170,7 @@ class _Consensus(BaseEstimator):
         self.alone_, self.budget_ = task.alone, task.budget
         self.model_ = task.model(self.thetas_.mean(axis=0))
         self.n_iter_, self.converged_ = last.k, last.settled
-        self.transmissions_ = last.ledger.transmissions
-        self.bytes_, self.wire_bytes_ = last.ledger.bytes, last.ledger.wire_bytes
+        self.transmissions_, self.bytes_, self.wire_bytes_ = last.ledger
         return self
 
     def _fit_agents(self, config: Config, rows: Rows, parts: Any, graph: Graph) -> Self:
@@ -179,9 +178,7 @@ class _Consensus(BaseEstimator):
         from coke.networks import train_on_agents  # here: it needs the extra coke[agent]
 
         if self.releases is not None:
-            raise InputError(
-                'releases with engine="agents": write a network, whose sites keep them themselves'
-            )
+            raise InputError('releases with engine="agents": write a network; its sites keep them')
         found = train_on_agents(config, rows, parts, graph)
         self.thetas_ = np.stack([model.theta.ravel() for model in found.models])
         mean = self.thetas_.mean(axis=0).reshape(found.models[0].theta.shape)
