@@ -6,9 +6,9 @@ OUT ?= out/synthetic
 # One BLAS thread: the matrices are small, and two threads only get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
 
-BENCHES := simulate communication protocol carrier soak privacy streaming sweep mpi
+BENCHES := simulate communication protocol carrier soak privacy streaming sweep mpi growth
 
-.PHONY: run test lint format bench $(BENCHES:%=bench-%) mutants reproduce clean
+.PHONY: run test lint format bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/coke run --beside coke-paper --beside dkla --beside cta --out $(OUT)
@@ -30,8 +30,13 @@ format: $(VENV)/dev.stamp
 $(BENCHES:%=bench-%): bench-%: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/$*.py $(ARGS)
 
-# Those whose figures are ratios of speed; the others take ten minutes and more.
-bench: bench-simulate bench-streaming bench-sweep
+# Every figure of docs/performance.md with the machine's floors, in one run of about ten minutes.
+bench: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/everything.py --keep
+
+# The ratios of speed with small sizes and half of every goal; CI runs it.
+bench-short: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/everything.py --short
 
 # Needs the data sets: `coke data fetch NAME`, or their folder in COKE_DATA.
 reproduce: $(VENV)/run.stamp

@@ -1,9 +1,9 @@
-"""CPU per frame of the zenoh carrier beside bare TCP, between the same two processes.
+"""`make bench-carrier`: CPU per frame of the zenoh carrier beside bare TCP, between two processes.
 
-`python benchmarks/carrier.py [FRAMES]`, 500-byte frames on this machine's loopback. Ping-pong is
-one word and its answer. Rounds are what agents do: eight words to each other, then eight to hear.
-Stream is one end sending as fast as it can. CPU is user and system time of both processes with all
-their threads, for one frame in one direction.
+500-byte frames on this machine's loopback. Ping-pong is one word and its answer. Rounds are what
+agents do: eight words to each other, then eight to hear. Stream is one end sending as fast as it
+can. CPU is user and system time of both processes with all their threads, for one frame in one
+direction.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from coke.agents import identity
 from coke.agents.carriers import Limits
 from coke.agents.place import Place
 from coke.agents.zenoh_carrier import ZenohCarrier
+from figures import Found, Section, main
+from floors import FLOORS
 
 SIZE = 500
 ANY = Limits(rate=1e9, burst=10**9, backlog=2**30)
@@ -151,7 +153,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def measure(frames: int, folder: Path) -> Iterator[tuple[str, list[float]]]:
+def costs(frames: int, folder: Path) -> Iterator[tuple[str, list[float]]]:
     """For each network, µs of CPU per frame in each pattern."""
     here, there = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
@@ -167,19 +169,23 @@ def measure(frames: int, folder: Path) -> Iterator[tuple[str, list[float]]]:
     process.join()
 
 
-def main() -> None:
-    frames = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+def measure(size: str) -> Found:
+    """Bare TCP in µs, which is the floor, and the others as multiples of it."""
     with tempfile.TemporaryDirectory() as name:
         folder, now = Path(name), datetime.now(UTC)
         identity.found(folder, "bench", now)
         for site in "ab":
             identity.issue(folder, site, now)
-        base: list[float] = []
-        for network, cost in measure(frames, folder):
-            base = base or cost
-            both = zip(PATTERNS, cost, base, strict=True)
-            print(f"{network:12}", *(f"{p} {c:6.1f} µs ({c / b:4.1f} ×)" for p, c, b in both))
+        found = dict(costs(4_000 if size == "short" else 20_000, folder))
+    bare = found.pop("tcp")
+    figures = {f"bare TCP, {p}, µs a frame": c for p, c in zip(PATTERNS, bare, strict=True)}
+    for network, cost in found.items():
+        for pattern, taken, least in zip(PATTERNS, cost, bare, strict=True):
+            figures[f"{network} / bare TCP, {pattern}"] = taken / least
+    return figures
 
+
+CARRIER = Section("carrier", measure, {})
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(FLOORS, CARRIER))

@@ -1,25 +1,16 @@
 """`make bench-simulate`: rounds per CPU second against a naive script, Newton and the memory floor.
 
 A round here is what the naive script does in one: the step, the training MSE, the counts; both
-gaps come on top. Plain, and compiled where Numba is installed. Ratios within one run, process CPU
-time, one BLAS thread, the sides by turns: the machine may be shared and noisy, and absolute times
-mean little. Fails if a ratio is below its goal.
+gaps come on top. Plain, and compiled where Numba is installed.
 """
 
 from __future__ import annotations
 
-import os
-
-os.environ["OPENBLAS_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # before NumPy loads
-
-import json
-import statistics
 import sys
-import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,38 +26,23 @@ from coke.maths.quadratic import Quadratic
 from coke.maths.risks import Argmin
 from coke.maths.thresholds import Geometric
 from coke.run.simulate import simulate
+from figures import Found, Goal, Section, by_turns, cpu, main, ratio
+from floors import FLOORS, memory
 
-GOALS = {
-    "plain": 60.0,  # times the rounds per CPU second of the naive script
-    "fast": 150.0,
-    "plain share": 0.7,  # of the rounds that reading D² numbers an agent from memory would allow
-    "fast share": 0.7,
-    "logistic": 3.0,  # times the rounds per CPU second of warm-started Newton
-}
 WAYS = ("plain", "fast") if compiled.available() else ("plain",)
 LAM, RHO, V, MU = 1e-3, 1e-2, 1.0, 0.95
-OUT = Path("out/bench-simulate.json")
 
 Array = NDArray[np.float64]
 
 
-def cpu(work: Callable[[], object]) -> float:
-    """CPU seconds of this process for one call."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
-def rounds(problem: Problem, graph: Graph, n: int, rho: float = RHO, looks: bool = False) -> float:
+def rounds(problem: Problem, graph: Graph, n: int, rho: float = RHO) -> float:
     """Rounds per CPU second, without the first, which also prepares."""
-    scored = None if looks else ()
-    algorithm = COKE(rho, Geometric(V, MU))
-    records = simulate(problem, graph, algorithm, rounds=n + 1, scored=scored)
+    records = simulate(problem, graph, COKE(rho, Geometric(V, MU)), rounds=n + 1, scored=())
     next(records)
     return n / cpu(lambda: deque(records, maxlen=0))
 
 
-def against_naive(mapping: str, N: int = 20, L: int = 100, T: int = 5000) -> dict[str, float]:
+def against_naive(mapping: str, size: str, N: int = 20, L: int = 100, T: int = 5000) -> Found:
     """Rounds per CPU second of all ways, by turns, and that they computed the same thing."""
     rng = np.random.default_rng(0)
     features = draw_features(FeatureSettings(L, sigma=2.0, mapping=mapping, seed=0), 5)
@@ -76,21 +52,19 @@ def against_naive(mapping: str, N: int = 20, L: int = 100, T: int = 5000) -> dic
     graph = build_graph("random", N, edges=95, seed=0)
     neighbours = [sorted(graph[i]) for i in range(N)]
     risk = Quadratic.from_rows(features, X, y, LAM / N)
+    few, many, turns = (20, 500, 2) if size == "short" else (30, 1500, 7)
+
+    def slow() -> float:
+        return few / cpu(lambda: naive.coke(Phi, y, neighbours, LAM, RHO, V, MU, few))
+
     problems = {way: Problem(replace(risk, fast=way == "fast")) for way in WAYS}
-    few, found = 30, {"entries": [float(features.size)]}
-    for _ in range(5):
-        slow = few / cpu(lambda: naive.coke(Phi, y, neighbours, LAM, RHO, V, MU, few))
-        found.setdefault("naive", []).append(slow)
-        for way, problem in problems.items():
-            speed = rounds(problem, graph, 1500)
-            found.setdefault(f"{way} rounds per second", []).append(speed)
-            found.setdefault(way, []).append(speed / slow)
-            every = rounds(problem, graph, 500, looks=True) / slow
-            found.setdefault(f"{way}, global losses too", []).append(every)
+    ours = {way: partial(rounds, problem, graph, many) for way, problem in problems.items()}
+    found = by_turns({**ours, "naive": slow}, turns)
     expected = naive.coke(Phi, y, neighbours, LAM, RHO, V, MU, few)
     for problem in problems.values():
         check(problem, graph, few, *expected)
-    return {name: statistics.median(values) for name, values in found.items()}
+    shares = {f"{way} / naive, {mapping}": ratio(found[way], found["naive"]) for way in WAYS}
+    return {f"naive, {mapping}, rounds/s": median(found["naive"])} | shares
 
 
 def check(problem: Problem, graph: Graph, n: int, theta: Array, sent: int, mse: float) -> None:
@@ -101,28 +75,21 @@ def check(problem: Problem, graph: Graph, n: int, theta: Array, sent: int, mse: 
     np.testing.assert_allclose(last.score.train, mse, rtol=1e-10)
 
 
-def bandwidth(entries: int = 50_000_000) -> float:
-    """Bytes per CPU second of reading 400 MB once: the DRAM floor of one core."""
-    x = np.ones(entries)
-    return 8 * entries / min(cpu(lambda: x @ x) for _ in range(7))
-
-
-def against_memory(N: int = 1000, D: int = 100) -> dict[str, float]:
+def against_memory(size: str, N: int = 1000, D: int = 100) -> Found:
     """Share of the floor: every round must read N inverses of D × D once, or half of each."""
     rng = np.random.default_rng(0)
     Z = rng.normal(size=(N, D, D)) / np.sqrt(D)
     A, b = Z @ Z.swapaxes(1, 2), rng.normal(size=(N, D))
     risk = Quadratic(A, b, np.full(N, 9.0), np.full(N, 5000.0), LAM / N)
     graph = build_graph("random", N, edges=3 * N, seed=0)
-    found: dict[str, list[float]] = {}
-    for _ in range(5):
-        floor = bandwidth() / (8 * N * D * D)
-        found.setdefault("floor rounds per second", []).append(floor)
-        for way in WAYS:
-            speed = rounds(Problem(replace(risk, fast=way == "fast")), graph, 60)
-            found.setdefault(f"{way} rounds per second", []).append(speed)
-            found.setdefault(f"{way} share", []).append(speed / floor)
-    return {name: statistics.median(values) for name, values in found.items()}
+
+    def floor() -> float:
+        return memory(3) / (8 * N * D * D)
+
+    problems = {way: Problem(replace(risk, fast=way == "fast")) for way in WAYS}
+    ours = {way: partial(rounds, problem, graph, 60) for way, problem in problems.items()}
+    found = by_turns({**ours, "floor": floor}, 2 if size == "short" else 7)
+    return {f"{way} / memory floor, N = 1000": ratio(found[way], found["floor"]) for way in WAYS}
 
 
 class Newton(Margin):
@@ -149,48 +116,44 @@ class Newton(Margin):
         return solve
 
 
-def against_newton(rho: float, N: int = 20, L: int = 100, T: int = 500) -> dict[str, float]:
+def against_newton(rho: float, size: str, N: int = 20, L: int = 100, T: int = 500) -> Found:
     """Rounds 2 to 61 of the logistic loss."""
     rng = np.random.default_rng(0)
     features = draw_features(FeatureSettings(L, sigma=2.0, mapping="cos-phase", seed=0), 5)
     X = [rng.normal(size=(T, 5)) for _ in range(N)]
     y = [np.where(np.sin(x.sum(axis=1)) + 0.3 * rng.normal(size=T) > 0, 1.0, -1.0) for x in X]
     rows = tuple(features(x) for x in X), tuple(y), LAM / N, "logistic"
-    ours, newton = Problem(Margin(*rows)), Problem(Newton(*rows))
+    problems = {"ours": Problem(Margin(*rows)), "newton": Problem(Newton(*rows))}
     graph = build_graph("random", N, edges=95, seed=0)
-    found: dict[str, list[float]] = {"newton": [], "ours": [], "logistic": []}
-    for _ in range(3):
-        found["newton"].append(rounds(newton, graph, 60, rho))
-        found["ours"].append(rounds(ours, graph, 60, rho))
-        found["logistic"].append(found["ours"][-1] / found["newton"][-1])
-    ends = [deque(simulate(p, graph, COKE(rho), rounds=20), maxlen=1)[0] for p in (ours, newton)]
-    np.testing.assert_allclose(ends[0].state.theta, ends[1].state.theta, atol=1e-5)
-    return {name: statistics.median(values) for name, values in found.items()}
+    sides = {name: partial(rounds, problem, graph, 60, rho) for name, problem in problems.items()}
+    found = by_turns(sides, 1 if size == "short" else 3)
+    runs = (simulate(p, graph, COKE(rho), rounds=20) for p in problems.values())
+    a, b = (deque(records, maxlen=1)[0].state.theta for records in runs)
+    np.testing.assert_allclose(a, b, atol=1e-5)
+    return {f"logistic / Newton, ρ = {rho:g}": ratio(found["ours"], found["newton"])}
 
 
-def main() -> int:
-    """Runs all, prints a table, keeps the numbers as JSON."""
-    results = {
-        "N=20 L=100 T=5000, cos-phase": against_naive("cos-phase"),
-        "N=20 L=100 T=5000, cos-sin": against_naive("cos-sin"),
-        "N=1000, 100 entries": against_memory(),
-        "logistic, N=20 L=100 T=500, rho=0.01": against_newton(1e-2),
-        "logistic, N=20 L=100 T=500, rho=0.001": against_newton(1e-3),
-    }
-    missed = []
-    for name, row in results.items():
-        print(name)
-        for key, value in row.items():
-            goal = GOALS.get(key, 0.0)
-            print(f"  {key:28s} {value:12.4g}" + (f"   (goal {goal:g})" if goal else ""))
-            missed += [f"{name}: {key}"] if value < goal else []
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps(results, indent=2) + "\n")
-    print(
-        f"numbers in {OUT}; " + ("below the goal: " + "; ".join(missed) if missed else "all well")
-    )
-    return int(bool(missed))
+def measure(size: str) -> Found:
+    """All comparisons."""
+    found = against_naive("cos-phase", size) | against_memory(size) | against_newton(1e-2, size)
+    if size == "short":
+        return found
+    return found | against_naive("cos-sin", size) | against_newton(1e-3, size)
 
+
+SIMULATE = Section(
+    "simulate",
+    measure,
+    {
+        "plain / naive, cos-phase": Goal(least=60.0),
+        "plain / naive, cos-sin": Goal(least=60.0),
+        "fast / naive, cos-phase": Goal(least=150.0),
+        "fast / naive, cos-sin": Goal(least=150.0),
+        "fast / memory floor, N = 1000": Goal(least=0.7),
+        "logistic / Newton, ρ = 0.01": Goal(least=3.0),
+        "logistic / Newton, ρ = 0.001": Goal(least=3.0),
+    },
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(FLOORS, SIMULATE))

@@ -1,51 +1,53 @@
-"""`python benchmarks/streaming.py [--large]`: the feature pass against its floors and scikit-learn.
+"""`make bench-streaming`: the feature pass against the GEMM floor, scikit-learn and its own memory.
 
-d = 77 inputs, L = 200 features (cos-phase), rows on disk as float32 in .npy and in Parquet with the
-writer's default row groups. Ratios within one run, process CPU time, one BLAS thread, all sides by
-turns. Memory is the growth of the peak during a pass, in a process of its own: at 1e6 rows, and
-with --large at 1e7, whose files take 8 GB of the temporary folder while it runs.
+d = 77 inputs, L = 200 features, rows on disk as float32 in .npy and in Parquet with the writer's
+default row groups. The floor counts 2dL + D² operations a row (X ωᵀ, and half of the symmetric
+ΦᵀΦ) at the speed of a large GEMM in the pass's precision; D = L (cos-phase) or 2L (cos-sin), and
+nothing is counted for cosines, scaling, checks and reading. scikit-learn's sampler has L cosines
+with phases, so it is compared with cos-phase.
+
+Memory is the growth of the peak during two passes, in a process of its own: at 1e6 rows, and with
+--large at 1e7, whose files take 8 GB of the temporary folder while it runs.
 """
 
 from __future__ import annotations
 
-import os
-
-os.environ["OPENBLAS_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # before NumPy loads
-
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.linear_model import Ridge
 
 from coke.data.passes import Passing, stream_columns, stream_statistics
 from coke.data.scaling import fit_scaling
 from coke.data.streaming import Source, open_arrays, open_table
-from coke.maths.features import FeatureSettings, draw_features
+from coke.maths import compiled
+from coke.maths.features import Features, FeatureSettings, draw_features
+from figures import Found, Goal, Section, by_turns, cpu, main, ratio, share
+from floors import FLOORS, Kind, gemm
 
 D, L, SIGMA, LAM = 77, 200, 9.0, 1e-3
-T, FEW, TURNS = 1_000_000, 200_000, 5  # rows; rows of one turn; turns
 PIECE = 1 << 20  # rows written at a time
-OUT = Path("out/bench-streaming.json")
-PHI = draw_features(FeatureSettings(L, sigma=SIGMA, mapping="cos-phase", seed=0), D)
-GOALS = {"npy_share_of_products": 0.5, "npy_over_parquet": 0.5, "sklearn64": 4.0, "sklearn32": 1.0}
-GROWTH = 300.0  # MB
+KINDS: dict[Kind, str] = {np.float32: "auto", np.float64: "double"}
+WAYS = {"plain": Passing()} | ({"fast": Passing(fast=True)} if compiled.available() else {})
 
 
-def cpu(work: Callable[[], Any]) -> float:
-    """CPU seconds of this process for one call."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
+def features(mapping: str) -> Features:
+    return draw_features(FeatureSettings(L, sigma=SIGMA, mapping=mapping, seed=0), D)
+
+
+MAPS = {mapping: features(mapping) for mapping in ("cos-phase", "cos-sin")}
 
 
 def rows(first: int, t: int) -> tuple[Any, Any]:
@@ -77,67 +79,69 @@ def source(folder: Path, kind: str) -> Source:
     return open_table(folder / "rows.parquet", "y")
 
 
-def run(rows: Source, how: Passing = Passing()) -> Any:  # noqa: B008
-    return stream_statistics(rows, PHI, lam=LAM, how=how)
-
-
-def floors() -> dict[str, float]:
-    """What this core can do: GFLOP/s, cosines and bytes a second."""
-    found = {}
-    for kind in (np.float32, np.float64):
-        a, name = np.ones((1500, 1500), kind), kind.__name__
-        found[f"gemm_gflops_{name}"] = 2 * 1.5**3 / min(cpu(lambda a=a: a @ a) for _ in range(5))  # type: ignore[misc]
-        x = np.linspace(0, 10, 1 << 18, dtype=kind)
-        best = min(cpu(lambda x=x: [np.cos(x) for _ in range(20)]) for _ in range(3))  # type: ignore[misc]
-        found[f"cos_per_second_{name}"] = 20 * len(x) / best
-    long = np.ones(50_000_000)
-    found["bytes_per_second"] = 8 * len(long) / min(cpu(lambda: long @ long) for _ in range(3))
-    return found
+def floor(phi: Features, kind: Kind, T: int) -> float:
+    """CPU seconds of the products of T rows at the speed of a large GEMM."""
+    return T * (2 * D * L + phi.size**2) / gemm(kind, 3)
 
 
 def products(T: int, block: int = 1024) -> float:
-    """CPU seconds of the two products alone, in cache: angles X ωᵀ and Φᵀ Φ."""
-    X, W = rows(0, block)[0], PHI.omega.T.astype(np.float32)
+    """CPU seconds of the two products of cos-phase alone, in their shapes and in cache."""
+    X, W = rows(0, block)[0], MAPS["cos-phase"].omega.T.astype(np.float32)
     Phi = X @ W
     return cpu(lambda: deque(((X @ W, Phi.T @ Phi)[:0] for _ in range(T // block)), maxlen=0))
 
 
-def sklearn_fit(kind: type[np.floating[Any]]) -> Callable[[], Any]:
+def sklearn(kind: Kind, T: int) -> Callable[[], float]:
     """RBFSampler + Ridge on rows in memory."""
-    from sklearn.kernel_approximation import RBFSampler
-    from sklearn.linear_model import Ridge
-
-    X, y = (array.astype(kind) for array in rows(0, FEW))
+    X, y = (array.astype(kind) for array in rows(0, T))
     sampler = RBFSampler(gamma=0.5 / SIGMA**2, n_components=L, random_state=0)
-    return lambda: Ridge(LAM * FEW).fit(sampler.fit_transform(X), y)
+    return lambda: cpu(lambda: Ridge(LAM * T).fit(sampler.fit_transform(X), y))
 
 
-def speed(folder: Path) -> dict[str, float]:
-    """CPU seconds per million rows, by turns, and the ratios asked for."""
-    calls: dict[str, Callable[[], Any]] = {
-        "npy": lambda: run(source(folder, "npy")),
-        "parquet": lambda: run(source(folder, "parquet")),
-        "npy_double": lambda: run(source(folder, "npy"), Passing("double")),
-        "columns": lambda: stream_columns(source(folder, "npy")),
-        "sklearn64": sklearn_fit(np.float64),
-        "sklearn32": sklearn_fit(np.float32),
+def speed(folder: Path, T: int, turns: int) -> Found:
+    """CPU seconds of all sides, by turns, and the ratios asked for."""
+    write(folder, T)
+
+    def passing(kind: str, mapping: str, how: Passing) -> Callable[[], float]:
+        def run() -> object:
+            return stream_statistics(source(folder, kind), MAPS[mapping], lam=LAM, how=how)
+
+        run()  # compiles, and warms the files' pages
+        return lambda: cpu(run)
+
+    sides: dict[str, Callable[[], float]] = {
+        "products": lambda: products(T),
+        "sklearn, float64": sklearn(np.float64, T),
+        "sklearn, float32": sklearn(np.float32, T),
+        "scaling": lambda: cpu(lambda: stream_columns(source(folder, "npy"))),
     }
-    taken: dict[str, list[float]] = {name: [] for name in (*calls, "products", "peak")}
-    for _ in range(TURNS):
-        for name, call in calls.items():
-            taken[name].append(cpu(call))
-        taken["products"].append(products(FEW))
-        taken["peak"].append(FEW * (2 * D * L + L * L) / (1e9 * floors()["gemm_gflops_float32"]))
-    ratio = {
-        "npy_share_of_products": ("products", "npy"),
-        "npy_share_of_peak": ("peak", "npy"),
-        "npy_over_parquet": ("npy", "parquet"),
-        "sklearn64": ("sklearn64", "npy"),
-        "sklearn32": ("sklearn32", "npy"),
-    }
-    pairs = {key: zip(taken[a], taken[b], strict=True) for key, (a, b) in ratio.items()}
-    per_million = {f"seconds_{k}": 1e6 / FEW * statistics.median(v) for k, v in taken.items()}
-    return per_million | {k: statistics.median(a / b for a, b in v) for k, v in pairs.items()}
+    for mapping, phi in MAPS.items():
+        for kind, precision in KINDS.items():
+            sides[f"floor, {mapping}, {precision}"] = partial(floor, phi, kind, T)
+            for way, how in WAYS.items():
+                name = f"npy, {mapping}, {way}, {precision}"
+                sides[name] = passing("npy", mapping, how._replace(precision=precision))
+    for way, how in WAYS.items():
+        sides[f"parquet, {way}"] = passing("parquet", "cos-phase", how)
+    return ratios(by_turns(sides, turns), T)
+
+
+def ratios(taken: dict[str, list[float]], T: int) -> Found:
+    """From CPU seconds."""
+    found = {f"seconds for 1e6 rows, {k}": min(v) * 1e6 / T for k, v in taken.items() if "npy" in k}
+    for mapping, way, precision in product(MAPS, WAYS, KINDS.values()):
+        least, ours = (
+            taken[f"{k}, {precision}"] for k in (f"floor, {mapping}", f"npy, {mapping}, {way}")
+        )
+        found[f"share of the GEMM floor, {mapping}, {way}, {precision}"] = share(least, ours)
+    alone = share(taken["floor, cos-phase, auto"], taken["products"])
+    found["share of the GEMM floor, cos-phase, products alone"] = alone
+    for way in WAYS:
+        ours = taken[f"npy, cos-phase, {way}, auto"]
+        found[f"npy / Parquet, {way}"] = ratio(ours, taken[f"parquet, {way}"])
+        for kind in ("float64", "float32"):
+            found[f"scikit-learn {kind} / {way}"] = ratio(taken[f"sklearn, {kind}"], ours)
+    return found
 
 
 def status(field: str) -> float:
@@ -146,63 +150,57 @@ def status(field: str) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
 
 
-def measure(folder: Path, kind: str) -> dict[str, float]:
-    """One pass for the scaling and one for the statistics, and how much the peak grew."""
-    few = open_arrays(*rows(0, 5000))
-    run(few)  # loads what is loaded once
-    before, start, clock = status("VmRSS"), time.process_time(), time.perf_counter()
-    found = source(folder, kind)
+def growth(folder: Path, kind: str) -> float:
+    """MB by which the peak grew in a pass for the scaling and one for the statistics."""
+    phi, how = MAPS["cos-phase"], Passing()
+    stream_statistics(open_arrays(*rows(0, 5000)), phi, lam=LAM)  # loads what is loaded once
+    before, found = status("VmRSS"), source(folder, kind)
     scaling = fit_scaling("standard", D, stream_columns(found))
-    seen: list[int] = []
-    stream_statistics(found, PHI, scaling, lam=LAM, how=Passing(progress=seen.append))
-    return {
-        "rows": seen[-1],
-        "cpu_seconds": time.process_time() - start,
-        "rows_per_second_wall": 2 * seen[-1] / (time.perf_counter() - clock),
-        "growth_mb": status("VmHWM") - before,
-    }
+    stream_statistics(found, phi, scaling, lam=LAM, how=how)
+    return status("VmHWM") - before
 
 
-def memory(T: int) -> dict[str, dict[str, float]]:
-    """`measure` in processes of their own, on files that live as long."""
+def memory(T: int) -> Found:
+    """`growth` in processes of their own, on files that live as long."""
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), T)
-        return {
-            kind: json.loads(
-                subprocess.run(
-                    [sys.executable, __file__, "--measure", folder, kind],
-                    check=True,
-                    capture_output=True,
-                    text=True,
-                ).stdout
-            )
-            for kind in ("npy", "parquet")
-        }
+        found = {}
+        for kind in ("npy", "parquet"):
+            job = [sys.executable, __file__, "--growth", folder, kind]
+            done = subprocess.run(job, check=True, capture_output=True, text=True)
+            found[f"memory, {kind}, {T:.0e} rows, MB"] = float(json.loads(done.stdout))
+        return found
 
 
-def main() -> int:
-    """Runs all, prints a table, keeps the numbers as JSON."""
-    if "--measure" in sys.argv:
-        print(json.dumps(measure(Path(sys.argv[-2]), sys.argv[-1])))
-        return 0
-    results: dict[str, Any] = {"floors": floors()}
+def measure(size: str) -> Found:
+    """Speed, and except in a short run memory."""
+    T, turns = (40_000, 2) if size == "short" else (200_000, 5)
     with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder), FEW)
-        results["speed"] = speed(Path(folder))
-    for size in (T, 10 * T) if "--large" in sys.argv else (T,):
-        for kind, row in memory(size).items():
-            results[f"memory {kind} {size:.0e}"] = row
-    for name, row in results.items():
-        print(name)
-        for key, value in row.items():
-            print(f"  {key.replace('_', ' '):28s} {value:12.4g}")
-    OUT.parent.mkdir(exist_ok=True)
-    OUT.write_text(json.dumps(results, indent=2) + "\n")
-    missed = [k for k, goal in GOALS.items() if results["speed"][k] < goal]
-    missed += [k for k, row in results.items() if row.get("growth_mb", 0.0) > GROWTH]
-    print(f"goals missed: {missed or 'none'}; numbers in {OUT}")
-    return int(bool(missed))
+        found = speed(Path(folder), T, turns)
+    for many in {"short": (), "usual": (10**6,), "large": (10**6, 10**7)}[size]:
+        found |= memory(many)
+    return found
 
+
+STREAMING = Section(
+    "streaming",
+    measure,
+    {
+        "share of the GEMM floor, cos-sin, fast, auto": Goal(least=0.5),
+        "npy / Parquet, plain": Goal(least=0.5),
+        "npy / Parquet, fast": Goal(least=0.5),
+        "scikit-learn float64 / plain": Goal(least=4.0),
+        "scikit-learn float32 / plain": Goal(least=1.0),
+        **{
+            f"memory, {kind}, {T:.0e} rows, MB": Goal(most=300.0)
+            for kind in ("npy", "parquet")
+            for T in (10**6, 10**7)
+        },
+    },
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if "--growth" in sys.argv:
+        print(json.dumps(growth(Path(sys.argv[-2]), sys.argv[-1])))
+    else:
+        sys.exit(main(FLOORS, STREAMING))

@@ -61,9 +61,8 @@ class Kernel:
     """Block ↦ its sums. Frozen once built, so that threads may share it."""
 
     def __init__(self, features: Features, scaling: Scaling, loops: Loops, *, double: bool):
-        self.features, self.scaling, self.loops = features, scaling, loops
+        self.features, self.scaling, self.loops, self.wide = features, scaling, loops, double
         self.longest = float(np.sqrt(np.vecdot(features.omega, features.omega).max()))
-        self.reach = -1.0 if double else REACH
         self.double = self._map(np.float64, np.float64)
         self.single = {kind: self._map(np.float32, kind) for kind in (np.float32, np.float64)}
 
@@ -75,7 +74,7 @@ class Kernel:
     def _map(self, kind: type[np.floating[Any]], given: type[np.floating[Any]]) -> _Map:
         """For rows given in that type: W makes good what it loses of the shift and the gain."""
         f, s = self.features, self.scaling
-        with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 `reach` is exceeded
+        with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 REACH is exceeded
             shift, gain = s.x_shift.astype(given), (1.0 / s.x_scale).astype(given)
             lost = f.omega @ ((s.x_shift - shift) / s.x_scale)  # (L,)
             constant = (f.phase if len(f.phase) else 0.0) - lost
@@ -88,19 +87,15 @@ class Kernel:
         with np.errstate(over="ignore", invalid="ignore"):  # checked when all is added up
             y = self.scaling.targets(block.y)
             yy = float(y @ y)
-            Phi = self._features(block.X, single=yy < 1e30)
+            Phi = self._features(block.X, single=yy < 1e30 and not self.wide)
             return Part(block.site, Phi.T @ Phi, y.astype(Phi.dtype) @ Phi, yy, len(y))
 
     def _features(self, X: Numbers, *, single: bool) -> Numbers:
         """Bare cosines, and sines, of a block's rows (t, D)."""
-        L = len(self.features.omega)
-        if single and self.reach > 0.0:
-            Phi = np.empty((len(X), self.features.size), np.float32)
-            radius = self.single[X.dtype.type].angles(X, Phi[:, :L])
-            if self.longest * radius <= self.reach:
-                self.loops.waves(Phi, L)
-                return Phi
-        Phi = np.empty((len(X), self.features.size))
-        self.double.angles(X.astype(np.float64), Phi[:, :L])
+        L, one = len(self.features.omega), self.single[X.dtype.type]
+        for map_ in (one, self.double) if single else (self.double,):
+            Phi: Numbers = np.empty((len(X), self.features.size), map_.W.dtype)
+            if map_.angles(X, Phi[:, :L]) * self.longest <= REACH:
+                break
         self.loops.waves(Phi, L)
         return Phi

@@ -8,6 +8,7 @@ what they are. The last bits differ from the plain way's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -42,8 +43,8 @@ def pack(M: Array) -> Array:
     return np.concatenate(panels, axis=1)
 
 
-class Ridge(NamedTuple):
-    """The quadratic risks' local solves: all that stays from round to round."""
+class Packed(NamedTuple):
+    """All that stays of the quadratic risks from round to round."""
 
     M: Array  # (N, ·)   (2A_i + 2G + 2ρd_i I)⁻¹, packed
     G: Array  # (1, ·)   the regulariser where it is a matrix, packed; else (0, 0)
@@ -51,16 +52,23 @@ class Ridge(NamedTuple):
     yy: Array  # (N,)    y²_i
     c: Array  # (N,)     ρd_i, and the regulariser where it is a number
 
+
+@dataclass(frozen=True)
+class Ridge:
+    """The quadratic risks' local solves."""
+
+    risks: Packed
+
     def __call__(self, p: Array, start: Array) -> tuple[Array, Array]:
         """θ_i = M_i(2b_i + p_i), and its loss y²_i + ½θ_iᵀ(p_i − 2b_i) − c_i‖θ_i‖² − θ_iᵀGθ_i."""
         theta, loss = np.empty(p.shape), np.empty(len(p))
-        ridge_compiled()(*self, np.ascontiguousarray(p), theta, loss)
+        ridge_compiled()(*self.risks, np.ascontiguousarray(p), theta, loss)
         return theta, loss
 
 
 @cache
 def ridge_compiled() -> Callable[..., None]:
-    """The fields of `Ridge`, p ↦ θ and its loss, written into the last two arguments."""
+    """The fields of `Packed`, p ↦ θ and its loss, written into the last two arguments."""
     numba = import_module("numba")
     times = numba.njit(fastmath=REGROUPED)(_times)
     row, rows = arrays("float64", 1), arrays("float64", 2)

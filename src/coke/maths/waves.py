@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from coke.maths.compiled import REGROUPED
 
 Numbers = NDArray[Any]
-TERMS = {np.float32: 7, np.float64: 11}  # of the series, so that the next is below the last bit
+TERMS = {"float32": 7, "float64": 11}  # of the series, so that the next is below the last bit
 
 
 class Loops(NamedTuple):
@@ -66,7 +66,7 @@ def compiled_loops() -> Loops:
                 Z[t, j] = z
                 square += z * z
             Z[t, d] = 1.0
-            longest = longest if square <= longest else square  # so that a NaN stays
+            longest = np.maximum(longest, square)  # a NaN stays
         return Z, longest
 
     def waves(Phi: Numbers, L: int, series: tuple[Any, ...]) -> None:
@@ -82,7 +82,7 @@ def compiled_loops() -> Loops:
     return Loops(
         0.5 / math.pi,
         lambda X, *how: (by_row if X.flags.c_contiguous else _scaled)(X, *how),
-        lambda Phi, L: made(Phi, L, _series(Phi.dtype.type)),
+        lambda Phi, L: made(Phi, L, _series(Phi.dtype)),
     )
 
 
@@ -96,8 +96,8 @@ def _wave(turn: Any, series: tuple[Any, ...]) -> Any:
 
 
 @cache
-def _series(kind: type[np.floating[Any]]) -> tuple[Any, ...]:
+def _series(kind: np.dtype[Any]) -> tuple[Any, ...]:
     """A quarter, and the coefficients of sin 2πg from the highest power down, in that type."""
-    powers = range(2 * TERMS[kind] - 1, 0, -2)  # type: ignore[index]
+    powers = range(2 * TERMS[kind.name] - 1, 0, -2)
     terms = ((-1) ** (n // 2) * (2.0 * math.pi) ** n / math.factorial(n) for n in powers)
-    return tuple(kind(number) for number in (0.25, *terms))
+    return tuple(kind.type(number) for number in (0.25, *terms))

@@ -19,7 +19,7 @@ import numpy as np
 from coke.maths.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.coke import COKE, FLOAT, Local, State
-from coke.maths.compiled import REGROUPED, Indices, Ridge, arrays, ridge_compiled
+from coke.maths.compiled import REGROUPED, Indices, Packed, Ridge, arrays, ridge_compiled
 from coke.maths.graph import Graph
 from coke.maths.problem import Problem
 from coke.maths.thresholds import Shrinking, Threshold
@@ -44,7 +44,7 @@ class Fixed(NamedTuple):
 class Fused(NamedTuple):
     """All of a round."""
 
-    ridge: Ridge
+    risks: Packed
     fixed: Fixed
     threshold: Threshold
     warm: bool
@@ -57,7 +57,7 @@ class Fused(NamedTuple):
         theta, hat, heard, g = np.empty((4, *s.hat.shape))
         old = (float(self.threshold(k)), s.hat, s.heard, s.g, spent)
         new = (theta, hat, heard, g, h, loss, sent)
-        consensus, optimality, close = _compiled()(*self.ridge, *self.fixed, *old, *new)
+        consensus, optimality, close = _compiled()(*self.risks, *self.fixed, *old, *new)
         after = State(theta, hat, heard, g, h, loss)
         return None if close else (after, sent, (consensus, optimality))
 
@@ -71,7 +71,7 @@ def fused(problem: Problem, graph: Graph, algorithm: Algorithm, own: Local) -> F
     W = algorithm.weights(graph)
     places = W.indptr.astype(np.int64), W.indices.astype(np.int64)
     fixed = Fixed(own.rho, own.d, *places, problem.optimum)
-    return Fused(own.argmin, fixed, algorithm.threshold, algorithm.warm)
+    return Fused(own.argmin.risks, fixed, algorithm.threshold, algorithm.warm)
 
 
 @cache
@@ -120,10 +120,10 @@ def _compiled() -> Callable[..., tuple[float, float, bool]]:
     number, where = numba.float64, arrays("int64", 1)
     row, rows, counts = arrays("float64", 1), arrays("float64", 2), arrays("int64", 2)
     new, losses = arrays("float64", 2, out=True), arrays("float64", 1, out=True)
-    ridge, fixed = (rows, rows, rows, row, row), (number, rows, where, where, row)
+    risks, fixed = (rows, rows, rows, row, row), (number, rows, where, where, row)
     old, out = (number, rows, rows, rows, counts), (*5 * (new,), losses)
     found = numba.types.Tuple((number, number, numba.boolean))
-    kinds = found(*ridge, *fixed, *old, *out, arrays("int64", 2, out=True))
+    kinds = found(*risks, *fixed, *old, *out, arrays("int64", 2, out=True))
     compiled: Callable[..., tuple[float, float, bool]] = numba.njit(kinds)(whole)
     return compiled
 
