@@ -121,7 +121,7 @@ def test_a_budget_is_kept_and_a_hopeless_one_refused() -> None:
 
 
 def test_wrong_samples_and_names_are_refused() -> None:
-    with pytest.raises(DataError, match="sample: .* 4 features"):
+    with pytest.raises(DataError, match=r"sample: .* 4 features"):
         COKERegressor(whitening="sample", sample=np.ones((3, 2))).fit(X, Y, SITES)
     with pytest.raises(InputError, match="name a file of public inputs"):
         COKERegressor(sample=X).fit(X, Y, SITES)

@@ -84,6 +84,7 @@ class Kernel:
             return _Map(W.astype(kind), shift, gain, self.loops)
 
     def __call__(self, block: Block) -> Part:
+        """The sums of one block."""
         with np.errstate(over="ignore", invalid="ignore"):  # checked when all is added up
             y = self.scaling.targets(block.y)
             yy = float(y @ y)
