@@ -19,7 +19,7 @@ from coke.maths.arrays import Array
 from coke.maths.features import Features
 from coke.maths.quadratic import Quadratic
 from coke.maths.waves import PLAIN as NUMPY
-from coke.maths.waves import compiled_loops
+from coke.maths.waves import Loops, compiled_loops
 from coke.threads import OneThread
 
 PRECISIONS = ("auto", "double")
@@ -129,7 +129,7 @@ def stream_statistics(
     with OneThread().limit():
         for part in _in_order(kernel, _blocks(complete(source, how)), how.workers):
             if part.site not in sums:
-                sums[part.site] = _Sum(features.size)
+                sums[part.site] = _Sum(features.size, loops)
             sums[part.site].add(part)
     return _streamed(sums, kernel.unit, lam)
 
@@ -172,11 +172,12 @@ def _in_order(
 class _Sum:
     """Parts of one site added up in float64."""
 
-    def __init__(self, D: int):
+    def __init__(self, D: int, loops: Loops):
         self.A, self.b, self.yy, self.T = np.zeros((D, D)), np.zeros(D), 0.0, 0
+        self._add = loops.add
 
     def add(self, part: Part) -> None:
-        self.A += part.A
+        self._add(self.A, part.A)
         self.b += part.b
         self.yy += part.yy
         self.T += part.T

@@ -1,4 +1,4 @@
-"""The two loops over the entries of a block of rows: scaling them, and the waves of their angles.
+"""The loops over the entries of a block of rows: scaling, the waves of their angles, and adding up.
 
 By NumPy, or compiled by Numba (the extra `fast`). The compiled waves take angles in turns, whose
 whole part is dropped without error, and sum the series of sin 2πg, |g| ≤ ¼: within 3e-7 of the true
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coke.maths.arrays import Array
 from coke.maths.compiled import REGROUPED
 
 Numbers = NDArray[Any]
@@ -24,13 +25,15 @@ TERMS = {"float32": 7, "float64": 11}  # of the series, so that the next is belo
 
 
 class Loops(NamedTuple):
-    """One way to do both."""
+    """One way to do them all."""
 
     unit: float  # what an angle of one radian is called
     scaled: Callable[[Numbers, Numbers, Numbers, Any], tuple[Numbers, float]]
     """X, shift, gain, type ↦ Z = [(X − shift)·gain, 1] and max ‖z‖², inf or NaN if too large."""
     waves: Callable[[Numbers, int], None]
     """Φ, L: the angles Φ[:, :L] become their cosines; Φ[:, L:], unless empty, their sines."""
+    add: Callable[[Array, Numbers], Any]
+    """A, part: A ← A + part, in float64 whatever the part."""
 
 
 def _scaled(X: Numbers, shift: Numbers, gain: Numbers, kind: Any) -> tuple[Numbers, float]:
@@ -47,7 +50,11 @@ def _waves(Phi: Numbers, L: int) -> None:
     np.cos(angle, out=angle)
 
 
-PLAIN = Loops(1.0, _scaled, _waves)
+def _add(A: Array, part: Numbers) -> None:
+    A += part
+
+
+PLAIN = Loops(1.0, _scaled, _waves, _add)
 
 
 @cache
@@ -77,12 +84,18 @@ def compiled_loops() -> Loops:
             for j in range(L):
                 Phi[t, j] = wave(Phi[t, j], series)
 
+    def add(A: Array, part: Numbers) -> None:
+        for i in range(len(A)):
+            for j in range(A.shape[1]):
+                A[i, j] += part[i, j]
+
     by_row = njit(nogil=True, fastmath=REGROUPED)(scaled)
     made = njit(nogil=True, fastmath={"contract"})(waves)
     return Loops(
         0.5 / math.pi,
         lambda X, *how: (by_row if X.flags.c_contiguous else _scaled)(X, *how),
         lambda Phi, L: made(Phi, L, _series(Phi.dtype)),
+        njit(nogil=True)(add),
     )
 
 
