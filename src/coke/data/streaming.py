@@ -263,7 +263,8 @@ def _parquet(path: Any, chunk: int, site: str | None) -> _Opened:
 
     def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with file() as rows:
-            yield from rows.iter_batches(chunk, columns=list(names), use_threads=False)
+            for group in range(rows.num_row_groups):  # or the next is opened beside the last
+                yield from rows.iter_batches(chunk, [group], list(names), use_threads=False)
 
     with file() as head:
         return head.schema_arrow, head.metadata.num_rows, batches
