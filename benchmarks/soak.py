@@ -21,7 +21,6 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy loads
 
 import json
 import multiprocessing
-import re
 import signal
 import socket
 import sys
@@ -41,6 +40,7 @@ from coke.maths.arrays import Array
 from coke.networks import free_ports
 from coke.run.simulate import simulate
 from field import Field, made_rows
+from processes import cpu, resident, zenoh_cpu
 
 AGENTS, EDGES, FEATURES = 8, 14, 100
 CALM = 0.2  # of the time
@@ -52,9 +52,6 @@ WARM = 60.0  # seconds after its start, and after the first trouble, in which me
 FLAT, GROWTH = (250.0, 45.0), (1024.0, 180.0)
 GOAL, BARE = 10.0, 2000  # times bare TCP, and its rounds
 AFTER, WITHIN = 5, 120.0  # rounds that all make once left alone, and seconds for them
-TICK = os.sysconf("SC_CLK_TCK")
-THREADS = re.compile(r"\((rx|tx|net|acc|app)-")  # zenoh's, by name
-PAGE = os.sysconf("SC_PAGE_SIZE") / 1024  # kB
 
 
 class Life(NamedTuple):
@@ -137,23 +134,6 @@ class Trouble:
             life = self.lives.setdefault(process.pid, Life(name, []))
             if not life.samples or now > life.samples[-1][0] + 1:
                 life.samples.append((now, resident(process.pid)))
-
-
-def resident(pid: int) -> float:
-    """kB in memory."""
-    return float(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
-
-
-def cpu(stat: Path) -> float:
-    """Seconds of a process or thread, user and system."""
-    fields = stat.read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICK
-
-
-def zenoh_cpu(pid: int) -> float:
-    """Seconds of zenoh's own threads."""
-    threads = Path(f"/proc/{pid}/task").glob("*/stat")
-    return sum(cpu(stat) for stat in threads if THREADS.search(stat.read_text()))
 
 
 # What must hold
