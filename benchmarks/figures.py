@@ -1,10 +1,10 @@
 """What the benchmarks share: CPU time by turns, goals, the table, the JSON file and the history.
 
-Figures are ratios within one run: process CPU time, one BLAS thread, the sides by turns, medians.
-The machine may be shared and noisy, and absolute times mean little. A goal that is missed is said
-and makes the exit code 1. With --short sizes are small, and only half of every goal is asked for.
-With --keep the figures are added to the history; what earlier runs on such a machine found stands
-beside them with or without it.
+Figures are ratios within one run: process CPU time, one BLAS thread, the sides by turns, the best
+turn of each. The machine may be shared and noisy, and absolute times mean little. A goal that is
+missed is said and makes the exit code 1. With --short sizes are small, and only half of every goal
+is asked for. With --keep the figures are added to the history; what earlier runs on such a machine
+found stands beside them with or without it.
 """
 
 from __future__ import annotations
@@ -76,13 +76,8 @@ def by_turns(sides: Mapping[str, Callable[[], float]], turns: int) -> dict[str, 
 
 
 def ratio(a: list[float], b: list[float]) -> float:
-    """The median over the turns of a/b."""
-    return statistics.median(x / y for x, y in zip(a, b, strict=True))
-
-
-def share(floor: list[float], taken: list[float]) -> float:
-    """Of what the machine can do: the best turn of each, for a floor knows no disturbance."""
-    return min(floor) / min(taken)
+    """a/b in seconds, the best turn of each: what disturbs a turn only makes it slower."""
+    return min(a) / min(b)
 
 
 def machine() -> str:

@@ -34,7 +34,7 @@ from coke.data.scaling import fit_scaling
 from coke.data.streaming import Source, open_arrays, open_table
 from coke.maths import compiled
 from coke.maths.features import Features, FeatureSettings, draw_features
-from figures import Found, Goal, Section, by_turns, cpu, main, ratio, share
+from figures import Found, Goal, Section, by_turns, cpu, main, ratio
 from floors import FLOORS, Kind, gemm
 
 D, L, SIGMA, LAM = 77, 200, 9.0, 1e-3
@@ -133,8 +133,8 @@ def ratios(taken: dict[str, list[float]], T: int) -> Found:
         least, ours = (
             taken[f"{k}, {precision}"] for k in (f"floor, {mapping}", f"npy, {mapping}, {way}")
         )
-        found[f"share of the GEMM floor, {mapping}, {way}, {precision}"] = share(least, ours)
-    alone = share(taken["floor, cos-phase, auto"], taken["products"])
+        found[f"share of the GEMM floor, {mapping}, {way}, {precision}"] = ratio(least, ours)
+    alone = ratio(taken["floor, cos-phase, auto"], taken["products"])
     found["share of the GEMM floor, cos-phase, products alone"] = alone
     for way in WAYS:
         ours = taken[f"npy, cos-phase, {way}, auto"]
@@ -174,7 +174,7 @@ def memory(T: int) -> Found:
 
 def measure(size: str) -> Found:
     """Speed, and except in a short run memory."""
-    T, turns = (40_000, 2) if size == "short" else (200_000, 5)
+    T, turns = (40_000, 2) if size == "short" else (200_000, 7)
     with tempfile.TemporaryDirectory() as folder:
         found = speed(Path(folder), T, turns)
     for many in {"short": (), "usual": (10**6,), "large": (10**6, 10**7)}[size]:

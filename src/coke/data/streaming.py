@@ -29,6 +29,7 @@ from coke.maths.arrays import Array
 
 CHUNK = 16384  # rows
 BUFFER = 1 << 12  # bytes read ahead of each Parquet column; 0 would read whole row groups
+MILLION = 1 << 20  # rows of Parquet after which Arrow gives back the memory it keeps for itself
 BLOCK = 1 << 23  # bytes of CSV text at a time
 TARGET = (NUMBERS[0], "the statistics of the quadratic loss need numbers; convert it before")
 REFUSALS = (  # what NumPy's and Arrow's readers raise
@@ -104,18 +105,11 @@ class _Slices(NamedTuple):
 
 def _npy(path: Path) -> _Slices:
     head = guarded(str(path), FileError, partial(np.load, path, "r", allow_pickle=False))
-    if (
-        not isinstance(head, np.memmap)
-        or head.ndim not in (1, 2)
-        or head.dtype.kind not in "biufSU"
-    ):
+    good = isinstance(head, np.memmap) and head.ndim in (1, 2) and head.dtype.kind in "biufSU"
+    if not good:
         raise DataError(f"{path}: expected one array of numbers or text, in one or two dimensions")
-    shape, offset, dtype, by_column = (
-        head.shape,
-        head.offset,
-        head.dtype,
-        not head.flags.c_contiguous,
-    )
+    shape, offset, dtype = head.shape, head.offset, head.dtype
+    by_column = not head.flags.c_contiguous
     del head  # or the map stays open
     T, d = shape[0], math.prod(shape[1:])
 
@@ -263,8 +257,13 @@ def _parquet(path: Any, chunk: int, site: str | None) -> _Opened:
 
     def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with file() as rows:
-            for group in range(rows.num_row_groups):  # or the next is opened beside the last
-                yield from rows.iter_batches(chunk, [group], list(names), use_threads=False)
+            groups = range(rows.num_row_groups)
+            step = max(1, MILLION * len(groups) // max(1, rows.metadata.num_rows))
+            for first in groups[::step]:
+                some = list(groups[first : first + step])
+                yield from rows.iter_batches(chunk, some, list(names), use_threads=False)
+                if step < len(groups):
+                    pa.default_memory_pool().release_unused()  # or what it keeps grows slowly
 
     with file() as head:
         return head.schema_arrow, head.metadata.num_rows, batches
