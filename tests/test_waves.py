@@ -57,9 +57,9 @@ def test_rows_are_scaled_and_the_longest_is_told(
     rng = np.random.default_rng(0)
     X = np.asarray(rng.normal(size=(50, 6)), given_as, order)
     shift, gain = rng.normal(size=6).astype(given_as), rng.uniform(1, 2, 6).astype(given_as)
-    Z, square = way.scaled(X, shift, gain, kind)
+    Z = np.ones_like(X, kind, shape=(50, 7))
+    square = way.scaled(X, shift, gain, Z)
     wanted = (X - shift).astype(np.float64) * gain
-    assert Z.dtype == kind
     assert_allclose(Z[:, :-1], wanted, rtol=1e-6 if kind is np.float32 else 1e-15)
     assert_array_equal(Z[:, -1], 1.0)
     assert_allclose(square, (wanted * wanted).sum(axis=1).max(), rtol=1e-5)
@@ -73,5 +73,6 @@ def test_what_is_too_large_is_told(way: Loops, bad: float) -> None:
         X = np.ones((10, 4), np.float32)
         X[t, 2] = bad
         with np.errstate(over="ignore"):
-            _, square = way.scaled(X, np.zeros(4, np.float32), np.ones(4, np.float32), np.float32)
+            zero, one = np.zeros(4, np.float32), np.ones(4, np.float32)
+            square = way.scaled(X, zero, one, np.ones((10, 5), np.float32))
         assert not square < 1e30

@@ -18,7 +18,8 @@ from coke.maths.arrays import Array
 from coke.maths.features import Features
 from coke.maths.waves import Loops
 
-BLOCK = 1024  # rows whose features are in cache at a time
+BLOCK = 1024  # rows whose sums are made in one product
+CACHE = 1 << 20  # bytes of features that stay in cache from their angles to their waves
 REACH = 256.0  # most ‖ω‖‖x‖ in float32, whose angles are then wrong by 2e-5 at most or so
 
 Numbers = NDArray[Any]
@@ -37,24 +38,21 @@ class Part(NamedTuple):
 
     site: Any
     A: Numbers  # (D, D)
-    b: Numbers  # (D,)
+    b: Array  # (D,)
     yy: float
     T: int
 
 
 class _Map(NamedTuple):
-    """[(x − shift)·gain; 1] ↦ angles, in one precision."""
+    """[(x − shift)·gain, 1] ↦ angles, in one precision."""
 
     W: Numbers  # (d + 1, L)
     shift: Numbers  # (d,)
     gain: Numbers  # (d,)  1/scale
-    loops: Loops
 
-    def angles(self, X: Numbers, angle: Numbers) -> float:
-        """Angle (t, L) ← those of X; and the longest scaled row's ‖x‖."""
-        Z, square = self.loops.scaled(X, self.shift, self.gain, self.W.dtype.type)
-        np.matmul(Z, self.W, out=angle)
-        return float(np.sqrt(square))
+
+class _BeyondError(Exception):
+    """An angle could be too large for float32."""
 
 
 class Kernel:
@@ -81,22 +79,37 @@ class Kernel:
             told = (gain > 0.0) & (gain < np.inf)
             W = f.omega * np.where(told, 1.0 / s.x_scale / np.where(told, gain, 1.0), 1.0)
             W = self.loops.unit * np.vstack([W.T, constant])
-            return _Map(W.astype(kind), shift, gain, self.loops)
+            return _Map(W.astype(kind, order="C"), shift, gain)
 
     def __call__(self, block: Block) -> Part:
         """The sums of one block."""
         with np.errstate(over="ignore", invalid="ignore"):  # checked when all is added up
             y = self.scaling.targets(block.y)
             yy = float(y @ y)
-            Phi = self._features(block.X, single=yy < 1e30 and not self.wide)
-            return Part(block.site, Phi.T @ Phi, y.astype(Phi.dtype) @ Phi, yy, len(y))
+            single = yy < 1e30 and not self.wide
+            try:
+                map_ = self.single[block.X.dtype.type] if single else self.double
+                A, b = self._sums(map_, block.X, y)
+            except _BeyondError:
+                A, b = self._sums(self.double, block.X, y)
+            return Part(block.site, A, b, yy, len(y))
 
-    def _features(self, X: Numbers, *, single: bool) -> Numbers:
-        """Bare cosines, and sines, of a block's rows (t, D)."""
-        L, one = len(self.features.omega), self.single[X.dtype.type]
-        for map_ in (one, self.double) if single else (self.double,):
-            Phi: Numbers = np.empty((len(X), self.features.size), map_.W.dtype)
-            if map_.angles(X, Phi[:, :L]) * self.longest <= REACH:
-                break
-        self.loops.waves(Phi, L)
-        return Phi
+    def _sums(self, map_: _Map, X: Numbers, y: Array) -> tuple[Numbers, Array]:
+        """ΦᵀΦ and yᵀΦ of bare waves."""
+        L, kind = len(self.features.omega), map_.W.dtype
+        Phi = np.empty((len(X), self.features.size), kind)
+        strip = max(64, 1 << (CACHE // Phi[0].nbytes).bit_length() >> 1)  # a power of two
+        Z = np.empty_like(X, kind, shape=(min(len(X), strip), len(map_.W)))  # by row or column
+        Z[:, -1] = 1.0
+        y, b = y.astype(kind), np.zeros(Phi.shape[1])
+        for first in range(0, len(X), strip):
+            some = slice(first, first + strip)
+            x, phi = X[some], Phi[some]
+            z = Z[: len(x)]
+            square = self.loops.scaled(x, map_.shift, map_.gain, z)
+            if map_ is not self.double and not np.sqrt(square) * self.longest <= REACH:
+                raise _BeyondError
+            np.matmul(z, map_.W, out=phi[:, :L])
+            self.loops.waves(phi, L)
+            b += y[some] @ phi
+        return Phi.T @ Phi, b

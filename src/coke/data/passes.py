@@ -24,6 +24,8 @@ from coke.threads import OneThread
 
 PRECISIONS = ("auto", "double")
 MISSING = ("refuse", "drop")
+WAITING = 1 << 16  # rows that may wait until their site has a block of them,
+FEW = 256  # or so many a site, which take less room than its sums
 Progress = Callable[[int], None]  # rows read so far
 
 
@@ -135,10 +137,43 @@ def stream_statistics(
 
 
 def _blocks(chunks: Iterable[Chunk]) -> Iterator[Block]:
+    """Each site's rows in the order they came, BLOCK at a time; fewer where too many would wait."""
+    waiting: dict[Any, _Waiting] = {}
     for chunk in chunks:
         for site, X, y in _by_site(chunk):
-            for first in range(0, len(y), BLOCK):
-                yield Block(site, X[first : first + BLOCK], y[first : first + BLOCK])
+            yield from waiting.setdefault(site, _Waiting(site)).full(X, y)
+        if sum(w.rows for w in waiting.values()) > max(WAITING, FEW * len(waiting)):
+            yield from (block for w in waiting.values() for block in w.rest())
+    yield from (block for w in waiting.values() for block in w.rest())
+
+
+class _Waiting:
+    """Rows of one site, fewer than a block."""
+
+    def __init__(self, site: Any):
+        self.site, self.rows = site, 0
+        self._parts: list[tuple[Numbers, Array]] = []
+
+    def full(self, X: Numbers, y: Array) -> Iterator[Block]:
+        """The blocks that are full with these rows; what is over waits."""
+        first = 0
+        if self._parts and self.rows + len(y) >= BLOCK:
+            first = BLOCK - self.rows
+            self._parts.append((X[:first], y[:first]))
+            yield from self.rest()
+        while len(y) - first >= BLOCK:
+            yield Block(self.site, X[first : first + BLOCK], y[first : first + BLOCK])
+            first += BLOCK
+        if first < len(y):
+            self._parts.append((X[first:].copy(), y[first:].copy()))  # or the whole chunk waits
+            self.rows += len(y) - first
+
+    def rest(self) -> Iterator[Block]:
+        """All that wait."""
+        if self._parts:
+            X, y = (np.concatenate(each) for each in zip(*self._parts, strict=True))
+            yield Block(self.site, X, y)
+        self._parts, self.rows = [], 0
 
 
 def _by_site(chunk: Chunk) -> Iterator[tuple[Any, Numbers, Array]]:

@@ -114,9 +114,14 @@ def _npy(path: Path) -> _Slices:
     T, d = shape[0], math.prod(shape[1:])
 
     def items(first: int, n: int) -> Numbers:
-        found = np.fromfile(path, dtype, n, offset=offset + first * dtype.itemsize)
-        if len(found) < n:
-            raise OSError("it ends too early; was it cut off while it was read?")
+        found = np.empty(n, dtype)
+        room = found.view(np.uint8).data
+        with path.open("rb", buffering=0) as file:  # `fromfile` would copy everything twice
+            file.seek(offset + first * dtype.itemsize)
+            while len(room):
+                if not (some := file.readinto(room)):
+                    raise OSError("it ends too early; was it cut off while it was read?")
+                room = room[some:]
         return found
 
     def rows(first: int, t: int) -> Numbers:

@@ -28,19 +28,18 @@ class Loops(NamedTuple):
     """One way to do them all."""
 
     unit: float  # what an angle of one radian is called
-    scaled: Callable[[Numbers, Numbers, Numbers, Any], tuple[Numbers, float]]
-    """X, shift, gain, type ↦ Z = [(X − shift)·gain, 1] and max ‖z‖², inf or NaN if too large."""
+    scaled: Callable[[Numbers, Numbers, Numbers, Numbers], float]
+    """X, shift, gain, Z: Z[:, :d] ← (X − shift)·gain; and max ‖z‖², inf or NaN if too large."""
     waves: Callable[[Numbers, int], None]
     """Φ, L: the angles Φ[:, :L] become their cosines; Φ[:, L:], unless empty, their sines."""
     add: Callable[[Array, Numbers], Any]
     """A, part: A ← A + part, in float64 whatever the part."""
 
 
-def _scaled(X: Numbers, shift: Numbers, gain: Numbers, kind: Any) -> tuple[Numbers, float]:
-    Z = np.empty_like(X, kind, shape=(len(X), X.shape[1] + 1))  # by row or by column, as X
-    np.multiply(X - shift, gain, out=Z[:, :-1], casting="same_kind")
-    Z[:, -1] = 1.0
-    return Z, float(np.einsum("tj,tj->t", Z, Z).max()) - 1.0  # faster than vecdot
+def _scaled(X: Numbers, shift: Numbers, gain: Numbers, Z: Numbers) -> float:
+    scaled = Z[:, : X.shape[1]]
+    np.multiply(X - shift, gain, out=scaled, casting="same_kind")
+    return float(np.einsum("tj,tj->t", scaled, scaled).max())  # faster than vecdot
 
 
 def _waves(Phi: Numbers, L: int) -> None:
@@ -63,18 +62,17 @@ def compiled_loops() -> Loops:
     njit = import_module("numba").njit
     wave = njit(fastmath={"contract"})(_wave)
 
-    def scaled(X: Numbers, shift: Numbers, gain: Numbers, kind: Any) -> tuple[Numbers, float]:
-        d, longest = X.shape[1], kind(0.0)
-        Z = np.empty((len(X), d + 1), kind)
+    def scaled(X: Numbers, shift: Numbers, gain: Numbers, Z: Numbers) -> float:
+        kind = Z.dtype.type
+        longest = kind(0.0)
         for t in range(len(X)):
             square = kind(0.0)
-            for j in range(d):
+            for j in range(X.shape[1]):
                 z = kind((X[t, j] - shift[j]) * gain[j])
                 Z[t, j] = z
                 square += z * z
-            Z[t, d] = 1.0
             longest = np.maximum(longest, square)  # a NaN stays
-        return Z, longest
+        return longest
 
     def waves(Phi: Numbers, L: int, series: tuple[Any, ...]) -> None:
         for t in range(len(Phi)):
