@@ -9,64 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.config import Config, from_settings
-from coke.data.parts import joined, numbered, open_streams, picked
+from coke.config import from_settings
+from coke.data.parts import joined, open_streams
 from coke.data.passes import Passing
 from coke.data.scaling import Scaling, columns_of, fit_scaling
-from coke.data.sites import Sites, by_label, split_rows
+from coke.data.sites import Sites
 from coke.data.streaming import Source, open_arrays
-from coke.data.tables import checked_rows
 from coke.errors import CokeError, DataError
 from coke.loading import load_sites, load_task
 from coke.maths.features import FeatureSettings, draw_features
 from coke.maths.quadratic import Quadratic
 from commands import coke
-
-T, HOW = 300, Passing("double")
-rng = np.random.default_rng(0)
-X = rng.normal(size=(T, 3)) * [1.0, 5.0, 0.1] + [0.0, 50.0, 3.0]
-Y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=T) + 7.0
-SITES = np.array(["Köln", "Aachen", "Bonn", "Ulm"])[rng.integers(0, 4, T)]
-PLAIN = {"x0": X[:, 0], "x1": X[:, 1], "x2": X[:, 2], "y": Y}
+from parted import HOW, SITES, X, Y, any_way, config, equal, save_all, whole
 
 
-any_way = given(
-    chunk=st.integers(1, 400),
-    agents=st.sets(st.integers(0, 3), min_size=1),
-    seed=st.integers(0, 9),
-    test=st.floats(0, 0.9),
-)
-
-
-def whole(test: float, seed: int) -> Sites:
-    return split_rows(checked_rows(X, Y, SITES), by_label(SITES), test=test, seed=seed)
-
-
-def equal(one: Sites, other: Sites) -> None:
-    assert one.names == other.names
-    for a, b in zip(one[1:], other[1:], strict=True):
-        for x, y in zip(a, b, strict=True):
-            assert_array_equal(x, y)
-
-
-@any_way
-def test_picked_rows_are_those_of_the_sites(
-    chunk: int, agents: set[int], seed: int, test: float
-) -> None:
-    """Of any sites, whatever the chunks."""
-    source = open_arrays(X, Y, SITES, chunk=chunk)
-    rows = numbered(source, HOW)
-    assert rows.sites is not None
-    split = split_rows(rows, by_label(rows.sites), test=test, seed=seed)
-    equal(picked(source, HOW, split.of(sorted(agents))), whole(test, seed).of(sorted(agents)))
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    return save_all(tmp_path)
 
 
 @any_way
@@ -106,35 +68,6 @@ def agree(found: Any, wanted: Quadratic, within: float) -> None:
     assert_array_equal(found.T, wanted.T)
     for a, b in ((found.A, wanted.A), (found.b, wanted.b), (found.yy, wanted.yy)):
         assert_allclose(a, b, atol=within * max(1.0, float(np.abs(b).max())))
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
-    """The same rows in a file, in a folder of files and in arrays."""
-    table = pa.table({**PLAIN, "where": SITES})
-    pa.parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=70)
-    (tmp_path / "sites").mkdir()
-    for place, name in enumerate(sorted(set(SITES))):
-        some = table.filter(pa.array(name == SITES)).drop_columns(["where"])
-        if place % 2:
-            pa.csv.write_csv(some, tmp_path / "sites" / f"{name}.csv")
-        else:
-            pa.parquet.write_table(some, tmp_path / "sites" / f"{name}.parquet")
-    for name, array in (("X", X), ("y", Y), ("s", SITES)):
-        np.save(tmp_path / f"{name}.npy", array)
-    return tmp_path
-
-
-def config(files: Path, kind: str, stream: bool, **more: Any) -> Config:
-    sources: dict[str, dict[str, Any]] = {
-        "file": {"file": "rows.parquet", "target": "y", "site": "where"},
-        "folder": {"file": "sites", "target": "y"},
-        "arrays": {"file": "X.npy", "target": str(files / "y.npy"), "site": str(files / "s.npy")},
-    }
-    data = {**sources[kind], "stream": stream, "precision": more.pop("precision", "auto")}
-    data["file"] = str(files / data["file"])
-    features = {"n_features": 10}
-    return from_settings({"whitening": "gram", "data": data, "features": features, **more})
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "arrays"])

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.data import streaming
+from coke.data import openers
 from coke.data.passes import Streamed, complete, stream_columns, stream_statistics
 from coke.data.scaling import columns_of, fit_scaling
 from coke.data.streaming import open_arrays, open_table
@@ -46,7 +46,7 @@ def test_every_source_leaves_the_statistics_of_its_rows(
 def test_row_groups_are_read_some_at_a_time(
     million: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "MILLION", million)
+    monkeypatch.setattr(openers, "MILLION", million)
     chunks = list(save(tmp_path)["parquet"]().chunks())
     assert_array_equal(np.concatenate([chunk.X for chunk in chunks]), X)
     assert_array_equal(np.concatenate([chunk.y for chunk in chunks]), Y)

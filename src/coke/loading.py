@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -63,13 +64,17 @@ def load_rows(config: Config) -> Rows:
 def parts_of(config: Config, rows: Rows) -> dict[Any, Index]:
     """Whose the rows are: by label, or dealt out where a split is asked for or needed."""
     data = config.data
-    if rows.sites is not None and data.split is None:
+    if rows.sites is not None and _by_label(config, rows):
         return by_label(rows.sites)
     size_range = data.size_range if data.file else None
     return deal(
         rows.y, data.agents, split=data.split or "iid",
         sizes=data.sizes, size_range=size_range, seed=config.seed,
     )  # fmt: skip
+
+
+def _by_label(config: Config, rows: Rows) -> bool:
+    return rows.sites is not None and config.data.split is None
 
 
 class Loaded(NamedTuple):
@@ -92,10 +97,12 @@ def load_sites(config: Config, comm: MPI.Comm | None = None, watch: Watch | None
         share, seed = config.data.test, config.seed
         streams = open_streams(source, how, test=share, seed=seed, watch=watch)
         return _divided(config, streams, source.columns, comm)
-    sites = _split(config, numbered(source, how))
+    rows = numbered(source, how)
+    sites = _split(config, rows)
     loaded = _divided(config, sites, source.columns, comm)
     ours = sites.of(loaded.engine.agents(len(sites.names)))
-    return loaded._replace(sites=loaded.engine.guarded(lambda: picked(source, how, ours)))
+    pick = partial(picked, source, how, ours, by_label=_by_label(config, rows))
+    return loaded._replace(sites=loaded.engine.guarded(pick))
 
 
 def _split(config: Config, rows: Rows) -> Sites:

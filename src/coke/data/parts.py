@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from coke.data.passes import Passing, complete, stream_statistics
+from coke.data.passes import Passing, complete, labelled, stream_statistics
 from coke.data.scaling import Columns, Scaling, columns_of
 from coke.data.sites import Sites, by_label, held_out
 from coke.data.streaming import Chunk, Source
@@ -38,19 +38,24 @@ def joined(sources: Mapping[str, Source]) -> Source:
             ".parquet or .csv file for every site, with the same columns in the same order"
         )
 
-    def chunks() -> Iterator[Chunk]:
+    def chunks(inputs: bool = True) -> Iterator[Chunk]:
         for name, source in sources.items():
-            for chunk in source.chunks():
+            for chunk in (source if inputs else source.slim()).chunks():
                 yield chunk._replace(codes=np.zeros(len(chunk.y), np.int64), labels=(name,))
 
+    def only(names: frozenset[str]) -> Source:
+        some = joined({name: source for name, source in sources.items() if name in names})
+        return some._replace(part=True)
+
     rows = [source.rows for source in sources.values() if source.rows is not None]
-    return Source(columns.pop(), sum(rows) if len(rows) == len(sources) else None, chunks)
+    known = sum(rows) if len(rows) == len(sources) else None
+    return Source(columns.pop(), known, chunks, partial(chunks, inputs=False), only)
 
 
 def numbered(source: Source, how: Passing) -> Rows:
     """The rows' numbers in place of their inputs, with target and site: to say whose they are."""
     y, labels = list[Labels](), list[Labels]()
-    for chunk in complete(source, how):
+    for chunk in complete(labelled(source, how), how):
         y.append(chunk.y)
         if chunk.codes is not None:
             labels.append(np.array(chunk.labels, dtype=object)[chunk.codes])
@@ -59,17 +64,28 @@ def numbered(source: Source, how: Passing) -> Rows:
     return Rows(numbers, targets, np.concatenate(labels) if labels else None, source.columns)
 
 
-def picked(source: Source, how: Passing, sites: Sites) -> Sites:
-    """The sites with their inputs in place of the rows' numbers."""
+def picked(source: Source, how: Passing, sites: Sites, *, by_label: bool) -> Sites:
+    """The sites with their inputs in place of the rows' numbers.
+
+    Where sites are the source's own, not dealt out, only what holds their rows is read.
+    """
     wanted = [*sites.X, *sites.X_test]
     numbers = np.concatenate(wanted)[:, 0].astype(np.int64)
     order = np.argsort(numbers)
-    sorted_numbers, first = numbers[order], 0
+    sorted_numbers, names, first, done = numbers[order], frozenset(sites.names), 0, 0
     X = np.empty((len(numbers), len(source.columns)))
-    for chunk in complete(source, how):
-        low, high = np.searchsorted(sorted_numbers, (first, first + len(chunk.y)))
-        X[order[low:high]] = chunk.X[sorted_numbers[low:high] - first]
-        first += len(chunk.y)
+    for chunk in complete(source.near(names) if by_label else source, how):
+        if by_label:
+            ours = np.array([str(label) in names for label in chunk.labels])
+            rows = np.flatnonzero(ours[chunk.codes])
+        else:
+            low, high = np.searchsorted(sorted_numbers, (first, first + len(chunk.y)))
+            rows = sorted_numbers[low:high] - first
+        places = order[done : done + len(rows)]
+        X[places] = chunk.X[rows[: len(places)]]
+        first, done = first + len(chunk.y), done + len(rows)
+    if done != len(numbers):
+        raise DataError(f"{done} rows where {len(numbers)} were: did a file change meanwhile?")
     parts = np.split(X, np.cumsum([len(part) for part in wanted])[:-1])
     n = len(sites.names)
     return sites._replace(X=tuple(parts[:n]), X_test=tuple(parts[n:]))
@@ -92,8 +108,10 @@ class Streams:
 
     def of(self, agents: Sequence[int]) -> Streams:
         """Those sites alone."""
-        labels = tuple(self.labels[i] for i in agents)
-        return replace(self, labels=labels, held=tuple(self.held[i] for i in agents))
+        if list(agents) == list(range(len(self.labels))):
+            return self
+        labels, held = (tuple(part[i] for i in agents) for part in (self.labels, self.held))
+        return replace(self, source=self.source.near(map(str, labels)), labels=labels, held=held)
 
     def empty(self) -> Sites:
         """The sites without a row."""
@@ -166,7 +184,7 @@ def open_streams(
 ) -> Streams:
     """All sites of a source, a share `test` of each held out as `split_rows` does: one pass."""
     T: Counter[Any] = Counter()
-    for chunk in complete(source, watched(how, watch, "sites", source)):
+    for chunk in complete(labelled(source, how), watched(how, watch, "sites", source)):
         assert chunk.codes is not None  # the sites are named
         for code, n in zip(*np.unique(chunk.codes, return_counts=True), strict=True):
             T[chunk.labels[code]] += int(n)

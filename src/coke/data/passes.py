@@ -65,7 +65,7 @@ def complete(source: Source, how: Passing = PLAIN) -> Iterator[Chunk]:
     """The chunks of one pass, without rows that lack something or refused because of them."""
     read = kept = 0
     for chunk in source.chunks():
-        good = chunk if _whole(chunk) else _repaired(chunk, source.columns, how.missing, read)
+        good = chunk if _whole(chunk) else _repaired(chunk, source, how.missing, read)
         read, kept = read + len(chunk.y), kept + len(good.y)
         if len(good.y):
             yield good
@@ -83,17 +83,26 @@ def _whole(chunk: Chunk) -> bool:
     return bool(finite) and (chunk.codes is None or not np.any(chunk.codes < 0))
 
 
-def _repaired(chunk: Chunk, columns: tuple[str, ...], missing: str, first: int) -> Chunk:
+def _repaired(chunk: Chunk, source: Source, missing: str, first: int) -> Chunk:
     sites = np.zeros(len(chunk.y), np.int64) if chunk.codes is None else chunk.codes
     if missing == "drop":
         good = np.isfinite(chunk.X).all(axis=1) & np.isfinite(chunk.y) & (sites >= 0)
         codes = None if chunk.codes is None else chunk.codes[good]
         return Chunk(chunk.X[good], chunk.y[good], codes, chunk.labels)
     try:
-        checked_rows(chunk.X, chunk.y, np.where(sites < 0, None, 0), columns)  # type: ignore[call-overload]
+        checked_rows(chunk.X, chunk.y, np.where(sites < 0, None, 0), source.columns)  # type: ignore[call-overload]
     except DataError as error:
-        raise DataError(f"rows {first + 1} to {first + len(chunk.y)}: {error}") from None
+        where = " of those near these sites" if source.part else ""
+        whose = f", site {chunk.labels[0]!s:.80}" if len(chunk.labels) == 1 else ""
+        raise DataError(
+            f"rows {first + 1} to {first + len(chunk.y)}{where}{whose}: {error}"
+        ) from None
     return chunk
+
+
+def labelled(source: Source, how: Passing) -> Source:
+    """The source for a pass that needs targets and sites only: inputs are read to drop rows."""
+    return source.slim() if how.missing == "refuse" else source
 
 
 def stream_columns(source: Source, how: Passing = PLAIN) -> Columns:

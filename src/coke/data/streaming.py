@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tokenize import TokenError
@@ -18,19 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.ipc
-import pyarrow.parquet
 from numpy.typing import NDArray
 
+from coke.data.openers import Batches, opener
 from coke.data.tables import NUMBERS, SITES, input_names, plain, require
 from coke.errors import DataError, FileError
 from coke.maths.arrays import Array
 
 CHUNK = 16384  # rows
-BUFFER = 1 << 12  # bytes read ahead of each Parquet column; 0 would read whole row groups
-MILLION = 1 << 20  # rows of Parquet after which Arrow gives back the memory it keeps for itself
-BLOCK = 1 << 23  # bytes of CSV text at a time
 TARGET = (NUMBERS[0], "the statistics of the quadratic loss need numbers; convert it before")
 REFUSALS = (  # what NumPy's and Arrow's readers raise
     *(OSError, ValueError, TypeError, EOFError, OverflowError, pa.ArrowException),
@@ -49,6 +44,9 @@ class Chunk(NamedTuple):
     labels: tuple[Any, ...]  # the sites of this chunk
 
 
+Chunks = Callable[[], Iterator[Chunk]]
+
+
 class Source(NamedTuple):
     """Where chunks come from: each call of `chunks` is one pass over all rows, as they are.
 
@@ -57,7 +55,19 @@ class Source(NamedTuple):
 
     columns: tuple[str, ...]  # names of the inputs
     rows: int | None  # how many, where that is known
-    chunks: Callable[[], Iterator[Chunk]]
+    chunks: Chunks
+    narrow: Chunks | None = None  # the same without reading the inputs: X is (t, 0)
+    only: Callable[[frozenset[str]], Source] | None = None
+    """Names of sites ↦ their rows, without those of most others; kept rows keep their order."""
+    part: bool = False  # of a larger source, so that a row's number here says little
+
+    def slim(self) -> Source:
+        """Targets and sites alone."""
+        return self if self.narrow is None else Source((), self.rows, self.narrow)
+
+    def near(self, sites: Iterable[str]) -> Source:
+        """The rows of these sites, and as few others as can be left out without reading them."""
+        return self if self.only is None else self.only(frozenset(sites))
 
 
 # --- arrays ---------------------------------------------------------------------------------------
@@ -74,13 +84,25 @@ def open_arrays(X: Any, y: Any, sites: Any = None, *, chunk: int = CHUNK) -> Sou
             raise DataError(f"{name} holds {part.dtype}: expected numbers; encode text as numbers")
     T, d = shapes[0]
 
-    def chunks() -> Iterator[Chunk]:
+    def chunks(inputs: bool = True, near: frozenset[str] | None = None) -> Iterator[Chunk]:
         for first in range(0, T, chunk):
-            x, t, *label = (part.read(first, min(chunk, T - first)) for part in parts)
-            coded = _coded(label[0]) if label else (None, ())
-            yield Chunk(x.astype(_working(x.dtype), copy=False), t.astype(float), *coded)
+            t = min(chunk, T - first)
+            target, *label = (part.read(first, t) for part in parts[1:])
+            codes, labels = _coded(label[0]) if label else (None, ())
+            if near is None or not near.isdisjoint(map(str, labels)):
+                x = parts[0].read(first, t) if inputs else np.empty((t, 0), np.float32)
+                yield Chunk(
+                    x.astype(_working(x.dtype), copy=False), target.astype(float), codes, labels
+                )
 
-    return Source(tuple(f"x{j}" for j in range(d)), T, chunks)
+    def only(names: frozenset[str]) -> Source:
+        return whole._replace(rows=None, chunks=partial(chunks, near=names), part=True)
+
+    columns = tuple(f"x{j}" for j in range(d))
+    whole = Source(
+        columns, T, chunks, partial(chunks, inputs=False), only if sites is not None else None
+    )
+    return whole
 
 
 def _coded(labels: Numbers) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
@@ -166,15 +188,14 @@ def open_table(
     said, kind = (
         (str(source), FileError) if isinstance(source, str | Path) else ("table", DataError)
     )
-    opener = _opener(source)
-    schema, rows, batches = guarded(said, kind, lambda: opener(source, chunk, site))
+    open_ = opener(source)
+    schema, rows, batches, near = guarded(said, kind, lambda: open_(source, chunk, site))
     guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
     inputs = _inputs(schema, target, site, drop)
     dtype = _working(*(_numpy_type(schema.field(name).type) for name in inputs))
-    names = [*inputs, target, *([] if site is None else [site])]
 
-    def chunks() -> Iterator[Chunk]:
-        reading = iter(batches(names))
+    def chunks(batches: Batches, inputs: Sequence[str] = inputs) -> Iterator[Chunk]:
+        reading = iter(batches([*inputs, target, *([] if site is None else [site])]))
         while (batch := guarded(said, kind, lambda: next(reading, None))) is not None:
             for first in range(0, batch.num_rows, chunk):
                 some = batch.slice(first, chunk)
@@ -182,7 +203,14 @@ def open_table(
                 X = _matrix(some, inputs, dtype)
                 yield Chunk(X, _matrix(some, [target], np.float64)[:, 0], *coded)
 
-    return Source(tuple(inputs), rows, chunks)
+    def only(names: frozenset[str]) -> Source:
+        left, some = guarded(said, kind, lambda: near(names))
+        return whole._replace(rows=left, chunks=partial(chunks, some), part=True)
+
+    slim = partial(chunks, batches, ())
+    by_site = only if near is not None and site is not None else None
+    whole = Source(tuple(inputs), rows, partial(chunks, batches), slim, by_site)
+    return whole
 
 
 def _inputs(schema: pa.Schema, target: str, site: str | None, drop: Sequence[str]) -> list[str]:
@@ -226,77 +254,3 @@ def encoded(labels: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
         if name != name:  # NaN
             codes[codes == place] = -1
     return codes, names
-
-
-Batches = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
-"""Names of columns ↦ their rows, in order."""
-_Opened = tuple[pa.Schema, int | None, Batches]
-
-
-def _opener(source: Any) -> Callable[[Any, int, str | None], _Opened]:
-    if hasattr(source, "__arrow_c_stream__"):
-        return _memory
-    openers = {".parquet": _parquet, ".csv": _csv, ".arrow": _ipc, ".feather": _ipc}
-    if not isinstance(source, str | Path) or Path(source).suffix.lower() not in openers:
-        raise DataError(
-            f"cannot read rows from {source!s:.200}: expected a file ending in "
-            f"{', '.join(openers)}, or a pandas, polars or Arrow table"
-        )
-    return openers[Path(source).suffix.lower()]
-
-
-def _memory(source: Any, chunk: int, site: str | None) -> _Opened:
-    def reader() -> pa.RecordBatchReader:
-        once = isinstance(source, pa.RecordBatchReader)
-        return source if once else pa.RecordBatchReader.from_stream(source)
-
-    rows = source.num_rows if isinstance(source, pa.Table) else None
-    return reader().schema, rows, lambda names: (b.select(list(names)) for b in reader())
-
-
-def _parquet(path: Any, chunk: int, site: str | None) -> _Opened:
-    # A page of every column at a time. Reading ahead by row groups is no faster on one core, and
-    # takes memory by the size of the groups: a million rows where the writer was left alone.
-    def file() -> pa.parquet.ParquetFile:
-        return pa.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
-
-    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        with file() as rows:
-            groups = range(rows.num_row_groups)
-            step = max(1, MILLION * len(groups) // max(1, rows.metadata.num_rows))
-            for first in groups[::step]:
-                some = list(groups[first : first + step])
-                yield from rows.iter_batches(chunk, some, list(names), use_threads=False)
-                if step < len(groups):
-                    pa.default_memory_pool().release_unused()  # or what it keeps grows slowly
-
-    with file() as head:
-        return head.schema_arrow, head.metadata.num_rows, batches
-
-
-def _csv(path: Any, chunk: int, site: str | None) -> _Opened:
-    blocks = pa.csv.ReadOptions(block_size=BLOCK)
-    with pa.csv.open_csv(path, read_options=blocks) as head:
-        found = head.schema
-    # Types come from the first block: what looks whole or empty there may be a fraction later.
-    whole = [f.name for f in found if pa.types.is_integer(f.type) or pa.types.is_null(f.type)]
-    kinds = {name: pa.float64() for name in whole if name != site}
-
-    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        options = pa.csv.ConvertOptions(include_columns=list(names), column_types=kinds)
-        with pa.csv.open_csv(path, read_options=blocks, convert_options=options) as rows:
-            yield from rows
-
-    return found, None, batches
-
-
-def _ipc(path: Any, chunk: int, site: str | None) -> _Opened:
-    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as rows:
-            for i in range(rows.num_record_batches):
-                batch = rows.get_batch(i)
-                batch.validate(full=True)  # Arrow believes the offsets in this format otherwise
-                yield batch.select(list(names))
-
-    with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as head:
-        return head.schema, None, batches

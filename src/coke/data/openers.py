@@ -1,0 +1,129 @@
+"""Files and tables as Arrow's record batches: Parquet, CSV, Arrow files, and what speaks Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet
+
+from coke.errors import DataError
+
+BUFFER = 1 << 12  # bytes read ahead of each Parquet column; 0 would read whole row groups
+MILLION = 1 << 20  # rows of Parquet after which Arrow gives back the memory it keeps for itself
+BLOCK = 1 << 23  # bytes of CSV text at a time
+
+Batches = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
+"""Names of columns ↦ their rows, in order."""
+
+
+class Opened(NamedTuple):
+    """What is known of a table before its rows are read."""
+
+    schema: pa.Schema
+    rows: int | None
+    batches: Batches
+    only: Callable[[Collection[str]], tuple[int, Batches]] | None = None
+    """Names of sites ↦ how many rows are left, and they, without most of the other sites'."""
+
+
+def opener(source: Any) -> Callable[[Any, int, str | None], Opened]:
+    """What opens that: it is given the source, rows of a batch and the sites' column, if any."""
+    if hasattr(source, "__arrow_c_stream__"):
+        return _memory
+    openers = {".parquet": _parquet, ".csv": _csv, ".arrow": _ipc, ".feather": _ipc}
+    if not isinstance(source, str | Path) or Path(source).suffix.lower() not in openers:
+        raise DataError(
+            f"cannot read rows from {source!s:.200}: expected a file ending in "
+            f"{', '.join(openers)}, or a pandas, polars or Arrow table"
+        )
+    return openers[Path(source).suffix.lower()]
+
+
+def _memory(source: Any, chunk: int, site: str | None) -> Opened:
+    def reader() -> pa.RecordBatchReader:
+        once = isinstance(source, pa.RecordBatchReader)
+        return source if once else pa.RecordBatchReader.from_stream(source)
+
+    rows = source.num_rows if isinstance(source, pa.Table) else None
+    return Opened(reader().schema, rows, lambda names: (b.select(list(names)) for b in reader()))
+
+
+def _parquet(path: Any, chunk: int, site: str | None) -> Opened:
+    # A page of every column at a time. Reading ahead by row groups is no faster on one core, and
+    # takes memory by the size of the groups: a million rows where the writer was left alone.
+    def file() -> pa.parquet.ParquetFile:
+        return pa.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
+
+    def of(groups: Sequence[int]) -> Batches:
+        def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+            with file() as rows:
+                step = max(1, MILLION * rows.num_row_groups // max(1, rows.metadata.num_rows))
+                for first in range(0, len(groups), step):
+                    some = list(groups[first : first + step])
+                    yield from rows.iter_batches(chunk, some, list(names), use_threads=False)
+                    if step < len(groups):
+                        pa.default_memory_pool().release_unused()  # or what it keeps grows slowly
+
+        return batches
+
+    def only(sites: Collection[str]) -> tuple[int, Batches]:
+        with file() as head:
+            groups = [i for i in range(head.num_row_groups) if _may_hold(head, i, site, sites)]
+            rows = sum(head.metadata.row_group(i).num_rows for i in groups)
+        return rows, of(groups)
+
+    with file() as head:
+        every = of(range(head.num_row_groups))
+        return Opened(head.schema_arrow, head.metadata.num_rows, every, only)
+
+
+def _may_hold(
+    file: pa.parquet.ParquetFile, group: int, site: str | None, sites: Collection[str]
+) -> bool:
+    """A row group's least and greatest site do not rule these out; text and whole numbers only."""
+    meta, kind = file.metadata.row_group(group), file.schema_arrow.field(site).type
+    columns = (meta.column(j) for j in range(meta.num_columns))
+    found = next((column for column in columns if column.path_in_schema == site), None)
+    if found is None or not found.is_stats_set or not found.statistics.has_min_max:
+        return True
+    low, high = found.statistics.min, found.statistics.max
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return any(low <= name <= high for name in sites)
+    if pa.types.is_signed_integer(kind):
+        return any(low <= int(name) <= high for name in sites)
+    return True
+
+
+def _csv(path: Any, chunk: int, site: str | None) -> Opened:
+    blocks = pa.csv.ReadOptions(block_size=BLOCK)
+    with pa.csv.open_csv(path, read_options=blocks) as head:
+        found = head.schema
+    # Types come from the first block: what looks whole or empty there may be a fraction later.
+    whole = [f.name for f in found if pa.types.is_integer(f.type) or pa.types.is_null(f.type)]
+    kinds = {name: pa.float64() for name in whole if name != site}
+
+    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        options = pa.csv.ConvertOptions(include_columns=list(names), column_types=kinds)
+        with pa.csv.open_csv(path, read_options=blocks, convert_options=options) as rows:
+            yield from rows
+
+    return Opened(found, None, batches)
+
+
+def _ipc(path: Any, chunk: int, site: str | None) -> Opened:
+    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as rows:
+            for i in range(rows.num_record_batches):
+                batch = rows.get_batch(i)
+                batch.validate(full=True)  # Arrow believes the offsets in this format otherwise
+                yield batch.select(list(names))
+
+    with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as head:
+        return Opened(head.schema, None, batches)
