@@ -240,12 +240,13 @@ def norms(x: Array) -> Array:
 
 def gaps(theta: Array, optimum: Array) -> tuple[float, float]:
     """max_i ‖θ_i − mean θ‖ and max_i ‖θ_i − θ*‖."""
-    return _farthest(theta, theta.mean(axis=0)), _farthest(theta, optimum)
+    away = theta - theta.mean(axis=0)
+    apart = _longest(away)
+    return apart, _longest(np.subtract(theta, optimum, out=away))
 
 
-def _farthest(theta: Array, centre: Array) -> float:
-    away = theta - centre
-    return math.sqrt(np.vecdot(away, away).max())
+def _longest(x: Array) -> float:
+    return math.sqrt(np.vecdot(x, x).max())
 
 
 def resumed(fresh: State, saved: dict[str, Array]) -> State:
