@@ -2,8 +2,8 @@
 
 Every agent has 20 rows, L = 100, mean degree 6; COKE with h(k) = 0.5 · 0.95ᵏ. Each run is a job of
 its own, the two by turns, and the best of each counts. Clock time says how much sooner two ranks
-are done, where nothing else wants their cores: where it is much more than CPU time, other work did,
-and no goal is asked for. CPU time is that of the slowest rank, its waiting for
+are done; where it is more than 1.1 of CPU time the cores were busy with other work, and no goal is
+asked for. CPU time is that of the slowest rank, its waiting for
 others included. A million agents take about 14 GiB. Fails if θ or the bytes differ in any bit.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +12,15 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from coke.data.parts import numbered, open_streams, picked
+from coke.data.passes import Passing
+from coke.data.scaling import Scaling
 from coke.data.sites import by_label, split_rows
-from coke.data.streaming import open_arrays, open_table
+from coke.data.streaming import Source, open_arrays, open_table
 from coke.data.tables import checked_rows
 from coke.errors import CokeError, DataError
 from coke.loading import open_rows
+from coke.maths.features import FeatureSettings, draw_features
+from coke.maths.quadratic import Quadratic
 from parted import HOW, SITES, T, X, Y, any_way, config, equal, save_all, whole
 
 
@@ -56,7 +61,7 @@ def test_of_a_sorted_file_little_more_than_the_sites_rows_is_read(
     inputs = {f"x{j}": X[ORDER, j] for j in range(3)}
     table = pa.table({**inputs, "y": Y[ORDER], "where": SORTED[kind]})
     pa.parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=10)
-    source, read = open_table(tmp_path / "rows.parquet", "y", site="where"), list[int]()
+    source, read = open_table(tmp_path / "rows.parquet", "y", site="where", chunk=10), list[int]()
     rows = numbered(source, HOW)
     assert rows.sites is not None
     sites = split_rows(rows, by_label(rows.sites), test=0.3, seed=1).of(agents)
@@ -95,7 +100,7 @@ def test_missing_inputs_are_found_where_they_are_read() -> None:
     rows = numbered(source, HOW)
     assert rows.sites is not None
     split = split_rows(rows, by_label(rows.sites), test=0.0, seed=0)
-    with pytest.raises(DataError, match=r"of those near these sites.*: .*x1 \(1\)"):
+    with pytest.raises(DataError, match=r"rows near those of site .*Ulm.*: .*x1 \(1\)"):
         picked(source, HOW, split.of([3]), by_label=True)
     assert len(numbered(source, HOW._replace(missing="drop")).y) == T - 1
 
@@ -108,3 +113,67 @@ def test_a_file_that_changes_between_passes_is_refused() -> None:
     for other in (open_arrays(X[:-20], Y[:-20], SITES[:-20]), open_arrays(X, Y, more)):
         with pytest.raises(DataError, match="did a file change"):
             picked(other, HOW, split.of([0, 2]), by_label=True)
+
+
+def parquet(path: Path, sites: Any) -> Source:
+    inputs = {f"x{j}": X[:, j] for j in range(3)}
+    pa.parquet.write_table(pa.table({**inputs, "y": Y, "where": sites}), path, row_group_size=10)
+    return open_table(path, "y", site="where", chunk=25)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "sorted parquet", "arrays", "many sites"])
+@pytest.mark.parametrize("agents", [[0], [1, 3], [0, 2, 3]])
+def test_sites_alone_have_the_bits_they_have_among_all(
+    kind: str, agents: list[int], tmp_path: Path
+) -> None:
+    """So ranks leave one process's files: moments and statistics depend on a site's rows only."""
+    where = {"sorted parquet": np.sort(SITES), "many sites": np.arange(T) % 60}.get(kind, SITES)
+    arrays = open_arrays(X, Y, where, chunk=25)
+    source = parquet(tmp_path / "rows.parquet", where) if "parquet" in kind else arrays
+    every = open_streams(source, Passing(), test=0.3, seed=0)
+    some = every.of(agents)
+    for i, told in zip(agents, some.columns, strict=True):
+        for a, b in zip(every.columns[i], told, strict=True):
+            assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    phi = draw_features(FeatureSettings(5, sigma=2.0, seed=1), 3)
+    plain = Scaling(np.zeros(3), np.ones(3), 0.0, 1.0)
+    whole, part = (streams.problem(phi, plain, 0.1) for streams in (every, some))
+    for risk, alone in ((whole.train, part.train), (whole.test, part.test)):
+        assert isinstance(risk, Quadratic)
+        assert isinstance(alone, Quadratic)
+        for a, b in ((risk.A, alone.A), (risk.b, alone.b), (risk.yy, alone.yy)):
+            assert a[agents].tobytes() == b.tobytes()
+
+
+def test_a_nested_column_is_not_mistaken_for_the_sites(tmp_path: Path) -> None:
+    inner = [{"b": 0}] * 30 + [{"b": 7}] * 30
+    table = pa.table({"a": inner, "x": X[:60, 0], "y": Y[:60], "a.b": np.tile([0, 1], 30)})
+    pa.parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=10)
+    source = open_table(tmp_path / "rows.parquet", "y", site="a.b", drop=["a"], chunk=10)
+    streams = open_streams(source, Passing(), test=0.0, seed=0)
+    assert [told.T for told in streams.of([0]).columns] == [30]
+
+
+def test_zeros_of_both_signs_are_one_site() -> None:
+    where = np.where(np.arange(60) < 30, 0.0, -0.0)
+    where[::2] = 5.0
+    streams = open_streams(
+        open_arrays(X[:60], Y[:60], where, chunk=10), Passing(), test=0.0, seed=0
+    )
+    assert streams.names == ("0.0", "5.0")
+    assert [told.T for told in streams.of([0]).columns] == [30]
+
+
+def test_a_stream_whose_file_changes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npy"
+    np.save(path, SITES)
+    source = open_arrays(X, Y, path)
+    streams = open_streams(source, Passing(), test=0.0, seed=0)
+    np.save(path, np.roll(np.where(SITES == "Ulm", SITES[0], SITES), 1))
+    with pytest.raises(DataError, match="did a file change"):
+        _ = streams.columns
+
+
+def test_sites_in_another_byte_order_are_read() -> None:
+    numbers = np.arange(T, dtype=">i8") % 3
+    assert open_streams(open_arrays(X, Y, numbers), Passing(), test=0.0, seed=0).labels == (0, 1, 2)

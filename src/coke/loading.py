@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -64,17 +65,13 @@ def load_rows(config: Config) -> Rows:
 def parts_of(config: Config, rows: Rows) -> dict[Any, Index]:
     """Whose the rows are: by label, or dealt out where a split is asked for or needed."""
     data = config.data
-    if rows.sites is not None and _by_label(config, rows):
+    if rows.sites is not None and data.split is None:
         return by_label(rows.sites)
     size_range = data.size_range if data.file else None
     return deal(
         rows.y, data.agents, split=data.split or "iid",
         sizes=data.sizes, size_range=size_range, seed=config.seed,
     )  # fmt: skip
-
-
-def _by_label(config: Config, rows: Rows) -> bool:
-    return rows.sites is not None and config.data.split is None
 
 
 class Loaded(NamedTuple):
@@ -101,7 +98,8 @@ def load_sites(config: Config, comm: MPI.Comm | None = None, watch: Watch | None
     sites = _split(config, rows)
     loaded = _divided(config, sites, source.columns, comm)
     ours = sites.of(loaded.engine.agents(len(sites.names)))
-    pick = partial(picked, source, how, ours, by_label=_by_label(config, rows))
+    own = rows.sites is not None and config.data.split is None
+    pick = partial(picked, source, how, ours, by_label=own)
     return loaded._replace(sites=loaded.engine.guarded(pick))
 
 
@@ -127,6 +125,9 @@ def open_rows(config: Config) -> Source:
     if not path.is_dir():
         return open_table(path, data.target, site=data.site, drop=data.drop)
     files = sorted(file for file in path.iterdir() if file.suffix.lower() in FILES)
+    twice = [name for name, n in Counter(file.stem for file in files).items() if n > 1]
+    if twice:
+        raise ConfigError(f"{path} has two files for site {twice[0]}: expected one a site")
     return joined({file.stem: open_table(file, data.target, drop=data.drop) for file in files})
 
 

@@ -59,27 +59,46 @@ def _parquet(path: Any, chunk: int, site: str | None) -> Opened:
     def file() -> pa.parquet.ParquetFile:
         return pa.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
 
-    def of(groups: Sequence[int]) -> Batches:
+    def of(bundles: Sequence[_Bundle]) -> Batches:
         def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+            read = 0
             with file() as rows:
-                step = max(1, MILLION * rows.num_row_groups // max(1, rows.metadata.num_rows))
-                for first in range(0, len(groups), step):
-                    some = list(groups[first : first + step])
-                    yield from rows.iter_batches(chunk, some, list(names), use_threads=False)
-                    if step < len(groups):
+                for groups, n in bundles:
+                    yield from rows.iter_batches(chunk, groups, list(names), use_threads=False)
+                    read += n
+                    if read >= MILLION:
                         pa.default_memory_pool().release_unused()  # or what it keeps grows slowly
+                        read = 0
 
         return batches
 
     def only(sites: Collection[str]) -> tuple[int, Batches]:
         with file() as head:
-            groups = [i for i in range(head.num_row_groups) if _may_hold(head, i, site, sites)]
-            rows = sum(head.metadata.row_group(i).num_rows for i in groups)
-        return rows, of(groups)
+            some = [b for b in every if any(_may_hold(head, i, site, sites) for i in b.groups)]
+        return sum(b.rows for b in some), of(some)
 
     with file() as head:
-        every = of(range(head.num_row_groups))
-        return Opened(head.schema_arrow, head.metadata.num_rows, every, only)
+        every = _bundles(head.metadata, chunk)
+        return Opened(head.schema_arrow, head.metadata.num_rows, of(every), only)
+
+
+class _Bundle(NamedTuple):
+    """Row groups that are read together, so that batches end where they do whoever reads them."""
+
+    groups: list[int]
+    rows: int
+
+
+def _bundles(meta: pa.parquet.FileMetaData, chunk: int) -> list[_Bundle]:
+    """All row groups, in bundles of a chunk of rows at least."""
+    found, some, rows = list[_Bundle](), list[int](), 0
+    for i in range(meta.num_row_groups):
+        some.append(i)
+        rows += meta.row_group(i).num_rows
+        if rows >= chunk or i == meta.num_row_groups - 1:
+            found.append(_Bundle(some, rows))
+            some, rows = [], 0
+    return found
 
 
 def _may_hold(
@@ -88,10 +107,10 @@ def _may_hold(
     """A row group's least and greatest site do not rule these out; text and whole numbers only."""
     meta, kind = file.metadata.row_group(group), file.schema_arrow.field(site).type
     columns = (meta.column(j) for j in range(meta.num_columns))
-    found = next((column for column in columns if column.path_in_schema == site), None)
-    if found is None or not found.is_stats_set or not found.statistics.has_min_max:
+    found = [column.statistics for column in columns if column.path_in_schema == site]
+    if len(found) != 1 or found[0] is None or not found[0].has_min_max:
         return True
-    low, high = found.statistics.min, found.statistics.max
+    low, high = found[0].min, found[0].max
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):

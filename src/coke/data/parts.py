@@ -85,10 +85,17 @@ def picked(source: Source, how: Passing, sites: Sites, *, by_label: bool) -> Sit
         X[places] = chunk.X[rows[: len(places)]]
         first, done = first + len(chunk.y), done + len(rows)
     if done != len(numbers):
-        raise DataError(f"{done} rows where {len(numbers)} were: did a file change meanwhile?")
+        raise changed(done, len(numbers))
     parts = np.split(X, np.cumsum([len(part) for part in wanted])[:-1])
     n = len(sites.names)
     return sites._replace(X=tuple(parts[:n]), X_test=tuple(parts[n:]))
+
+
+def changed(found: int, before: int) -> DataError:
+    """For a pass that finds other rows than the one before."""
+    return DataError(
+        f"{found} rows where {before} were before: did a file change? Leave it alone during a run"
+    )
 
 
 @dataclass(frozen=True)
@@ -169,10 +176,16 @@ class Streams:
             codes = np.full(len(sites), -1)
             for i in np.unique(sites[sites >= 0]).tolist():
                 rows = np.flatnonzero(sites == i)
-                codes[rows] = 2 * i + self.held[i][seen[i] : seen[i] + len(rows)]
+                kind = self.held[i][seen[i] : seen[i] + len(rows)]
                 seen[i] += len(rows)
+                if len(kind) < len(rows):
+                    raise changed(seen[i], len(self.held[i]))
+                codes[rows] = 2 * i + kind
             ours = codes >= 0
             yield Chunk(chunk.X[ours], chunk.y[ours], codes[ours], tuple(range(2 * len(place))))
+        for n, held in zip(seen, self.held, strict=True):
+            if n != len(held):
+                raise changed(n, len(held))
 
 
 Held = Sites | Streams

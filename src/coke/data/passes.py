@@ -24,8 +24,6 @@ from coke.threads import OneThread
 
 PRECISIONS = ("auto", "double")
 MISSING = ("refuse", "drop")
-WAITING = 1 << 16  # rows that may wait until their site has a block of them,
-FEW = 256  # or so many a site, which take less room than its sums
 Progress = Callable[[int], None]  # rows read so far
 
 
@@ -71,6 +69,8 @@ def complete(source: Source, how: Passing = PLAIN) -> Iterator[Chunk]:
             yield good
         if how.progress is not None:
             how.progress(read)
+    if not read:
+        raise DataError("no rows" + (", where there were some: did a file change?" * source.part))
     if not kept:
         raise DataError(f"no rows left of {read}: expected at least one without a missing value")
 
@@ -92,11 +92,10 @@ def _repaired(chunk: Chunk, source: Source, missing: str, first: int) -> Chunk:
     try:
         checked_rows(chunk.X, chunk.y, np.where(sites < 0, None, 0), source.columns)  # type: ignore[call-overload]
     except DataError as error:
-        where = " of those near these sites" if source.part else ""
-        whose = f", site {chunk.labels[0]!s:.80}" if len(chunk.labels) == 1 else ""
-        raise DataError(
-            f"rows {first + 1} to {first + len(chunk.y)}{where}{whose}: {error}"
-        ) from None
+        where = f"rows {first + 1} to {first + len(chunk.y)}"
+        if source.part:
+            where = f"rows near those of site {', '.join(map(str, chunk.labels)):.200}"
+        raise DataError(f"{where}: {error}") from None
     return chunk
 
 
@@ -108,7 +107,8 @@ def labelled(source: Source, how: Passing) -> Source:
 def stream_columns(source: Source, how: Passing = PLAIN) -> Columns:
     """Moments and ranges of the inputs and, last, the target, over all rows: for `fit_scaling`."""
     told: Columns | None = None
-    for block in _blocks(chunk._replace(codes=None) for chunk in complete(source, how.checked())):
+    chunks = (chunk._replace(codes=None) for chunk in complete(source, how.checked()))
+    for block in _blocks(chunks, BLOCK):
         some = columns_of(np.column_stack([block.X, block.y]))
         told = some if told is None else told.merged(some)
     assert told is not None  # a pass without rows was refused
@@ -138,51 +138,57 @@ def stream_statistics(
     kernel = Kernel(features, scaling or plain, loops, double=how.precision == "double")
     sums: dict[Any, _Sum] = {}
     with OneThread().limit():
-        for part in _in_order(kernel, _blocks(complete(source, how)), how.workers):
+        # A block of a site's rows is to wait in no more room than the site's sums take.
+        rows = min(BLOCK, max(64, features.size**2 // max(1, d)))
+        for part in _in_order(kernel, _blocks(complete(source, how), rows), how.workers):
             if part.site not in sums:
                 sums[part.site] = _Sum(features.size, loops)
             sums[part.site].add(part)
     return _streamed(sums, kernel.unit, lam)
 
 
-def _blocks(chunks: Iterable[Chunk]) -> Iterator[Block]:
-    """Each site's rows in the order they came, BLOCK at a time; fewer where too many would wait."""
+def _blocks(chunks: Iterable[Chunk], rows: int) -> Iterator[Block]:
+    """Each site's rows in the order they came, so many at a time; without sites, BLOCK.
+
+    What a block holds depends on its site's rows alone, so ranks make the sums of one process.
+    """
     waiting: dict[Any, _Waiting] = {}
     for chunk in chunks:
         for site, X, y in _by_site(chunk):
-            yield from waiting.setdefault(site, _Waiting(site)).full(X, y)
-        if sum(w.rows for w in waiting.values()) > max(WAITING, FEW * len(waiting)):
-            yield from (block for w in waiting.values() for block in w.rest())
-    yield from (block for w in waiting.values() for block in w.rest())
+            if site not in waiting:
+                waiting[site] = _Waiting(site, BLOCK if chunk.codes is None else rows)
+            yield from waiting[site].full(X, y)
+    for left in waiting.values():
+        yield from left.rest()
 
 
 class _Waiting:
     """Rows of one site, fewer than a block."""
 
-    def __init__(self, site: Any):
-        self.site, self.rows = site, 0
+    def __init__(self, site: Any, size: int):
+        self.site, self.size, self.rows = site, size, 0
         self._parts: list[tuple[Numbers, Array]] = []
 
     def full(self, X: Numbers, y: Array) -> Iterator[Block]:
         """The blocks that are full with these rows; what is over waits."""
         first = 0
-        if self._parts and self.rows + len(y) >= BLOCK:
-            first = BLOCK - self.rows
+        if self._parts and self.rows + len(y) >= self.size:
+            first = self.size - self.rows
             self._parts.append((X[:first], y[:first]))
             yield from self.rest()
-        while len(y) - first >= BLOCK:
-            yield Block(self.site, X[first : first + BLOCK], y[first : first + BLOCK])
-            first += BLOCK
+        while len(y) - first >= self.size:
+            yield Block(self.site, X[first : first + self.size], y[first : first + self.size])
+            first += self.size
         if first < len(y):
             self._parts.append((X[first:].copy(), y[first:].copy()))  # or the whole chunk waits
             self.rows += len(y) - first
 
     def rest(self) -> Iterator[Block]:
         """All that wait."""
-        if self._parts:
-            X, y = (np.concatenate(each) for each in zip(*self._parts, strict=True))
+        parts, self._parts, self.rows = self._parts, [], 0
+        if parts:
+            X, y = (np.concatenate(each) for each in zip(*parts, strict=True))
             yield Block(self.site, X, y)
-        self._parts, self.rows = [], 0
 
 
 def _by_site(chunk: Chunk) -> Iterator[tuple[Any, Numbers, Array]]:
@@ -194,7 +200,8 @@ def _by_site(chunk: Chunk) -> Iterator[tuple[Any, Numbers, Array]]:
     ends = np.cumsum(np.bincount(chunk.codes, minlength=len(chunk.labels)))
     X, y = chunk.X[order], chunk.y[order]
     for site, last, first in zip(chunk.labels, ends, [0, *ends[:-1]], strict=True):
-        yield site, X[first:last], y[first:last]
+        if last > first:
+            yield site, X[first:last], y[first:last]
 
 
 def _in_order(

@@ -63,7 +63,7 @@ class Source(NamedTuple):
 
     def slim(self) -> Source:
         """Targets and sites alone."""
-        return self if self.narrow is None else Source((), self.rows, self.narrow)
+        return self if self.narrow is None else Source((), self.rows, self.narrow, part=self.part)
 
     def near(self, sites: Iterable[str]) -> Source:
         """The rows of these sites, and as few others as can be left out without reading them."""
@@ -96,17 +96,18 @@ def open_arrays(X: Any, y: Any, sites: Any = None, *, chunk: int = CHUNK) -> Sou
                 )
 
     def only(names: frozenset[str]) -> Source:
-        return whole._replace(rows=None, chunks=partial(chunks, near=names), part=True)
+        some = partial(chunks, near=names)
+        return Source(columns, None, some, partial(some, inputs=False), part=True)
 
     columns = tuple(f"x{j}" for j in range(d))
-    whole = Source(
+    return Source(
         columns, T, chunks, partial(chunks, inputs=False), only if sites is not None else None
     )
-    return whole
 
 
 def _coded(labels: Numbers) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
-    work = partial(pa.array, labels, from_pandas=True)  # None and NaN are missing
+    native = labels.astype(labels.dtype.newbyteorder("="), copy=False)  # Arrow knows no other
+    work = partial(pa.array, native, from_pandas=True)  # None and NaN are missing
     return encoded(guarded("the site labels", DataError, work))
 
 
@@ -142,7 +143,7 @@ def _npy(path: Path) -> _Slices:
             file.seek(offset + first * dtype.itemsize)
             while len(room):
                 if not (some := file.readinto(room)):
-                    raise OSError("it ends too early; was it cut off while it was read?")
+                    raise OSError("it ends too early, as if it was cut off while it was read")
                 room = room[some:]
         return found
 
@@ -205,12 +206,12 @@ def open_table(
 
     def only(names: frozenset[str]) -> Source:
         left, some = guarded(said, kind, lambda: near(names))
-        return whole._replace(rows=left, chunks=partial(chunks, some), part=True)
+        these = partial(chunks, some)
+        return Source(tuple(inputs), left, these, partial(these, ()), part=True)
 
     slim = partial(chunks, batches, ())
     by_site = only if near is not None and site is not None else None
-    whole = Source(tuple(inputs), rows, partial(chunks, batches), slim, by_site)
-    return whole
+    return Source(tuple(inputs), rows, partial(chunks, batches), slim, by_site)
 
 
 def _inputs(schema: pa.Schema, target: str, site: str | None, drop: Sequence[str]) -> list[str]:
@@ -247,6 +248,8 @@ def _matrix(batch: pa.RecordBatch, names: Sequence[str], dtype: Any) -> Numbers:
 def encoded(labels: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
     """Each label's place among the different ones (t,), −1 where it is missing; and those."""
     text = labels.cast(pa.string()) if pa.types.is_temporal(labels.type) else labels
+    if pa.types.is_floating(text.type):
+        text = pc.add(text, 0.0)  # −0 is 0
     found = text.dictionary_encode()
     codes = found.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     names = tuple(found.dictionary.to_pylist())

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.vq import kmeans2
 
 from coke.errors import InputError
 from coke.maths.arrays import Array
@@ -60,6 +59,8 @@ def describe(X: Array, features: Features, A: Array, ridge: float, seed: int) ->
     K = 1 if far < 8 else 2 if far < 32 else 16
     if K == 1 or len(X) < 4 * K:
         return [one]
+    from scipy.cluster.vq import kmeans2  # here, for few sites need it and it is slow to load
+
     _, which = kmeans2(X, K, minit="++", seed=seed, missing="warn")
     clusters = [X[which == k] for k in range(K)]
     return [truncated(moments(part), RANKS[K]) for part in clusters if len(part)]

@@ -17,7 +17,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from coke.errors import InputError, unknown
@@ -65,6 +64,8 @@ def profile(epsilon: float, mu: float) -> float:
 
 def separation(budget: Budget) -> float:
     """The largest μ = Δ/s within the budget: profile(ε, μ) = δ, which grows with μ."""
+    from scipy.optimize import brentq  # here, for it takes a fifth of a second to load
+
     epsilon, delta = budget.checked()
     low, high = 1.0, 1.0
     while profile(epsilon, low) > delta:

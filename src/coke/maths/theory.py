@@ -19,11 +19,11 @@ Slips of the paper, mended here and tested in `tests/test_theory.py`:
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from coke.errors import InputError
 from coke.maths.arrays import Array
@@ -112,21 +112,27 @@ def delta(c: Constants, rho: float, nu: float) -> float:
 def guaranteed_rate(c: Constants, rho: float) -> Rate:
     """Theorem 4 with the best ν: its first term grows with ν, its second falls."""
     _check(c, rho)
-    found = minimize_scalar(
+    found = _minimised(
         lambda t: -delta(c, rho, 1.0 + math.exp(t)), bounds=(-40.0, 40.0), method="bounded",
         options={"xatol": 1e-10},
     )  # fmt: skip
-    nu = 1.0 + math.exp(found.x)
+    nu = 1.0 + math.exp(found)
     return Rate(delta(c, rho, nu), nu)
 
 
 def best_rho(c: Constants) -> float:
     """The ρ with the best guarantee: 2√ν M/(σ̃_max σ̃_min), which balances δ_d's second term."""
-    found = minimize_scalar(
+    found = _minimised(
         lambda t: -guaranteed_rate(c, math.exp(t)).delta,
         bracket=(math.log(c.M / (c.s_max * c.s_min)), math.log(4 * c.M / (c.s_max * c.s_min))),
     )
-    return math.exp(found.x)
+    return math.exp(found)
+
+
+def _minimised(f: Callable[[float], float], **how: Any) -> float:
+    from scipy.optimize import minimize_scalar  # here, for it takes a fifth of a second to load
+
+    return float(minimize_scalar(f, **how).x)
 
 
 def rho_bound(c: Constants, w: Witness) -> float:
