@@ -198,7 +198,7 @@ def test_consensus_reaches_scikit_learns_optimum(loss: str) -> None:
     assert abs(objective(risk, risk.optimum()) - theirs) <= 1e-6
     graph = GRAPHS["complete"].subgraph(range(N))
     for algorithm in (dkla(0.1), COKE(0.1, Geometric(1.0, 0.95))):
-        *_, last = simulate(Problem(risk), graph, algorithm, rounds=600)
+        *_, last = simulate(Problem(risk), graph, algorithm, rounds=600, scored=())
         for theta in last.state.theta:
             assert abs(objective(risk, theta) - theirs) <= 1e-6
 
@@ -216,7 +216,7 @@ def test_adult_consensus_is_as_accurate_as_the_centre(
     settings = FeatureSettings(50, sigma=3.0, seed=0)
     graph = build_graph("random", 10, edges=28, seed=0)
     task = prepare(sites, rows.columns, graph, Choices(settings, loss, 1e-3, "none"))
-    *_, last = simulate(task.problem, graph, COKE(1e-3, Geometric(1.0, 0.9)), rounds=90)
+    *_, last = simulate(task.problem, graph, COKE(1e-3, Geometric(1.0, 0.9)), rounds=90, scored=())
 
     def accuracy(theta: Array) -> float:
         return float(np.mean(task.model(theta).predict(X[~train]) == y[~train]))
