@@ -46,7 +46,7 @@ MUTANTS = [
     Mutant("the first agent is favoured", COKE, "return Local(risk.argmin(self.rho * d), d",
            "d = d + np.eye(len(d))[:, :1]\n        return Local(risk.argmin(self.rho * d), d",
            "test_coke.py::test_relabelling"),
-    Mutant("a product over all rows at once", "maths/quadratic.py", "theta = np.matvec(M, r)",
+    Mutant("a product over all rows at once", "maths/quadratic.py", "theta = np.vecmat(r, M)",
            "theta = np.einsum('nij,nj->ni', M, r, optimize=True) + 1e-17 * (r @ M[0])",
            "test_coke.py::test_one_row_agents"),
     Mutant("neighbours are added in another order", "run/exchange.py", "self._weights @ self._last",
@@ -185,6 +185,19 @@ MUTANTS = [
            "test_membership.py::test_a_site_that_leaves"),
     Mutant("the dual is not what was said", "agents/edge.py", "g = end.g + (own - cp)",
            "g = end.g + 1.01 * (own - cp)", "test_site.py::test_sites_that_wait"),
+    Mutant("a row is counted twice", "data/passes.py", "first = self.size - self.rows",
+           "first = self.size - self.rows - 1", "test_passes.py::test_neither_chunks"),
+    Mutant("sums depend on who else is here", "data/passes.py", "waiting[site].full(X, y)",
+           "[*waiting[site].full(X, y), *next(iter(waiting.values())).rest()]",
+           "test_picked.py::test_sites_alone"),
+    Mutant("the last site of a row group is skipped", "data/openers.py",
+           "any(low <= name <= high", "any(low <= name < high", "test_picked.py::test_of_a_sorted"),
+    Mutant("row groups are read as they lie", "data/openers.py", "if rows >= chunk or i ==",
+           "if i ==", "test_picked.py::test_of_a_sorted"),
+    Mutant("rows that went meanwhile are not missed", "data/parts.py", "if n != len(held):",
+           "if n > len(held):", "test_picked.py::test_a_stream_whose_file_changes"),
+    Mutant("float32 however large the angle", "data/blocks.py", "raise _BeyondError", "pass",
+           "test_passes.py::test_blocks_beyond"),
 ]  # fmt: skip
 
 

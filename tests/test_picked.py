@@ -164,12 +164,13 @@ def test_zeros_of_both_signs_are_one_site() -> None:
     assert [told.T for told in streams.of([0]).columns] == [30]
 
 
-def test_a_stream_whose_file_changes_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("agent", [0, 3])
+def test_a_stream_whose_file_changes_is_refused(agent: int, tmp_path: Path) -> None:
+    """Aachen has got some of Ulm's rows."""
     path = tmp_path / "rows.npy"
     np.save(path, SITES)
-    source = open_arrays(X, Y, path)
-    streams = open_streams(source, Passing(), test=0.0, seed=0)
-    np.save(path, np.roll(np.where(SITES == "Ulm", SITES[0], SITES), 1))
+    streams = open_streams(open_arrays(X, Y, path), Passing(), test=0.0, seed=0).of([agent])
+    np.save(path, np.where((SITES == "Ulm") & (Y > np.median(Y)), "Aachen", SITES))
     with pytest.raises(DataError, match="did a file change"):
         _ = streams.columns
 
