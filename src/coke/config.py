@@ -50,6 +50,7 @@ class DataConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ranges: dict[str, tuple[float, float]] = {}
     stream: bool = False
     precision: str = "auto"
+    on_disk: str | None = None
 
 
 class FeatureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -190,6 +191,7 @@ def _checked(config: Config) -> None:
     _check_privacy(config)
     _check_fast(config)
     _check_stream(config)
+    _check_on_disk(config)
     if (config.whitening == "sample") != (config.sample is not None):
         raise ConfigError(
             f"whitening={config.whitening!r} with sample={config.sample!r}: name a file of public "
@@ -242,6 +244,14 @@ def _check_stream(config: Config) -> None:
                 f"stream = true with {what}: that needs rows in memory; streaming is for sites "
                 'with names, the quadratic loss, and for coke whitening = "gram" or "sample"'
             )
+
+
+def _check_on_disk(config: Config) -> None:
+    if config.data.on_disk is not None and config.loss == "quadratic":
+        raise ConfigError(
+            'data.on_disk with loss = "quadratic", which keeps no features: for rows that do not '
+            "fit into memory use data.stream"
+        )
 
 
 def _check_privacy(config: Config) -> None:

@@ -38,7 +38,7 @@ WAIT, AUTO = "wait", "auto"
 SIMULATED = ("max_bytes", "max_transmissions", "beside")  # settings of simulations only
 PRIVATE = (  # settings that sites need not have in common
     "new_budget", "data.file", "data.site", "data.agents", "data.sizes", "data.size_range",
-    "data.split",
+    "data.split", "data.on_disk",
 )  # fmt: skip
 
 

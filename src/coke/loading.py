@@ -15,6 +15,7 @@ from coke.config import AUTO, PUBLIC, Config, feature_settings
 from coke.data.parts import Held, Streams, Watch, joined, numbered, open_streams, picked
 from coke.data.passes import Passing
 from coke.data.private import place, public_scaling
+from coke.data.rooms import OnDisk
 from coke.data.scaling import Scaling
 from coke.data.sites import Index, Sites, by_label, deal, split_rows
 from coke.data.streaming import Source, open_arrays, open_table
@@ -180,6 +181,7 @@ def choices(
     return Choices(
         feature_settings(config), config.loss, config.lam, config.data.scale,
         config.features.sigma == AUTO, config.whitening, sample, public, private, config.fast,
+        np.empty if config.data.on_disk is None else OnDisk(Path(config.data.on_disk)),
     )  # fmt: skip
 
 

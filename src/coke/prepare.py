@@ -16,7 +16,7 @@ from coke.data.scaling import Columns, Scaling, columns_of, fit_scaling, scaled
 from coke.data.shares import Share
 from coke.data.sites import Sites
 from coke.errors import CokeError, DataError, InputError, MessageError
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, Room
 from coke.maths.features import FeatureSettings, draw_features
 from coke.maths.graph import Graph
 from coke.maths.problem import Problem
@@ -58,6 +58,7 @@ class Choices(NamedTuple):
     public: Scaling | None = None  # units that were known before any row, for scale = "public"
     private: Private | None = None
     fast: bool = False  # rounds compiled by Numba: other last bits
+    room: Room = np.empty  # for the features of rows with class labels
 
 
 def prepare(
@@ -162,7 +163,9 @@ def _made(
         targets = sites.targets(scaling)
     else:
         units = scaled(sites, scaling, scale_target=regression)
-        problem = learning_problem(units, features, loss=choices.loss, G=share, classes=classes)
+        problem = learning_problem(
+            units, features, loss=choices.loss, G=share, classes=classes, room=choices.room
+        )
         targets = tuple(target_columns(y, choices.loss) for y in units.y)
     sample = None if choices.sample is None else scaling.inputs(choices.sample)
     common = Common(

@@ -43,8 +43,8 @@ Seed = Annotated[int | None, Option(help="Of features, graph, data and splits.")
 KEYS = {  # a command's parameter → the configuration's dotted key
     "data": "data.file", "target": "data.target", "site": "data.site", "drop": "data.drop",
     "missing": "data.missing", "agents": "data.agents", "split": "data.split",
-    "scale": "data.scale", "stream": "data.stream", "sigma": "features.sigma",
-    "features": "features.n_features",
+    "scale": "data.scale", "stream": "data.stream", "on_disk": "data.on_disk",
+    "sigma": "features.sigma", "features": "features.n_features",
     "kernel": "features.kernel", "mapping": "features.mapping", "graph": "graph.kind",
     "edges": "graph.edges", "lam": "lambda",
     **{name: name for name in (

@@ -51,6 +51,9 @@ def run(
     stream: Annotated[
         bool, typer.Option("--stream", help="Pass over the rows; keep none in memory.")
     ] = False,
+    on_disk: Annotated[
+        Path | None, typer.Option(help="Folder for features of class labels, not in memory.")
+    ] = None,
     agents: options.Agents = None,
     graph: options.GraphName = None,
     edges: options.Edges = None,

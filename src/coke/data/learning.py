@@ -10,8 +10,8 @@ import numpy as np
 from coke.data.sites import Sites
 from coke.data.tables import Labels
 from coke.errors import DataError, InputError, unknown
-from coke.maths.arrays import Array
-from coke.maths.classification import LOSSES, Margin, OneVsRest
+from coke.maths.arrays import Array, Room
+from coke.maths.classification import LOSSES, Margin, OneVsRest, mapped
 from coke.maths.problem import Problem
 from coke.maths.quadratic import Quadratic
 from coke.maths.risks import Risk
@@ -19,24 +19,31 @@ from coke.maths.risks import Risk
 Phi = Callable[[Array], Array]
 
 
-def learning_problem(sites: Sites, phi: Phi, *, loss: str, G: float, classes: Labels) -> Problem:
-    """The sites' risks with G = λ/N each; `classes` are the sorted labels, none for regression."""
+def learning_problem(
+    sites: Sites, phi: Phi, *, loss: str, G: float, classes: Labels, room: Room = np.empty
+) -> Problem:
+    """The sites' risks with G = λ/N each; `classes` are the sorted labels, none for regression.
+
+    Features of rows with class labels are kept in `room`.
+    """
     if loss != "quadratic" and loss not in LOSSES:
         raise InputError(unknown("loss", loss, ("quadratic", *LOSSES)))
-    train = _risk(sites.X, sites.y, phi, G, loss, classes)
+    train = _risk(sites.X, sites.y, phi, G, loss, classes, room)
     if not any(map(len, sites.y_test)):
         return Problem(train)
-    return Problem(train, _risk(sites.X_test, sites.y_test, phi, G, loss, classes))
+    return Problem(train, _risk(sites.X_test, sites.y_test, phi, G, loss, classes, room))
 
 
 def _risk(
-    X: tuple[Array, ...], y: tuple[Any, ...], phi: Phi, G: float, loss: str, classes: Labels
-) -> Risk:
+    X: tuple[Array, ...], y: tuple[Any, ...], phi: Phi, G: float, loss: str, classes: Labels,
+    room: Room,
+) -> Risk:  # fmt: skip
     if loss == "quadratic":
         return Quadratic.from_rows(phi, X, y, G)
-    features = tuple(map(phi, X))
+    features = mapped(phi, X, phi(np.zeros((1, X[0].shape[1]))).shape[1], room)
     wanted = classes[1:] if len(classes) == 2 else classes
-    parts = tuple(Margin(features, tuple(_signs(yi, c) for yi in y), G, loss) for c in wanted)
+    signs = (tuple(_signs(yi, c) for yi in y) for c in wanted)
+    parts = tuple(Margin(features, sign, G, loss, room) for sign in signs)
     return parts[0] if len(parts) == 1 else OneVsRest(parts)
 
 

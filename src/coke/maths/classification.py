@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import pairwise
 
 import numpy as np
 from scipy.special import expit
 
 from coke.errors import InputError, unknown
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, Room
 from coke.maths.majorise import bounded, logistic_near
-from coke.maths.margins import Certificate, Margins, Minimum, hinge, logistic
+from coke.maths.margins import CHUNK, Certificate, Margins, Minimum, hinge, logistic
 from coke.maths.risks import Argmin, Regulariser, Risk, checked_regulariser, matrix, penalty, pulled
 from coke.maths.whitening import Whitening
 
@@ -36,12 +37,13 @@ SLOPES: dict[str, Callable[[Array], Array]] = {
 
 @dataclass(frozen=True)
 class Margin:
-    """N risks with a margin loss; the rows' features stay in memory, for every round needs them."""
+    """N risks with a margin loss; the rows' features are kept, for every round needs them."""
 
     Phi: tuple[Array, ...]  # (T_i, D) each
     y: tuple[Array, ...]  # (T_i,) each, ±1
     G: Regulariser  # λ/N, or a matrix (D, D)
     metric: str  # "logistic" or "hinge"
+    room: Room = field(default=np.empty, repr=False, compare=False)  # for other features of them
 
     def __post_init__(self) -> None:
         if self.metric not in LOSSES:
@@ -68,7 +70,7 @@ class Margin:
         """Solved anew each round, from the last answer on; no memory but that."""
         self._need_curvature()
         owns = [
-            Margins(y[:, None] * Phi, np.full(len(y), 1.0 / len(y)), self._curvature(float(c)))
+            Margins(Phi, np.full(len(y), 1.0 / len(y)), self._curvature(float(c)), y)
             for Phi, y, c in zip(self.Phi, self.y, pull[:, 0], strict=True)
         ]
         again = [REPEATED[self.metric](own) for own in owns]
@@ -95,11 +97,11 @@ class Margin:
     def certificate(self) -> Minimum | Certificate:
         """The minimum of Σ_i R_i and its proof: gradient norm (logistic), duality gap (hinge)."""
         self._need_curvature()
-        y, Phi = np.concatenate(self.y), np.concatenate(self.Phi)
+        y, Phi = np.concatenate(self.y), end_to_end(self.Phi)
         c = np.repeat(1.0 / self.T, self.T.astype(np.int64))
         H = len(self.T) * matrix(self.G, self.size)
         zero = np.zeros(self.size)
-        return self._minimum(Margins(y[:, None] * Phi, c, H), zero, zero)
+        return self._minimum(Margins(Phi, c, H, y), zero, zero)
 
     def gram(self, i: int) -> Array:
         """A_i, from the rows' features."""
@@ -107,7 +109,7 @@ class Margin:
 
     def whitened(self, basis: Whitening) -> Margin:
         """The same risks as functions of u = Cᵀθ."""
-        Phi = tuple(map(basis.features, self.Phi))
+        Phi = mapped(basis.features, self.Phi, self.size, self.room)
         return replace(self, Phi=Phi, G=basis.regulariser(self.G))
 
     def optimum(self) -> Array:
@@ -189,8 +191,15 @@ class OneVsRest:
         return self.parts[0].gram(i)
 
     def whitened(self, basis: Whitening) -> OneVsRest:
-        """The same risks as functions of u_c = Cᵀθ_c, class by class."""
-        return OneVsRest(tuple(part.whitened(basis) for part in self.parts))
+        """The same risks as functions of u_c = Cᵀθ_c, class by class; features stay shared."""
+        first, *others = self.parts
+        one, found = first.whitened(basis), list[Risk]()
+        for part in others:
+            if isinstance(part, Margin) and isinstance(one, Margin) and _shared(part, first):
+                found.append(replace(part, Phi=one.Phi, G=one.G))
+            else:
+                found.append(part.whitened(basis))
+        return OneVsRest((one, *found))
 
     def losses(self, theta: Array) -> Array:
         """Mean over classes and rows."""
@@ -215,6 +224,34 @@ class OneVsRest:
     def optimum(self) -> Array:
         """The classes' optima end to end (K·D,)."""
         return np.concatenate([part.optimum() for part in self.parts])
+
+
+def _shared(part: Margin, other: Risk) -> bool:
+    return isinstance(other, Margin) and part.Phi is other.Phi and part.G is other.G
+
+
+def mapped(
+    phi: Callable[[Array], Array], parts: Sequence[Array], D: int, room: Room
+) -> tuple[Array, ...]:
+    """φ of every part's rows (T_i, D), end to end in one room, a chunk at a time."""
+    ends = np.cumsum([0, *map(len, parts)])
+    whole = room((int(ends[-1]), D))
+    found = tuple(whole[a:b] for a, b in pairwise(ends.tolist()))
+    for part, out in zip(parts, found, strict=True):
+        for first in range(0, len(part), CHUNK):
+            out[first : first + CHUNK] = phi(part[first : first + CHUNK])
+    return found
+
+
+def end_to_end(parts: Sequence[Array]) -> Array:
+    """All parts' rows in one array; without a copy where they lie so already."""
+    some = [part for part in parts if len(part)] or [parts[0]]
+    at, base = [part.__array_interface__["data"][0] for part in some], some[0].base
+    near = all(a + part.nbytes == b for part, (a, b) in zip(some, pairwise(at), strict=False))
+    if near and base is not None and all(p.flags.c_contiguous and p.base is base for p in some):
+        shape = sum(map(len, some)), some[0].shape[1]
+        return np.lib.stride_tricks.as_strided(some[0], shape, writeable=False)
+    return np.concatenate(some)
 
 
 def _mean(values: Sequence[Array]) -> Array:

@@ -35,7 +35,7 @@ class Bounded(NamedTuple):
 
 def bounded(own: Margins) -> Bounded:
     """B⁻¹ of these rows."""
-    B = 2.0 * own.H + 0.25 * own.Z.T @ (own.c[:, None] * own.Z)
+    B = 2.0 * own.H + own.bends(0.25 * own.c)
     return Bounded(own, 2.0 * own.H, np.asarray(np.linalg.inv(B), np.float64))
 
 
@@ -44,8 +44,8 @@ def logistic_near(problem: Bounded, p: Array, start: Array) -> Minimum:
     own, theta, before = problem.own, start.copy(), HUGE
     with np.errstate(over="ignore", invalid="ignore"):  # a terrible start is Newton's to mend
         while True:
-            m = own.Z @ theta
-            g = problem.double @ theta - p - (own.c * expit(-m)) @ own.Z
+            m = own.margins(theta)
+            g = problem.double @ theta - p - own.pulls(own.c * expit(-m))
             norm = float(np.sqrt(g @ g))
             if norm <= WELL:
                 return Minimum(theta, logistic_loss(m, own.c), norm)

@@ -32,6 +32,7 @@ ROUNDING = 1e-14  # nothing is promised below this part of the terms that must c
 SHARPER = 0.4  # δ from one α to the next: a smaller one costs more Newton steps than it saves
 NARROW = 1e-7  # least δ: below it the Hessian is too ill-conditioned
 LOST = 30  # steps after which Newton's method on the logistic loss may use some help
+CHUNK = 8192  # rows of which a copy may be made
 STEPS = 1000  # before giving up; 5 to 30 are usual, 300 the worst of thousands of hard cases
 
 Factor = tuple[Array, bool]  # of SciPy's cho_factor
@@ -41,9 +42,28 @@ Factor = tuple[Array, bool]  # of SciPy's cho_factor
 class Margins:
     """θ ↦ Σ_t c_t l(z_tᵀθ) + θᵀHθ of one agent: all that stays the same from round to round."""
 
-    Z: Array  # (T, D)  rows y_t φ(x_t)
+    Z: Array  # (T, D)  rows y_t φ(x_t), or φ(x_t) alone where y is given
     c: Array  # (T,)    weights, positive
     H: Array  # (D, D)  symmetric, positive definite
+    y: Array | None = None  # (T,)  ±1
+
+    def margins(self, theta: Array) -> Array:
+        """m = Zθ (T,)."""
+        m = self.Z @ theta
+        return m if self.y is None else self.y * m
+
+    def pulls(self, a: Array) -> Array:
+        """Zᵀa (D,)."""
+        return (a if self.y is None else self.y * a) @ self.Z
+
+    def bends(self, k: Array) -> Array:
+        """Σ_t k_t z_t z_tᵀ (D, D); only the rows with k_t > 0 are touched, a chunk at a time."""
+        total = np.zeros_like(self.H)
+        for first in range(0, len(k), CHUNK):
+            rows = first + np.flatnonzero(k[first : first + CHUNK])
+            half = self.Z[rows] * np.sqrt(k[rows])[:, None]  # (|J|, D)
+            total += half.T @ half
+        return total
 
     @cached_property
     def root(self) -> Factor:
@@ -83,7 +103,7 @@ class Certificate(NamedTuple):
 class _Task(NamedTuple):
     """One problem, and what its solvers ask again and again."""
 
-    Z: Array  # (T, D)
+    own: Margins
     c: Array  # (T,)
     H: Array  # (D, D)
     p: Array  # (D,)
@@ -125,7 +145,7 @@ def logistic(own: Margins, p: Array, start: Array) -> Minimum:
     loss, before = _Tempered(task.c, 1.0), 0.0
     for step in range(STEPS):
         loss = _temper(task, theta) if step == LOST else loss
-        m = task.Z @ theta  # (T,)
+        m = task.own.margins(theta)  # (T,)
         a = loss.pull(m)  # (T,)
         g, stray = _gradient(task, theta, a)
         if loss.tau > 1.0 and stray <= loss.tau * np.sum(task.c):
@@ -153,7 +173,7 @@ def hinge(own: Margins, p: Array, start: Array) -> Certificate:
     """
     task = _task(own, p)
     theta = _begin(task, start, _hinge_loss)
-    m = task.Z @ theta  # (T,)
+    m = task.own.margins(theta)  # (T,)
     loss = _soften(task, theta, m)
     best, answer, stale = np.inf, (theta, loss.alpha), 0
     for _ in range(STEPS):
@@ -175,26 +195,26 @@ def hinge(own: Margins, p: Array, start: Array) -> Certificate:
             continue
         k = np.where((a > 0.0) & (a < task.c), task.c / loss.delta, 0.0)  # (T,)
         theta = theta + _step(task, m, g, -cho_solve(_hessian(task, k), g), loss.pull)
-        m = task.Z @ theta
+        m = task.own.margins(theta)
     raise ConvergenceError(_advice("duality gap of the hinge loss", best, promise))
 
 
 def _task(own: Margins, p: Array) -> _Task:
     spread = float(np.sqrt(np.mean(own.squares) / np.trace(own.H)))
-    return _Task(own.Z, own.c, own.H, p, own.root, float(np.sqrt(np.max(own.squares))), spread)
+    return _Task(own, own.c, own.H, p, own.root, float(np.sqrt(np.max(own.squares))), spread)
 
 
 def _begin(task: _Task, start: Array, loss: Callable[[Array, Array], float]) -> Array:
     """The better of the start and zero, so that a terrible start costs nothing."""
     with np.errstate(over="ignore", invalid="ignore"):
-        at_start = loss(task.Z @ start, task.c) + start @ task.H @ start - task.p @ start
+        at_start = loss(task.own.margins(start), task.c) + start @ task.H @ start - task.p @ start
     better = at_start <= loss(np.zeros_like(task.c), task.c)  # False for nan as well
     return start.copy() if better else np.zeros_like(start)
 
 
 def _temper(task: _Task, theta: Array) -> _Tempered:
     """τ ≥ 1, a third of what the margins may be off by the better of two bounds on the gap."""
-    m, loss = task.Z @ theta, _Tempered(task.c, 1.0)
+    m, loss = task.own.margins(theta), _Tempered(task.c, 1.0)
     _, stray = _gradient(task, theta, loss.pull(m))
     gap = min(stray, _idle(task, theta) + logistic_loss(m, task.c))
     return loss._replace(tau=max(1.0, task.spread * float(np.sqrt(gap)) / 3.0))
@@ -212,7 +232,7 @@ def _soften(task: _Task, theta: Array, m: Array) -> _Soft:
 
 def _gradient(task: _Task, theta: Array, a: Array) -> tuple[Array, float]:
     """2Hθ − p − Zᵀa, (D,), and its stray ¼ gᵀH⁻¹g = ‖θ − ½H⁻¹(p + Zᵀa)‖²_H."""
-    g = 2.0 * (task.H @ theta) - task.p - a @ task.Z
+    g = 2.0 * (task.H @ theta) - task.p - task.own.pulls(a)
     return g, 0.25 * float(g @ cho_solve(task.root, g))
 
 
@@ -227,7 +247,7 @@ def _slack(task: _Task, m: Array, a: Array) -> float:
 
 
 def _certify(task: _Task, theta: Array, alpha: Array) -> Certificate:
-    m = task.Z @ theta
+    m = task.own.margins(theta)
     loss = _hinge_loss(m, task.c)
     primal = float(loss + theta @ task.H @ theta - task.p @ theta)
     # By the identity above, so that a small gap is not lost between two large numbers.
@@ -243,10 +263,8 @@ def _terms(task: _Task, theta: Array, a: Array, k: Array) -> float:
 
 
 def _hessian(task: _Task, k: Array) -> Factor:
-    """2H + Σ_t k_t z_t z_tᵀ, factorised; only the rows with k_t > 0 are touched."""
-    rows = np.flatnonzero(k)
-    half = task.Z[rows] * np.sqrt(k[rows])[:, None]  # (|J|, D)
-    factor: Factor = cho_factor(2.0 * task.H + half.T @ half)
+    """2H + Σ_t k_t z_t z_tᵀ, factorised."""
+    factor: Factor = cho_factor(2.0 * task.H + task.own.bends(k))
     return factor
 
 
@@ -256,7 +274,7 @@ def _step(task: _Task, m: Array, g: Array, d: Array, pull: Callable[[Array], Arr
     From slopes alone, as differences of φ drown in rounding near the minimum: φ' increases, so
     φ(t) − φ(0) ≤ t/2 (φ'(t/2) + φ'(t)). Newton's t = 1 first, then doubling and bisection.
     """
-    dm, a, curve, first = task.Z @ d, pull(m), 2.0 * float(d @ task.H @ d), float(g @ d)
+    dm, a, curve, first = task.own.margins(d), pull(m), 2.0 * float(d @ task.H @ d), float(g @ d)
 
     def slope(t: float) -> float:
         return first + t * curve + float((a - pull(m + t * dm)) @ dm)
