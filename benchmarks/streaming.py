@@ -75,8 +75,12 @@ def write(folder: Path, T: int) -> None:
 
 
 def source(folder: Path, kind: str) -> Source:
+    arrays = folder / "X.npy", folder / "y.npy"
     if kind == "npy":
-        return open_arrays(folder / "X.npy", folder / "y.npy")
+        return open_arrays(*arrays)
+    if kind == "npy, 10 sites":
+        T = len(np.load(arrays[1], mmap_mode="r"))
+        return open_arrays(*arrays, np.random.default_rng(0).integers(0, 10, T))
     return open_table(folder / "rows.parquet", "y")
 
 
@@ -124,6 +128,7 @@ def speed(folder: Path, T: int, turns: int) -> Found:
                 sides[name] = passing("npy", mapping, how._replace(precision=precision))
     for way, how in WAYS.items():
         sides[f"parquet, {way}"] = passing("parquet", "cos-phase", how)
+        sides[f"sites, {way}"] = passing("npy, 10 sites", "cos-phase", how)
     return ratios(by_turns(sides, turns), T)
 
 
@@ -140,6 +145,7 @@ def ratios(taken: dict[str, list[float]], T: int) -> Found:
     for way in WAYS:
         ours = taken[f"npy, cos-phase, {way}, auto"]
         found[f"npy / Parquet, {way}"] = ratio(ours, taken[f"parquet, {way}"])
+        found[f"10 sites in random order / one, {way}"] = ratio(taken[f"sites, {way}"], ours)
         for kind in ("float64", "float32"):
             found[f"scikit-learn {kind} / {way}"] = ratio(taken[f"sklearn, {kind}"], ours)
     return found
