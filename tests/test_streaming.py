@@ -42,11 +42,11 @@ def test_every_source_leaves_the_statistics_of_its_rows(
     assert risk.G == wanted.G
 
 
-@pytest.mark.parametrize("million", [1, 100, 10**9])
+@pytest.mark.parametrize("many", [1, 100, 10**9])
 def test_row_groups_are_read_some_at_a_time(
-    million: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openers, "MILLION", million)
+    monkeypatch.setattr(openers, "MANY", many)
     chunks = list(save(tmp_path)["parquet"]().chunks())
     assert_array_equal(np.concatenate([chunk.X for chunk in chunks]), X)
     assert_array_equal(np.concatenate([chunk.y for chunk in chunks]), Y)

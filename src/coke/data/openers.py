@@ -14,7 +14,7 @@ import pyarrow.parquet
 from coke.errors import DataError
 
 BUFFER = 1 << 12  # bytes read ahead of each Parquet column; 0 would read whole row groups
-MILLION = 1 << 20  # rows of Parquet after which Arrow gives back the memory it keeps for itself
+MANY = 1 << 18  # rows of Parquet after which Arrow gives back the memory it keeps for itself
 BLOCK = 1 << 23  # bytes of CSV text at a time
 
 Batches = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
@@ -63,12 +63,14 @@ def _parquet(path: Any, chunk: int, site: str | None) -> Opened:
         def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
             read = 0
             with file() as rows:
-                for groups, n in bundles:
-                    yield from rows.iter_batches(chunk, groups, list(names), use_threads=False)
-                    read += n
-                    if read >= MILLION:
-                        pa.default_memory_pool().release_unused()  # or what it keeps grows slowly
-                        read = 0
+                for bundle in bundles:
+                    groups, wanted = bundle.groups, list(names)
+                    for batch in rows.iter_batches(chunk, groups, wanted, use_threads=False):
+                        yield batch
+                        read += batch.num_rows
+                        if read >= MANY:
+                            pa.default_memory_pool().release_unused()  # or what it keeps grows
+                            read = 0
 
         return batches
 
