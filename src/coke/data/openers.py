@@ -63,14 +63,12 @@ def _parquet(path: Any, chunk: int, site: str | None) -> Opened:
         def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
             read = 0
             with file() as rows:
-                for bundle in bundles:
-                    groups, wanted = bundle.groups, list(names)
-                    for batch in rows.iter_batches(chunk, groups, wanted, use_threads=False):
-                        yield batch
-                        read += batch.num_rows
-                        if read >= MANY:
-                            pa.default_memory_pool().release_unused()  # or what it keeps grows
-                            read = 0
+                for groups, n in bundles:
+                    yield from rows.iter_batches(chunk, groups, list(names), use_threads=False)
+                    read += n
+                    if read >= MANY:
+                        pa.default_memory_pool().release_unused()  # or what it keeps grows slowly
+                        read = 0
 
         return batches
 
