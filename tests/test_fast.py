@@ -176,7 +176,7 @@ def rows(seed: int, T: int, D: int, kind: str) -> tuple[Margins, Array, Array]:
         Z *= np.where(Z @ rng.normal(size=D) < 0, -10.0, 10.0)[:, None]
     h = {"noise": 1e-2, "separable": 1e-6}[kind]
     return (
-        Margins(Z, np.full(T, 1.0 / T), h * np.eye(D)),
+        Margins(Z, np.ones(T), np.full(T, 1.0 / T), h * np.eye(D)),
         h * rng.normal(size=D),
         rng.normal(size=D),
     )
@@ -195,8 +195,8 @@ def test_steps_by_the_bound_reach_the_minimum(
     """‖g‖ ≤ 1e-8 from near, far and overflowing starts; the loss is that of θ."""
     own, p, start = rows(seed, T, D, kind)
     at = logistic_near(bounded(own), p, away * start)
-    m = own.Z @ at.theta
-    g = 2.0 * own.H @ at.theta - p - own.Z.T @ (own.c / (1.0 + np.exp(np.minimum(m, 700.0))))
+    m = own.Phi @ at.theta
+    g = 2.0 * own.H @ at.theta - p - own.Phi.T @ (own.c / (1.0 + np.exp(np.minimum(m, 700.0))))
     assert np.linalg.norm(g) <= 1e-8
     assert_allclose(at.loss, own.c @ np.logaddexp(0.0, -m), rtol=1e-12)
 
@@ -230,8 +230,8 @@ def test_the_bound_is_above_every_hessian() -> None:
     own, _, start = rows(2, 60, 12, "noise")
     B = np.linalg.inv(bounded(own).inverse)
     for size in (0.0, 1.0, 30.0):
-        a = 1.0 / (1.0 + np.exp(own.Z @ (size * start)))
-        hessian = 2.0 * own.H + own.Z.T @ ((own.c * a * (1.0 - a))[:, None] * own.Z)
+        a = 1.0 / (1.0 + np.exp(own.Phi @ (size * start)))
+        hessian = 2.0 * own.H + own.Phi.T @ ((own.c * a * (1.0 - a))[:, None] * own.Phi)
         assert np.linalg.eigvalsh(B - hessian)[0] >= -1e-12
 
 

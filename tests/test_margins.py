@@ -58,20 +58,26 @@ def problem(
     Q = np.linalg.qr(rng.standard_normal((D, D)))[0]
     H = h * np.eye(D) if multiple else (Q * rng.uniform(h, 10 * h, D)) @ Q.T
     p = rng.integers(0, 3) * h * rng.standard_normal(D)
-    return Margins(rows(rng, T, D, kind), c, (H + H.T) / 2), p, rng.standard_normal(D)
+    own = Margins(rows(rng, T, D, kind), np.ones(T), c, (H + H.T) / 2)
+    return own, p, rng.standard_normal(D)
+
+
+def signed(own: Margins) -> Array:
+    """The rows z_t = y_t φ_t."""
+    return own.y[:, None] * own.Phi
 
 
 def logistic_gradient(own: Margins, p: Array, theta: Array) -> Array:
     """2Hθ − p − Σ_t c_t z_t / (1 + exp(z_tᵀθ)), row by row."""
     g = 2 * own.H @ theta - p
-    for z, c in zip(own.Z, own.c, strict=True):
+    for z, c in zip(signed(own), own.c, strict=True):
         g -= c * z / (1.0 + np.exp(min(z @ theta, 700.0)))
     return g
 
 
 def value(name: str, own: Margins, p: Array, theta: Array) -> float:
     """Σ_t c_t l(z_tᵀθ) + θᵀHθ − pᵀθ."""
-    m = own.Z @ theta
+    m = signed(own) @ theta
     losses = np.maximum(0.0, 1.0 - m) if name == "hinge" else np.logaddexp(0.0, -m)
     return float(own.c @ losses + theta @ own.H @ theta - p @ theta)
 
@@ -79,7 +85,7 @@ def value(name: str, own: Margins, p: Array, theta: Array) -> float:
 def assert_proved(own: Margins, p: Array, at: Certificate, gap: float = 1e-6) -> None:
     """0 ≤ α ≤ c, primal(θ) and dual(α) from their definitions, and their difference."""
     primal = value("hinge", own, p, at.theta)
-    v = np.linalg.solve(2 * own.H, p + own.Z.T @ at.alpha)
+    v = np.linalg.solve(2 * own.H, p + signed(own).T @ at.alpha)
     dual = float(at.alpha.sum() - v @ own.H @ v)
     rounding = 1e-12 * float(1.0 + v @ own.H @ v + np.linalg.norm(p) * np.linalg.norm(v))
     assert np.all(at.alpha >= 0.0)
@@ -87,7 +93,9 @@ def assert_proved(own: Margins, p: Array, at: Certificate, gap: float = 1e-6) ->
     assert -rounding <= primal - dual <= gap + rounding
     assert 0.0 <= at.gap <= gap
     assert_allclose([at.primal, at.dual], [primal, dual], atol=rounding, rtol=0)
-    assert_allclose(at.loss, own.c @ np.maximum(0.0, 1.0 - own.Z @ at.theta), atol=1e-12, rtol=0)
+    assert_allclose(
+        at.loss, own.c @ np.maximum(0.0, 1.0 - signed(own) @ at.theta), atol=1e-12, rtol=0
+    )
 
 
 @settings(max_examples=150)
@@ -102,7 +110,7 @@ def test_logistic_gradient_vanishes(
     at = logistic(own, p, start)
     assert np.linalg.norm(logistic_gradient(own, p, at.theta)) <= 1e-8
     assert at.gradient <= 1e-8
-    assert_allclose(at.loss, own.c @ np.logaddexp(0.0, -(own.Z @ at.theta)), rtol=1e-12)
+    assert_allclose(at.loss, own.c @ np.logaddexp(0.0, -(signed(own) @ at.theta)), rtol=1e-12)
 
 
 @settings(max_examples=150)
@@ -129,10 +137,11 @@ def test_tiny_curvature_large_pulls_and_terrible_starts(
     """
     rng = np.random.default_rng(3)
     T, D = 60, 30
-    own = Margins(10.0 * rows(rng, T, D, kind), np.full(T, 1.0 / T), 1e-7 * np.eye(D))
+    Z, ones = 10.0 * rows(rng, T, D, kind), np.ones(T)
+    own = Margins(Z, ones, ones / T, 1e-7 * np.eye(D))
     p, start = pull * 1e-4 * rng.standard_normal(D), away * rng.standard_normal(D)
     smooth, kink = logistic(own, p, start), hinge(own, p, start)
-    radius = np.linalg.norm(own.Z, axis=1).max()
+    radius = np.linalg.norm(signed(own), axis=1).max()
     unsure = float(1e-14 * radius * np.linalg.norm(kink.theta))
     g = logistic_gradient(own, p, smooth.theta)
     assert np.linalg.norm(g) <= max(1e-8, radius * unsure)
@@ -144,7 +153,8 @@ def test_logistic_finds_its_way_where_the_loss_is_all_kink(
 ) -> None:
     """Margins of ±1e6 pull both ways: plain Newton takes 784 systems, 200 steps must do."""
     rng = np.random.default_rng(1)
-    own = Margins(10.0 * rng.standard_normal((100, 60)), np.full(100, 0.01), 1e-6 * np.eye(60))
+    Z, ones = 10.0 * rng.standard_normal((100, 60)), np.ones(100)
+    own = Margins(Z, ones, 0.01 * ones, 1e-6 * np.eye(60))
     p = rng.standard_normal(60)
     monkeypatch.setattr(margins, "STEPS", 200)
     at = logistic(own, p, np.zeros(60))
@@ -162,7 +172,7 @@ def test_an_early_stop_is_certified_as_honestly(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_step_never_climbs() -> None:
     """φ' = −1 up to a kink, then 0.4: small enough a slope at t = 1, but φ(1) > φ(0)."""
-    own = Margins(np.ones((1, 1)), np.array([1.4]), np.array([[1e-9]]))
+    own = Margins(np.ones((1, 1)), np.ones(1), np.array([1.4]), np.array([[1e-9]]))
     loss = margins._Soft(own.c, own.c / 2, delta=0.01)
     task, m, d = margins._task(own, np.array([-0.4])), np.array([0.9]), np.ones(1)
     g, _ = margins._gradient(task, m, loss.pull(m))
@@ -194,7 +204,7 @@ def test_agreement_with_scikit_learn(name: str, log_h: int) -> None:
     T, D, h = 120, 12, 10.0**log_h
     Phi, y = rows(rng, T, D, "noise"), np.where(rng.random(T) < 0.4, -1.0, 1.0)
     c, zero = rng.uniform(0.2, 2.0, T) / T, np.zeros(D)
-    own, solver = Margins(y[:, None] * Phi, c, h * np.eye(D)), getattr(margins, name)
+    own, solver = Margins(Phi, y, c, h * np.eye(D)), getattr(margins, name)
     common: dict[str, Any] = {"C": 1.0 / (2 * h * T), "fit_intercept": False, "tol": 1e-10}
     fit: Any = {
         "logistic": LogisticRegression(**common, max_iter=10_000),
@@ -210,13 +220,13 @@ def test_agreement_with_scikit_learn(name: str, log_h: int) -> None:
 def test_hinge_agrees_with_an_active_set_solver_of_its_dual(seed: int) -> None:
     """min_α ¼‖R(α − s)‖² over the box, RᵀR = ZH⁻¹Zᵀ, s = (ZH⁻¹Zᵀ)⁻¹(2 − ZH⁻¹p): same α, same θ."""
     own, p, start = problem(seed, T=20, D=60, kind="noise", log_h=-2, multiple=False)
-    K = own.Z @ np.linalg.solve(own.H, own.Z.T)
+    K = signed(own) @ np.linalg.solve(own.H, signed(own).T)
     R = np.linalg.cholesky(K).T
-    s = np.linalg.solve(K, 2.0 - own.Z @ np.linalg.solve(own.H, p))
+    s = np.linalg.solve(K, 2.0 - signed(own) @ np.linalg.solve(own.H, p))
     alpha = lsq_linear(R, R @ s, bounds=(0.0, own.c), method="bvls", tol=1e-14).x
     at = hinge(own, p, start)
     assert_allclose(at.alpha, alpha, atol=1e-8)
-    assert_allclose(at.theta, np.linalg.solve(2 * own.H, p + own.Z.T @ alpha), atol=1e-6)
+    assert_allclose(at.theta, np.linalg.solve(2 * own.H, p + signed(own).T @ alpha), atol=1e-6)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -234,7 +244,7 @@ def test_answer_does_not_depend_on_the_start(solver: Solver, kind: str, seed: in
 def test_without_rows_that_pull_the_minimum_is_the_quadratics(solver: Solver) -> None:
     """All z_t = 0  ⟹  θ = ½ H⁻¹p, whatever the loss."""
     own, p, start = problem(5, T=6, D=20, kind="noise", log_h=0, multiple=False)
-    own = replace(own, Z=np.zeros((6, 20)))
+    own = replace(own, Phi=np.zeros((6, 20)))
     assert_allclose(solver(own, p, start).theta, np.linalg.solve(2 * own.H, p), atol=1e-12)
 
 
@@ -243,13 +253,14 @@ def test_same_inputs_same_bits_and_inputs_untouched(solver: Solver) -> None:
     """A pure function: no memory of other calls, no writing into its arguments."""
     own, p, start = problem(1, T=150, D=20, kind="noise", log_h=-3, multiple=False)
     start = 0.9 * solver(own, p, start).theta
-    kept = [x.copy() for x in (own.Z, own.c, own.H, p, start)]
+    given_ = own.Phi, own.y, own.c, own.H, p, start
+    kept = [x.copy() for x in given_]
     first = solver(own, p, start)
     solver(own, -3.0 * p, 1e3 * start)
-    again = solver(Margins(own.Z.copy(), own.c.copy(), own.H.copy()), p.copy(), start.copy())
+    again = solver(Margins(*kept[:4]), p.copy(), start.copy())
     for x, y in zip(first, again, strict=True):
         assert_array_equal(x, y)
-    for x, y in zip((own.Z, own.c, own.H, p, start), kept, strict=True):
+    for x, y in zip(given_, kept, strict=True):
         assert_array_equal(x, y)
     at = solver(own, p, first.theta)
     at.theta[:] = np.nan
@@ -264,3 +275,19 @@ def test_failure_says_what_was_reached_and_what_to_do(
     monkeypatch.setattr(margins, "STEPS", 1)
     with pytest.raises(ConvergenceError, match=r"still .* expected at most 1\.0e-0[68]: raise"):
         solver(own, p, start)
+
+
+def test_labels_and_chunks_of_rows_are_those_of_the_rows_with_their_labels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Zθ, Zᵀa and Σ k_t z_t z_tᵀ of z_t = y_t φ_t, also in many chunks, some without a row."""
+    monkeypatch.setattr(margins, "CHUNK", 7)
+    rng = np.random.default_rng(0)
+    Phi, y = rng.standard_normal((40, 5)), np.where(rng.random(40) < 0.5, -1.0, 1.0)
+    own, Z = Margins(Phi, y, np.ones(40), np.eye(5)), y[:, None] * Phi
+    theta, a, k = rng.standard_normal(5), rng.random(40), rng.random(40) * (rng.random(40) < 0.3)
+    k[14:21] = 0.0
+    assert_array_equal(own.margins(theta), y * (Phi @ theta))
+    assert_allclose(own.margins(theta), Z @ theta, rtol=1e-14)
+    assert_allclose(own.pulls(a), a @ Z, rtol=1e-13)
+    assert_allclose(own.bends(k), Z.T @ (k[:, None] * Z), rtol=1e-12)

@@ -70,7 +70,7 @@ class Margin:
         """Solved anew each round, from the last answer on; no memory but that."""
         self._need_curvature()
         owns = [
-            Margins(Phi, np.full(len(y), 1.0 / len(y)), self._curvature(float(c)), y)
+            Margins(Phi, y, np.full(len(y), 1.0 / len(y)), self._curvature(float(c)))
             for Phi, y, c in zip(self.Phi, self.y, pull[:, 0], strict=True)
         ]
         again = [REPEATED[self.metric](own) for own in owns]
@@ -101,7 +101,7 @@ class Margin:
         c = np.repeat(1.0 / self.T, self.T.astype(np.int64))
         H = len(self.T) * matrix(self.G, self.size)
         zero = np.zeros(self.size)
-        return self._minimum(Margins(Phi, c, H, y), zero, zero)
+        return self._minimum(Margins(Phi, y, c, H), zero, zero)
 
     def gram(self, i: int) -> Array:
         """A_i, from the rows' features."""

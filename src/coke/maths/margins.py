@@ -42,26 +42,25 @@ Factor = tuple[Array, bool]  # of SciPy's cho_factor
 class Margins:
     """θ ↦ Σ_t c_t l(z_tᵀθ) + θᵀHθ of one agent: all that stays the same from round to round."""
 
-    Z: Array  # (T, D)  rows y_t φ(x_t), or φ(x_t) alone where y is given
+    Phi: Array  # (T, D)  rows φ(x_t), which may be large: z_t = y_t φ(x_t) is never written down
+    y: Array  # (T,)    ±1
     c: Array  # (T,)    weights, positive
     H: Array  # (D, D)  symmetric, positive definite
-    y: Array | None = None  # (T,)  ±1
 
     def margins(self, theta: Array) -> Array:
         """m = Zθ (T,)."""
-        m = self.Z @ theta
-        return m if self.y is None else self.y * m
+        return self.y * (self.Phi @ theta)
 
     def pulls(self, a: Array) -> Array:
         """Zᵀa (D,)."""
-        return (a if self.y is None else self.y * a) @ self.Z
+        return (self.y * a) @ self.Phi
 
     def bends(self, k: Array) -> Array:
         """Σ_t k_t z_t z_tᵀ (D, D); only the rows with k_t > 0 are touched, a chunk at a time."""
         total = np.zeros_like(self.H)
         for first in range(0, len(k), CHUNK):
             rows = first + np.flatnonzero(k[first : first + CHUNK])
-            half = self.Z[rows] * np.sqrt(k[rows])[:, None]  # (|J|, D)
+            half = self.Phi[rows] * np.sqrt(k[rows])[:, None]  # (|J|, D)
             total += half.T @ half
         return total
 
@@ -74,7 +73,7 @@ class Margins:
     @cached_property
     def squares(self) -> Array:
         """‖z_t‖² (T,)."""
-        return np.asarray(np.einsum("td,td->t", self.Z, self.Z))
+        return np.asarray(np.einsum("td,td->t", self.Phi, self.Phi))
 
 
 class Minimum(NamedTuple):
