@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
 
-from figures import Found, Section, best
+from figures import Found, Section, best, cpu
 
 Kind = type[np.floating[Any]]
 SIZE = 1500  # of the square matrices of a GEMM
@@ -16,6 +17,14 @@ def gemm(kind: Kind, times: int = 5) -> float:
     """Floating-point operations per CPU second of a product of large matrices."""
     a = np.random.default_rng(0).normal(size=(SIZE, SIZE)).astype(kind)
     return 2 * SIZE**3 / best(lambda: a @ a, times)
+
+
+def spent(kind: Kind, operations: float) -> float:
+    """CPU seconds of about so many operations in products of large matrices, one after another."""
+    a = np.random.default_rng(0).normal(size=(SIZE, SIZE)).astype(kind)
+    times = max(1, round(operations / (2 * SIZE**3)))
+    taken = cpu(lambda: deque((a @ a for _ in range(times)), maxlen=0))
+    return taken * operations / (2 * SIZE**3 * times)
 
 
 def memory(times: int = 5, entries: int = 50_000_000) -> float:

@@ -127,15 +127,19 @@ class Net:
         until = time.monotonic() + timeout
         for name in names or tuple(self.threads):
             self.threads[name].join(max(0.0, until - time.monotonic()))
-            assert not self.threads[name].is_alive(), {n: s[:4] for n, s in self.status.items()}
+            assert not self.threads[name].is_alive(), self.told()
             if name in self.errors:
                 raise self.errors[name]
 
     def until(self, done: Callable[[], bool], timeout: float = 30) -> None:
         end = time.monotonic() + timeout
         while not done():
-            assert time.monotonic() < end, ({n: s[:4] for n, s in self.status.items()}, self.errors)
+            assert time.monotonic() < end, self.told()
             time.sleep(0.001)
+
+    def told(self) -> tuple[dict[str, tuple[object, ...]], dict[str, BaseException]]:
+        """Where everybody is, and what stopped whom."""
+        return {name: s[:4] for name, s in self.status.items()}, self.errors
 
     def rounds(self, *names: str) -> int:
         """The fewest that any of them has made."""

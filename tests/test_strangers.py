@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import struct
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from agents import (
     GOAL,
     A,
     B,
+    C,
     Net,
     Nets,
     fails,
@@ -182,6 +184,32 @@ def test_garbage_in_the_agreement_stops_a_site_until_its_neighbour_is_mended(
     stopped = set(net.errors)
     assert stopped <= net.friends[B]
     assert all(isinstance(error, InputError) for error in net.errors.values())
+    net.memory.fault = faithful
+    net.start()
+    net.wait()
+    assert net.distance() <= GOAL
+
+
+def test_garbage_that_came_early_is_not_what_a_site_goes_on_from(nets: Nets) -> None:
+    """Stopped with it in hand, before it made sense of it: once mended, all go on."""
+    early = threading.Event()
+
+    def garbled(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
+        letter = letters.decode(frame) if frame[0] >= letters.FIRST else None
+        if receiver != A or not isinstance(letter, letters.Said):
+            return (frame,)
+        if sender == B and letter.which == 1:
+            early.set()
+            return (letters.encode(letter._replace(message=b"\xff" * 9)),)
+        held_up = sender == C and (letter.which == 1 or not early.is_set())
+        return () if held_up else (frame,)
+
+    net = nets(fault=garbled)
+    assert {B, C} == net.friends[A]
+    net.start()
+    net.until(lambda: early.is_set() and (net.folder / A / "agreement.coke").exists())
+    net.stop()
+    assert not net.errors
     net.memory.fault = faithful
     net.start()
     net.wait()

@@ -1,6 +1,6 @@
 """The agreement over links that lose things: one site's conversation, driven by what arrives.
 
-A site's messages are a function of what it heard. So it is enough to keep what was heard: after a
+A site's messages are a function of what it heard. So it is enough to keep what it used: after a
 crash the conversation is held again with the same answers, and says the same. Nothing is
 acknowledged; who waits for a message asks for it until it comes.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 from coke.agents.letters import MOST, Ask, Said
-from coke.errors import CokeError, ConfigError, MessageError
+from coke.errors import ConfigError, MessageError
 from coke.run.ledger import Ledger
 from coke.run.talk import Talk, Turn, cost
 
@@ -57,23 +57,23 @@ class Agreeing(Generic[R]):
         return True
 
     def advance(self) -> Letters:
-        """All that follows from what was heard; call it once that is on disk.
+        """All that follows from what was heard; to be sent once what was used is on disk.
 
-        What makes no sense is forgotten again, and the error tells.
+        An error where that makes no sense, which ends the conversation: held again from what was
+        on disk before, it asks for better.
         """
         letters: Letters = []
         while self._turn is not None and not self.waiting():
-            expected = self._turn.expect
-            answers = {name: self.heard[name][self._used[name]] for name in expected}
-            for name in expected:
+            answers = {name: self.heard[name][self._used[name]] for name in self._turn.expect}
+            for name in answers:
                 self._used[name] += 1
-            try:
-                letters += self._go_on(answers)
-            except CokeError:  # they may say something better once this is mended
-                for name in expected:
-                    del self.heard[name][self._used[name] - 1 :]
-                raise
+            letters += self._go_on(answers)
         return letters
+
+    @property
+    def used(self) -> dict[str, list[bytes]]:
+        """Of what was heard, all that made sense; what came early has yet to."""
+        return {name: said[: self._used[name]] for name, said in self.heard.items()}
 
     def waiting(self) -> list[str]:
         """For whom."""

@@ -37,7 +37,7 @@ from coke.agents.mission import Mission, R, Status
 from coke.agents.site import Site
 from coke.agents.store import Heard, Store
 from coke.agents.timers import Pace, Timers
-from coke.errors import CokeError, ConfigError, InputError, MessageError
+from coke.errors import ConfigError, InputError, MessageError
 from coke.maths.stopping import NEVER
 from coke.run.ledger import Ledger
 
@@ -122,14 +122,10 @@ class Meeting(Generic[R]):
         self.agreed, self._before = talking.result, talking.ledger
 
     def _advance(self, talking: Agreeing[R]) -> None:
-        """On disk before what follows from it is sent; and not what nothing can follow from."""
-        m = self.mission
-        self.store.keep_heard(Heard(m.name, m.run, m.settings, talking.heard, None))
-        try:
-            self._send_all(talking.advance())
-        except CokeError:
-            self.store.keep_heard(Heard(m.name, m.run, m.settings, talking.heard, None))
-            raise
+        """On disk before what follows from it is sent; and only what something follows from."""
+        m, letters = self.mission, talking.advance()
+        self.store.keep_heard(Heard(m.name, m.run, m.settings, talking.used, None))
+        self._send_all(letters)
 
     def _held_again(self, heard: Heard) -> Agreeing[R]:
         """The conversation as far as it went, with the neighbours that it began with.
