@@ -39,6 +39,7 @@ from coke.errors import ConfigError, FileError
 from events import eager
 
 LOSS = {"loss": 0.2, "twice": 0.1}
+ROUGH = 1e-6  # where a thousand rounds more would show nothing else
 
 
 def states(net: Net) -> list[Path]:
@@ -247,7 +248,7 @@ def test_a_partition_heals(nets: Nets) -> None:
 
 def test_half_of_the_sites_asleep_at_any_time(nets: Nets) -> None:
     """Random halves without links, a new half every few rounds."""
-    net, draw = nets(pace=GOING_ON), random.Random(0)
+    net, draw = nets(pace=GOING_ON, tol=ROUGH), random.Random(0)
     over = threading.Event()
 
     def lull() -> None:
@@ -267,15 +268,15 @@ def test_half_of_the_sites_asleep_at_any_time(nets: Nets) -> None:
     finally:
         over.set()
         sleeper.join()
-    assert net.distance() <= GOAL
+    assert net.distance() <= 10 * ROUGH
     assert net.asymmetry() == 0
 
 
 def test_a_patience_shorter_than_the_timers_starves_no_edge(nets: Nets) -> None:
     """A lost word is said again though its site goes on with others meanwhile."""
     pace = PACE._replace(patience=0.02, again=0.1)
-    net = nets(agents=6, edges=9, fault=lossy(1, **LOSS), pace=pace)
+    net = nets(agents=6, edges=9, fault=lossy(1, **LOSS), pace=pace, tol=ROUGH)
     net.start()
     net.wait()
-    assert net.distance() <= GOAL
+    assert net.distance() <= 10 * ROUGH
     assert net.asymmetry() == 0

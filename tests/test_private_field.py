@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from shutil import copy
 from typing import Any
@@ -75,16 +76,16 @@ def left(field: Field, name: str) -> Site:
 
 
 def test_other_rows_with_the_same_release_say_the_same_bytes(tmp_path: Path) -> None:
-    one = Field(tmp_path / "one", made_rows(700), 10, 20, **SETTINGS)
-    two = Field(tmp_path / "two", made_rows(700, seed=1), 10, 20, **SETTINGS)
+    one = Field(tmp_path / "one", made_rows(280), 4, 5, **SETTINGS)
+    two = Field(tmp_path / "two", made_rows(280, seed=1), 4, 5, **SETTINGS)
     try:
         one.start()
-        assert one.wait(120) == [0] * 10
+        assert one.wait(120) == [0] * 4
         for name in one.names:
             handed_over(one, two, name)
         kept = {name: release(one, name).read_bytes() for name in one.names}
         two.start()
-        assert two.wait(120) == [0] * 10
+        assert two.wait(120) == [0] * 4
         for name in one.names:
             a, b = left(one, name), left(two, name)
             assert a.k == b.k
@@ -98,12 +99,11 @@ def test_other_rows_with_the_same_release_say_the_same_bytes(tmp_path: Path) -> 
             assert first["alone_test_mse"] != second["alone_test_mse"]  # their own models differ
             assert first["warnings"] == []
         # A later start reads the release and spends nothing.
-        again = one.names[0]
-        one.processes.clear()
+        again, told = one.names[0], len(one.log(one.names[0]))
         one.start(again)
-        assert one.wait(60) == [0]
+        one.until(lambda: any(line.get("phase") == "part" for line in one.log(again)[told:]))
+        one.kill(again, signal.SIGTERM)
         assert release(one, again).read_bytes() == kept[again]
-        assert one.result(again)["epsilon"] == 3.0
     finally:
         one.end()
         two.end()

@@ -44,13 +44,13 @@ def loss_plot(histories: Sequence[History], best: float, x: str) -> Figure:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7, 4.4), layout="constrained")
         axes = figure.subplots()
-        drawn = [best]
+        drawn, beyond = [best], _beyond(histories[0], metric)
         for colour, history in zip(COLOURS, histories, strict=False):
             name, at = history.labels.algorithm, history[x]
             dot = "o" if np.count_nonzero(at > 0) < 2 else None  # a line needs two points
             for rows, style in (("train", "-"), ("test", ":")):
                 loss = history[f"global_{rows}_{metric}"]
-                seen = (at > 0) & np.isfinite(loss)  # log axes have no zero
+                seen = (at > 0) & (loss <= beyond)  # log axes have no zero
                 if seen.any():
                     label = f"{name}, {'training' if rows == 'train' else 'test'} rows"
                     axes.plot(at[seen], loss[seen], style, color=colour, marker=dot, label=label)
@@ -64,6 +64,12 @@ def loss_plot(histories: Sequence[History], best: float, x: str) -> Figure:
         axes.set_xlabel("round" if x == "round" else "bytes sent (a broadcast counts once)")
         axes.legend(fontsize=8)
     return figure
+
+
+def _beyond(history: History, metric: str) -> float:
+    """Where the line of another algorithm ends: one that diverges would leave room for no other."""
+    losses = np.concatenate([history[f"global_{rows}_{metric}"] for rows in ("train", "test")])
+    return 1e3 * float(np.nanmax(np.minimum(losses, 1e100), initial=0.0)) or np.inf
 
 
 def speakers_plot(history: History) -> Figure:
