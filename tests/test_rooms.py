@@ -1,4 +1,4 @@
-"""Features of rows with class labels in files: the same bits, and little memory."""
+"""Rows with class labels and their features in files: the same bits, and little memory."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import errno
 import os
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from coke.config import from_settings
+from coke.config import Config, FeatureConfig, from_settings
 from coke.data.rooms import OnDisk
 from coke.data.sites import Sites
-from coke.errors import ConfigError, FileError
-from coke.loading import load_task
+from coke.errors import ConfigError, DataError, FileError
+from coke.loading import load_sites, load_task
 from coke.maths import classification
 from coke.maths.classification import Margin, end_to_end, mapped
 from coke.maths.coke import COKE
@@ -121,6 +125,101 @@ def test_the_command_leaves_the_same_model(tmp_path: Path) -> None:
     one, two = ((tmp_path / name / "model.coke").read_bytes() for name in ("memory", "disk"))
     assert one == two
     assert not [*(tmp_path / "scratch").iterdir()]
+
+
+LABELS: dict[str, Any] = {
+    "text": ["no", "yes", "perhaps", None],
+    "numbers": [3, -1, 7, None],
+    "floats": [3.0, -1.0, np.inf, np.nan],
+    "truth": [True, False, True, None],
+}
+
+
+def saved(folder: Path, kind: str, T: int = 300) -> pa.Table:
+    """Rows with a few classes in every form that can be read, some rows without one."""
+    rng = np.random.default_rng(0)
+    X, where = rng.normal(size=(T, 3)), rng.integers(0, 3, T)
+    which = rng.choice(4, T, p=[0.4, 0.3, 0.25, 0.05])
+    y = pa.array([LABELS[kind][i] for i in which], from_pandas=True)
+    inputs = {f"x{j}": X[:, j] for j in range(3)}
+    table = pa.table({**inputs, "y": y, "where": np.array(["a", "b", "c"])[where]})
+    pa.parquet.write_table(table, folder / "rows.parquet", row_group_size=40)
+    pa.csv.write_csv(table, folder / "rows.csv")
+    (folder / "sites").mkdir()
+    for place, name in enumerate("abc"):
+        some = table.filter(pa.array(where == place)).drop_columns(["where"])
+        pa.parquet.write_table(some, folder / "sites" / f"{name}.parquet")
+    return table
+
+
+def settings(folder: Path, source: str, **more: Any) -> Config:
+    data = {"file": str(folder / source), "target": "y", "missing": "drop", **more}
+    data |= {} if source == "sites" else {"site": "where"}
+    features = {"n_features": 5}
+    return from_settings({"loss": "hinge", "lambda": 1e-2, "data": data, "features": features})
+
+
+@pytest.mark.parametrize("kind", LABELS)
+@pytest.mark.parametrize("source", ["rows.parquet", "rows.csv", "sites"])
+def test_rows_read_in_chunks_are_those_read_at_once(source: str, kind: str, tmp_path: Path) -> None:
+    """Inputs, class labels, who holds them and which are for testing; and so the optimum."""
+    saved(tmp_path, kind)
+    at_once = settings(tmp_path, "rows.parquet" if source == "sites" else source)
+    in_chunks = settings(tmp_path, source, on_disk=str(tmp_path / "scratch"))
+    wanted, found = load_sites(at_once), load_sites(in_chunks)
+    assert (found.columns, found.sites.names) == (wanted.columns, wanted.sites.names)
+    assert isinstance(found.sites, Sites)
+    assert isinstance(wanted.sites, Sites)
+    for a, b in zip(found.sites[1:], wanted.sites[1:], strict=True):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y)
+    one, other = (load_task(how)[0] for how in (at_once, in_chunks))
+    assert one.classes.tolist() == other.classes.tolist()
+    np.testing.assert_array_equal(one.problem.optimum, other.problem.optimum)
+
+
+def test_arrays_with_class_labels_are_read_in_chunks_too(tmp_path: Path) -> None:
+    table = saved(tmp_path, "text").filter(pc.field("y").is_valid())
+    X = np.column_stack([table[f"x{j}"].to_numpy() for j in range(3)])
+    np.save(tmp_path / "X.npy", X)
+    for name, column in (("y", "y"), ("s", "where")):
+        np.save(tmp_path / f"{name}.npy", np.array(table[column].to_pylist()))
+    y, s = (str(tmp_path / f"{name}.npy") for name in "ys")
+    source = settings(tmp_path, "X.npy", on_disk=str(tmp_path / "scratch"), target=y)
+    source = msgspec.structs.replace(source, data=msgspec.structs.replace(source.data, site=s))
+    one, other = (load_task(how)[0] for how in (settings(tmp_path, "rows.parquet"), source))
+    assert one.classes.tolist() == other.classes.tolist()
+    np.testing.assert_array_equal(one.problem.optimum, other.problem.optimum)
+    with pytest.raises(ConfigError, match=r"for class labels data\.on_disk"):
+        load_task(settings(tmp_path, "X.npy", target=y))
+
+
+def test_files_whose_classes_are_of_different_kinds_are_refused(tmp_path: Path) -> None:
+    saved(tmp_path, "numbers")
+    table = pa.table({**{f"x{j}": [1.0] for j in range(3)}, "y": ["yes"]})
+    pa.parquet.write_table(table, tmp_path / "sites" / "b.parquet")
+    with pytest.raises(DataError, match="all text or all numbers"):
+        load_task(settings(tmp_path, "sites"))
+
+
+def test_rows_on_disk_take_little_memory(tmp_path: Path) -> None:
+    """A chunk, and some bytes a row for its number, class and site."""
+    T, d, D = 60_000, 100, 50
+    rng = np.random.default_rng(0)
+    inputs = {f"x{j}": rng.normal(size=T) for j in range(d)}
+    where, y = np.array(["a", "b"])[rng.integers(0, 2, T)], rng.integers(0, 2, T)
+    table = pa.table({**inputs, "y": y, "where": where})
+    pa.parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=5000)
+    del inputs, table
+    how = settings(tmp_path, "rows.parquet", on_disk=str(tmp_path / "scratch"))
+    features = FeatureConfig(n_features=D // 2)
+    how = msgspec.structs.replace(how, features=features, whitening="gram")
+    tracemalloc.start()
+    task, _, _ = load_task(how)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(task.problem.train.T) == T - 2 * round(0.3 * T / 2)
+    assert most <= 0.7 * (8 * T * d)
 
 
 def test_the_quadratic_loss_keeps_no_features(tmp_path: Path) -> None:

@@ -242,7 +242,8 @@ def _check_stream(config: Config) -> None:
         if config.data.stream and refused:
             raise ConfigError(
                 f"stream = true with {what}: that needs rows in memory; streaming is for sites "
-                'with names, the quadratic loss, and for coke whitening = "gram" or "sample"'
+                'with names, the quadratic loss, and for coke whitening = "gram" or "sample"; for '
+                "class labels use on_disk"
             )
 
 

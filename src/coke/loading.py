@@ -22,7 +22,7 @@ from coke.data.streaming import Source, open_arrays, open_table
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, Room
 from coke.maths.graph import Graph, build_graph
 from coke.maths.privacy import Budget
 from coke.noising import Private
@@ -48,8 +48,11 @@ def check_source(config: Config) -> None:
         raise ConfigError(f"data.site with the folder {data.file}: its files are the sites")
     if data.stream and (data.file is None or not (by_file or data.site)):
         raise ConfigError("data.stream without sites: name data.file and data.site, or a folder")
-    if str(data.file).endswith(".npy") and not data.stream:
-        raise ConfigError(f"{data.file}: arrays are read in chunks only: add data.stream = true")
+    if str(data.file).endswith(".npy") and not (data.stream or data.on_disk):
+        raise ConfigError(
+            f"{data.file}: arrays are read in chunks only: add data.stream = true, or for class "
+            "labels data.on_disk"
+        )
     if data.file is None and config.loss != "quadratic":
         raise ConfigError(f'loss = "{config.loss}" needs class labels: name a data.file with them')
 
@@ -85,7 +88,10 @@ class Loaded(NamedTuple):
 
 
 def load_sites(config: Config, comm: MPI.Comm | None = None, watch: Watch | None = None) -> Loaded:
-    """The sites' rows, on ranks those of this rank; or, for a stream, how to pass over them."""
+    """The sites' rows, on ranks those of this rank; or, for a stream, how to pass over them.
+
+    With `data.on_disk` they are read in chunks, too, but kept, there.
+    """
     check_source(config)
     if config.data.file is None or not _in_chunks(config, comm):
         rows = load_rows(config)
@@ -95,12 +101,12 @@ def load_sites(config: Config, comm: MPI.Comm | None = None, watch: Watch | None
         share, seed = config.data.test, config.seed
         streams = open_streams(source, how, test=share, seed=seed, watch=watch)
         return _divided(config, streams, source.columns, comm)
-    rows = numbered(source, how)
+    rows = numbered(source, how, watch)
     sites = _split(config, rows)
     loaded = _divided(config, sites, source.columns, comm)
     ours = sites.of(loaded.engine.agents(len(sites.names)))
     own = rows.sites is not None and config.data.split is None
-    pick = partial(picked, source, how, ours, by_label=own)
+    pick = partial(picked, source, how, ours, by_label=own, room=_room(config), watch=watch)
     return loaded._replace(sites=loaded.engine.guarded(pick))
 
 
@@ -109,10 +115,15 @@ def _split(config: Config, rows: Rows) -> Sites:
 
 
 def _in_chunks(config: Config, comm: MPI.Comm | None) -> bool:
-    """A stream; and ranks or a folder of files, but for class labels, which are read at once."""
+    """A stream, rows for the disk, ranks, and a folder of files."""
     data = config.data
     apart = comm is not None or Path(str(data.file)).is_dir()
-    return data.stream or (apart and config.loss == "quadratic")
+    return data.stream or data.on_disk is not None or apart
+
+
+def _room(config: Config) -> Room:
+    """For rows with class labels and their features."""
+    return np.empty if config.data.on_disk is None else OnDisk(Path(config.data.on_disk))
 
 
 def open_rows(config: Config) -> Source:
@@ -120,16 +131,17 @@ def open_rows(config: Config) -> Source:
     data = config.data
     assert data.file is not None
     assert data.target is not None
-    path = Path(data.file)
+    path, classes = Path(data.file), config.loss != "quadratic"
     if path.suffix == ".npy":
-        return open_arrays(path, data.target, data.site)
+        return open_arrays(path, data.target, data.site, classes=classes)
+    open_ = partial(open_table, target=data.target, drop=data.drop, classes=classes)
     if not path.is_dir():
-        return open_table(path, data.target, site=data.site, drop=data.drop)
+        return open_(path, site=data.site)
     files = sorted(file for file in path.iterdir() if file.suffix.lower() in FILES)
     twice = [name for name, n in Counter(file.stem for file in files).items() if n > 1]
     if twice:
         raise ConfigError(f"{path} has two files for site {twice[0]}: expected one a site")
-    return joined({file.stem: open_table(file, data.target, drop=data.drop) for file in files})
+    return joined({file.stem: open_(file) for file in files})
 
 
 def _passing(config: Config, comm: MPI.Comm | None) -> Passing:
@@ -160,7 +172,7 @@ def load_task(
     if config.sample is not None:
         sample = inputs_of(read_table(config.sample), columns)
     with place(releases) as folder:
-        how = choices(config, columns, sample, folder)
+        how = choices(config, columns, sample, folder)._replace(watch=watch)
         task = prepare(sites, columns, graph, how, engine)
     return task, graph, sites.empty() if isinstance(sites, Streams) else sites
 
@@ -181,7 +193,7 @@ def choices(
     return Choices(
         feature_settings(config), config.loss, config.lam, config.data.scale,
         config.features.sigma == AUTO, config.whitening, sample, public, private, config.fast,
-        np.empty if config.data.on_disk is None else OnDisk(Path(config.data.on_disk)),
+        _room(config),
     )  # fmt: skip
 
 

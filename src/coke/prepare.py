@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from coke.data.learning import checked_classes, learning_problem, numbers_of
-from coke.data.parts import Held, Streams
+from coke.data.learning import Phi, checked_classes, learning_problem, numbers_of
+from coke.data.parts import Held, Streams, Watch
 from coke.data.scaling import Columns, Scaling, columns_of, fit_scaling, scaled
 from coke.data.shares import Share
 from coke.data.sites import Sites
 from coke.errors import CokeError, DataError, InputError, MessageError
 from coke.maths.arrays import Array, Room
-from coke.maths.features import FeatureSettings, draw_features
+from coke.maths.features import Features, FeatureSettings, draw_features
 from coke.maths.graph import Graph
 from coke.maths.problem import Problem
 from coke.maths.quadratic import Quadratic
@@ -58,7 +58,8 @@ class Choices(NamedTuple):
     public: Scaling | None = None  # units that were known before any row, for scale = "public"
     private: Private | None = None
     fast: bool = False  # rounds compiled by Numba: other last bits
-    room: Room = np.empty  # for the features of rows with class labels
+    room: Room = np.empty  # for rows with class labels and their features
+    watch: Watch | None = None  # told of the rows whose features are made
 
 
 def prepare(
@@ -162,9 +163,10 @@ def _made(
         problem, units = sites.problem(features, scaling, share), sites.empty()
         targets = sites.targets(scaling)
     else:
-        units = scaled(sites, scaling, scale_target=regression)
+        units = scaled(sites, scaling, scale_target=regression, room=choices.room)
+        phi = features if choices.watch is None else _watched(features, units, choices.watch)
         problem = learning_problem(
-            units, features, loss=choices.loss, G=share, classes=classes, room=choices.room
+            units, phi, loss=choices.loss, G=share, classes=classes, room=choices.room
         )
         targets = tuple(target_columns(y, choices.loss) for y in units.y)
     sample = None if choices.sample is None else scaling.inputs(choices.sample)
@@ -181,6 +183,18 @@ def _made(
         assert public is not None
         task = noised(task, choices.private, choices.lam, public)
     return _compiled(task) if choices.fast else task
+
+
+def _watched(features: Features, rows: Sites, watch: Watch) -> Phi:
+    total, done = sum(map(len, (*rows.y, *rows.y_test))), 0
+
+    def phi(X: Array) -> Array:
+        nonlocal done
+        found, done = features(X), min(done + len(X), total)
+        watch("features", done, total)
+        return found
+
+    return phi
 
 
 def _compiled(task: Task) -> Task:
@@ -213,7 +227,7 @@ def _told(sites: Held, i: int, choices: Choices) -> Own:
         if not (moments or ranges):
             return None
     Z = np.column_stack([sites.X[i], sites.y[i].astype(np.float64)]) if regression else sites.X[i]
-    labels = () if regression else tuple(np.unique(everything).tolist())
+    labels = () if regression else tuple(sorted(set(everything.tolist())))
     return Told(needed(columns_of(Z), moments=moments, ranges=ranges), labels)
 
 

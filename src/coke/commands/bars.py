@@ -46,8 +46,8 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def reading(config: Config) -> Iterator[Passes | None]:
-    """While rows are read; whom to tell of the passes over a stream."""
-    if not config.data.stream:
+    """While rows are read; whom to tell of the passes over those that memory may not hold."""
+    if not (config.data.stream or config.data.on_disk):
         with console.status("reading rows, one pass over them"):
             yield None
         return

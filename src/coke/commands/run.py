@@ -52,7 +52,8 @@ def run(
         bool, typer.Option("--stream", help="Pass over the rows; keep none in memory.")
     ] = False,
     on_disk: Annotated[
-        Path | None, typer.Option(help="Folder for features of class labels, not in memory.")
+        Path | None,
+        typer.Option(help="Folder for rows with class labels and their features, not in memory."),
     ] = None,
     agents: options.Agents = None,
     graph: options.GraphName = None,

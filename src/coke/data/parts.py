@@ -20,7 +20,7 @@ from coke.data.sites import Sites, by_label, held_out
 from coke.data.streaming import Chunk, Source
 from coke.data.tables import Labels, Rows
 from coke.errors import DataError
-from coke.maths.arrays import Array, Mask
+from coke.maths.arrays import Array, Mask, Room
 from coke.maths.features import Features
 from coke.maths.problem import Problem
 from coke.maths.quadratic import Quadratic
@@ -52,20 +52,25 @@ def joined(sources: Mapping[str, Source]) -> Source:
     return Source(columns.pop(), known, chunks, partial(chunks, inputs=False), only)
 
 
-def numbered(source: Source, how: Passing) -> Rows:
+def numbered(source: Source, how: Passing, watch: Watch | None = None) -> Rows:
     """The rows' numbers in place of their inputs, with target and site: to say whose they are."""
     y, labels = list[Labels](), list[Labels]()
-    for chunk in complete(labelled(source, how), how):
-        y.append(chunk.y)
+    for chunk in complete(labelled(source, how), watched(how, watch, "sites", source)):
+        y.append(chunk.targets)
         if chunk.codes is not None:
             labels.append(np.array(chunk.labels, dtype=object)[chunk.codes])
+    if len({part.dtype == object for part in y}) > 1:
+        raise DataError("class labels of different kinds: expected all text or all numbers")
     targets = np.concatenate(y)
     numbers = np.arange(len(targets), dtype=np.float64)[:, None]
     return Rows(numbers, targets, np.concatenate(labels) if labels else None, source.columns)
 
 
-def picked(source: Source, how: Passing, sites: Sites, *, by_label: bool) -> Sites:
-    """The sites with their inputs in place of the rows' numbers.
+def picked(
+    source: Source, how: Passing, sites: Sites, *, by_label: bool,
+    room: Room = np.empty, watch: Watch | None = None,
+) -> Sites:  # fmt: skip
+    """The sites with their inputs, kept in `room`, in place of the rows' numbers.
 
     Where sites are the source's own, not dealt out, only what holds their rows is read.
     """
@@ -73,8 +78,8 @@ def picked(source: Source, how: Passing, sites: Sites, *, by_label: bool) -> Sit
     numbers = np.concatenate(wanted)[:, 0].astype(np.int64)
     order = np.argsort(numbers)
     sorted_numbers, names, first, done = numbers[order], frozenset(sites.names), 0, 0
-    X = np.empty((len(numbers), len(source.columns)))
-    for chunk in complete(source.near(names) if by_label else source, how):
+    X, near = room((len(numbers), len(source.columns))), source.near(names) if by_label else source
+    for chunk in complete(near, watched(how, watch, "rows", near)):
         if by_label:
             ours = np.array([str(label) in names for label in chunk.labels])
             rows = np.flatnonzero(ours[chunk.codes])

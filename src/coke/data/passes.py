@@ -88,7 +88,7 @@ def _repaired(chunk: Chunk, source: Source, missing: str, first: int) -> Chunk:
     if missing == "drop":
         good = np.isfinite(chunk.X).all(axis=1) & np.isfinite(chunk.y) & (sites >= 0)
         codes = None if chunk.codes is None else chunk.codes[good]
-        return Chunk(chunk.X[good], chunk.y[good], codes, chunk.labels)
+        return chunk._replace(X=chunk.X[good], y=chunk.y[good], codes=codes)
     try:
         checked_rows(chunk.X, chunk.y, np.where(sites < 0, None, 0), source.columns)  # type: ignore[call-overload]
     except DataError as error:

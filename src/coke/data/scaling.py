@@ -6,13 +6,15 @@ training rows together.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 
 from coke.data.sites import Sites
 from coke.errors import DataError, unknown
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, Room, in_parts
+from coke.maths.classification import mapped
 
 SCALES = ("none", "standard", "minmax", "public")
 
@@ -62,7 +64,11 @@ class Columns(NamedTuple):
 
 
 def columns_of(Z: Array) -> Columns:
-    """Of the rows Z (T, c)."""
+    """Of the rows Z (T, c); of very many a part at a time, for a spread takes a copy of them."""
+    return reduce(Columns.merged, map(_columns_of, in_parts(Z)))
+
+
+def _columns_of(Z: Array) -> Columns:
     with np.errstate(over="ignore", invalid="ignore"):
         found = Columns(float(len(Z)), Z.mean(axis=0), Z.std(axis=0), Z.min(axis=0), Z.max(axis=0))
     if not (np.isfinite(found.mean).all() and np.isfinite(found.sd).all()):
@@ -90,16 +96,16 @@ def fit_scaling(how: str, d: int, told: Columns) -> Scaling:
     return Scaling(shift[:d], scale[:d], float(y_shift), float(y_scale))
 
 
-def scaled(sites: Sites, scaling: Scaling, *, scale_target: bool) -> Sites:
-    """The same sites in the common units."""
+def scaled(sites: Sites, scaling: Scaling, *, scale_target: bool, room: Room = np.empty) -> Sites:
+    """The same sites in the common units, the inputs in `room`."""
 
     def target(y: Array) -> Array:
         return scaling.targets(y.astype(np.float64)) if scale_target else y
 
     return Sites(
         sites.names,
-        tuple(map(scaling.inputs, sites.X)),
+        mapped(scaling.inputs, sites.X, len(scaling.x_scale), room),
         tuple(map(target, sites.y)),
-        tuple(map(scaling.inputs, sites.X_test)),
+        mapped(scaling.inputs, sites.X_test, len(scaling.x_scale), room),
         tuple(map(target, sites.y_test)),
     )

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from coke.data.openers import Batches, opener
-from coke.data.tables import NUMBERS, SITES, input_names, plain, require
+from coke.data.tables import NUMBERS, SITES, TARGETS, Labels, Test, input_names, plain, require
 from coke.errors import DataError, FileError
 from coke.maths.arrays import Array
 
@@ -39,9 +39,18 @@ class Chunk(NamedTuple):
     """A few rows as they are: NaN where a number is missing, −1 where a site is."""
 
     X: Numbers  # (t, d)  by row or by column; float32 if that holds the types exactly, else float64
-    y: Array  # (t,)
+    y: Array  # (t,)  numbers, or the place of each row's class in `classes`
     codes: NDArray[np.int64] | None  # (t,)  the place of each row's site in `labels`
     labels: tuple[Any, ...]  # the sites of this chunk
+    classes: tuple[Any, ...] | None = None  # the classes of this chunk
+
+    @property
+    def targets(self) -> Labels:
+        """Numbers, or class labels; none may be missing."""
+        if self.classes is None:
+            return self.y
+        kind = object if isinstance(self.classes[0], str) else None
+        return np.array(self.classes, kind)[self.y.astype(np.int64)]
 
 
 Chunks = Callable[[], Iterator[Chunk]]
@@ -73,14 +82,19 @@ class Source(NamedTuple):
 # --- arrays ---------------------------------------------------------------------------------------
 
 
-def open_arrays(X: Any, y: Any, sites: Any = None, *, chunk: int = CHUNK) -> Source:
-    """X (T, d), y (T,) and one site label a row: each an array, or the path of a .npy file."""
+def open_arrays(
+    X: Any, y: Any, sites: Any = None, *, classes: bool = False, chunk: int = CHUNK
+) -> Source:
+    """X (T, d), y (T,) and one site label a row: each an array, or the path of a .npy file.
+
+    y are numbers, or with `classes` class labels.
+    """
     parts = [_Slices.of(part) for part in (X, y, sites) if part is not None]
     shapes = [part.shape for part in parts]
     if len(shapes[0]) != 2 or any(shape != shapes[0][:1] for shape in shapes[1:]):
         raise DataError(f"X, y, sites of shape {shapes}: expected (T, d), (T,), (T,)")
     for part, name in zip(parts[:2], "Xy", strict=True):
-        if part.dtype.kind not in "biuf":
+        if part.dtype.kind not in ("biufUO" if classes and name == "y" else "biuf"):
             raise DataError(f"{name} holds {part.dtype}: expected numbers; encode text as numbers")
     T, d = shapes[0]
 
@@ -91,9 +105,9 @@ def open_arrays(X: Any, y: Any, sites: Any = None, *, chunk: int = CHUNK) -> Sou
             codes, labels = _coded(label[0]) if label else (None, ())
             if near is None or not near.isdisjoint(map(str, labels)):
                 x = parts[0].read(first, t) if inputs else np.empty((t, 0), np.float32)
-                yield Chunk(
-                    x.astype(_working(x.dtype), copy=False), target.astype(float), codes, labels
-                )
+                some = x.astype(_working(x.dtype), copy=False)
+                told = _classes(*_coded(target)) if classes else (target.astype(float), None)
+                yield Chunk(some, told[0], codes, labels, told[1])
 
     def only(names: frozenset[str]) -> Source:
         some = partial(chunks, near=names)
@@ -103,6 +117,12 @@ def open_arrays(X: Any, y: Any, sites: Any = None, *, chunk: int = CHUNK) -> Sou
     return Source(
         columns, T, chunks, partial(chunks, inputs=False), only if sites is not None else None
     )
+
+
+def _classes(codes: NDArray[np.int64], classes: tuple[Any, ...]) -> tuple[Array, tuple[Any, ...]]:
+    """The same codes as numbers, so that what is missing is NaN as elsewhere."""
+    lost = [i for i, name in enumerate(classes) if isinstance(name, float) and math.isinf(name)]
+    return np.where((codes < 0) | np.isin(codes, lost), np.nan, codes), classes
 
 
 def _coded(labels: Numbers) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
@@ -179,12 +199,13 @@ def open_table(
     *,
     site: str | None = None,
     drop: Sequence[str] = (),
+    classes: bool = False,
     chunk: int = CHUNK,
 ) -> Source:
     """As `read_rows`, but a chunk at a time: a path, or any table that speaks Arrow.
 
-    Paths end in .parquet, .csv, .arrow or .feather. A stream that can be read only once (a
-    `RecordBatchReader`) gives one pass only.
+    The target is numbers, or with `classes` class labels. Paths end in .parquet, .csv, .arrow or
+    .feather. A stream that can be read only once (a `RecordBatchReader`) gives one pass only.
     """
     said, kind = (
         (str(source), FileError) if isinstance(source, str | Path) else ("table", DataError)
@@ -192,7 +213,7 @@ def open_table(
     open_ = opener(source)
     schema, rows, batches, near = guarded(said, kind, lambda: open_(source, chunk, site))
     guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
-    inputs = _inputs(schema, target, site, drop)
+    inputs = _inputs(schema, target, site, drop, TARGETS if classes else TARGET)
     dtype = _working(*(_numpy_type(schema.field(name).type) for name in inputs))
 
     def chunks(batches: Batches, inputs: Sequence[str] = inputs) -> Iterator[Chunk]:
@@ -200,9 +221,13 @@ def open_table(
         while (batch := guarded(said, kind, lambda: next(reading, None))) is not None:
             for first in range(0, batch.num_rows, chunk):
                 some = batch.slice(first, chunk)
-                coded = (None, ()) if site is None else encoded(plain(some.column(site)))
-                X = _matrix(some, inputs, dtype)
-                yield Chunk(X, _matrix(some, [target], np.float64)[:, 0], *coded)
+                codes, labels = (None, ()) if site is None else encoded(plain(some.column(site)))
+                y, found = (
+                    _classes(*encoded(plain(some.column(target))))
+                    if classes
+                    else (_matrix(some, [target], np.float64)[:, 0], None)
+                )
+                yield Chunk(_matrix(some, inputs, dtype), y, codes, labels, found)
 
     def only(names: frozenset[str]) -> Source:
         left, some = guarded(said, kind, lambda: near(names))
@@ -214,7 +239,9 @@ def open_table(
     return Source(tuple(inputs), rows, partial(chunks, batches), slim, by_site)
 
 
-def _inputs(schema: pa.Schema, target: str, site: str | None, drop: Sequence[str]) -> list[str]:
+def _inputs(
+    schema: pa.Schema, target: str, site: str | None, drop: Sequence[str], kind: tuple[Test, str]
+) -> list[str]:
     """The inputs' names, once every column has one name and a type for its part."""
     twice = [name for name, n in Counter(schema.names).items() if n > 1]
     if twice:
@@ -223,7 +250,7 @@ def _inputs(schema: pa.Schema, target: str, site: str | None, drop: Sequence[str
     empty = pa.table({field.name: plain(pa.array([], field.type)) for field in fields})
     inputs = input_names(empty, target, site, drop)
     require(empty, inputs, *NUMBERS)
-    require(empty, [target], *TARGET)
+    require(empty, [target], *kind)
     require(empty, [] if site is None else [site], *SITES)
     return inputs
 

@@ -25,6 +25,7 @@ from coke.maths.quantise import pack_integers, unpack_integers
 from coke.maths.whitening import Gaussian, expected_gram, misfit, moments
 
 RANKS = {1: 5, 2: 3, 16: 1}  # factors per component, by the largest number of components
+ENOUGH = 1 << 17  # rows to find clusters in: the code's steps are a tenth of a spread
 GROWTH = math.log(1.1)
 MOST = 2.0**40  # of a decoded number: far beyond any input that could be scaled
 
@@ -61,9 +62,12 @@ def describe(X: Array, features: Features, A: Array, ridge: float, seed: int) ->
         return [one]
     from scipy.cluster.vq import kmeans2  # here, for few sites need it and it is slow to load
 
-    _, which = kmeans2(X, K, minit="++", seed=seed, missing="warn")
-    clusters = [X[which == k] for k in range(K)]
-    return [truncated(moments(part), RANKS[K]) for part in clusters if len(part)]
+    some = X[:: -(-len(X) // ENOUGH)]
+    _, which = kmeans2(some, K, minit="++", seed=seed, missing="warn")
+    clusters = [
+        truncated(moments(part), RANKS[K]) for k in range(K) if len(part := some[which == k])
+    ]
+    return [one._replace(weight=one.weight * len(X) / len(some)) for one in clusters]
 
 
 def kind_of(n: int) -> int:

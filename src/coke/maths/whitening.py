@@ -17,13 +17,14 @@ likewise the sines, and products of cosines and sines are sums of these.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from coke.errors import ConvergenceError, InputError
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, in_parts
 from coke.maths.features import Features
 from coke.maths.risks import Regulariser, matrix
 
@@ -104,7 +105,14 @@ def _gaussian_gram(features: Features, part: Gaussian) -> Array:
 
 
 def moments(X: Array) -> Gaussian:
-    """One Gaussian for the rows of X (T, d): their number, mean and covariance."""
+    """One Gaussian for the rows of X (T, d): their number, mean and covariance.
+
+    Of very many a part at a time, for it takes a copy of them.
+    """
+    return reduce(merged, map(_moments, in_parts(X)))
+
+
+def _moments(X: Array) -> Gaussian:
     mean = X.mean(axis=0)
     centred = X - mean
     return Gaussian(float(len(X)), mean, centred.T @ centred / len(X))
