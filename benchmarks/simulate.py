@@ -10,12 +10,14 @@ import sys
 from collections import deque
 from dataclasses import replace
 from functools import partial
+from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 
 import naive
-from coke.maths import compiled
+from coke.maths import compiled, margins
 from coke.maths.classification import Margin
 from coke.maths.coke import COKE
 from coke.maths.features import FeatureSettings, draw_features
@@ -115,15 +117,34 @@ class Newton(Margin):
         return solve
 
 
-def against_newton(rho: float, size: str, N: int = 20, L: int = 100, T: int = 500) -> Found:
-    """Rounds 2 to 61 of the logistic loss."""
+def classes(N: int = 20, L: int = 100, T: int = 500) -> tuple[Any, Any, float]:
+    """Features, labels and λ/N of sites with two classes."""
     rng = np.random.default_rng(0)
     features = draw_features(FeatureSettings(L, sigma=2.0, mapping="cos-phase", seed=0), 5)
     X = [rng.normal(size=(T, 5)) for _ in range(N)]
     y = [np.where(np.sin(x.sum(axis=1)) + 0.3 * rng.normal(size=T) > 0, 1.0, -1.0) for x in X]
-    rows = tuple(features(x) for x in X), tuple(y), LAM / N, "logistic"
+    return tuple(features(x) for x in X), tuple(y), LAM / N
+
+
+def against_lagrangian(rho: float) -> Found:
+    """Rounds 2 to 61 of the hinge loss, with guesses at the rows on the margin and without."""
+    problem = Problem(Margin(*classes(), "hinge"))
+    graph = build_graph("random", 20, edges=95, seed=0)
+
+    def alone() -> float:
+        with mock.patch.object(margins, "_settled", return_value=None):
+            return rounds(problem, graph, 60, rho)
+
+    ours = partial(rounds, problem, graph, 60, rho)
+    found = by_turns({"ours": ours, "alone": alone}, 3)
+    return {f"Lagrangian alone / hinge, ρ = {rho:g}": ratio(found["alone"], found["ours"])}
+
+
+def against_newton(rho: float, size: str) -> Found:
+    """Rounds 2 to 61 of the logistic loss."""
+    rows = *classes(), "logistic"
     problems = {"ours": Problem(Margin(*rows)), "newton": Problem(Newton(*rows))}
-    graph = build_graph("random", N, edges=95, seed=0)
+    graph = build_graph("random", 20, edges=95, seed=0)
     sides = {name: partial(rounds, problem, graph, 60, rho) for name, problem in problems.items()}
     found = by_turns(sides, 1 if size == "short" else 3)
     runs = (simulate(p, graph, COKE(rho), rounds=20) for p in problems.values())
@@ -137,7 +158,8 @@ def measure(size: str) -> Found:
     found = against_naive("cos-phase", size) | against_memory(size) | against_newton(1e-2, size)
     if size == "short":
         return found
-    return found | against_naive("cos-sin", size) | against_newton(1e-3, size)
+    found |= against_naive("cos-sin", size) | against_newton(1e-3, size)
+    return found | against_lagrangian(1e-2) | against_lagrangian(1e-3)
 
 
 SIMULATE = Section(
@@ -151,6 +173,8 @@ SIMULATE = Section(
         "memory floor / fast, N = 1000": Goal(least=0.7),
         "Newton / logistic, ρ = 0.01": Goal(least=3.0),
         "Newton / logistic, ρ = 0.001": Goal(least=3.0),
+        "Lagrangian alone / hinge, ρ = 0.01": Goal(least=2.0),
+        "Lagrangian alone / hinge, ρ = 0.001": Goal(least=2.0),
     },
 )
 

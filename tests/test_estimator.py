@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {"n_agents": 3, "n_features": 30, "rounds": 40, "rho": 0
     [
         RandomFeatures(n_features=10),
         RandomFeatures(n_features=10, mapping="cos-phase", kernel="laplacian"),
-        COKERegressor(),
+        COKERegressor(n_agents=4, n_features=20),
         COKERegressor(algorithm="cta", sigma=3.0, scale="minmax"),
         COKEClassifier(**SMALL),
         COKEClassifier(**{**SMALL, "n_features": 8, "rounds": 12}, loss="hinge"),

@@ -196,6 +196,20 @@ def test_a_warm_start_needs_few_newton_systems(
     assert 1 <= systems.call_count <= most
 
 
+@pytest.mark.parametrize("kind", ["noise", "duplicates"])
+def test_hinge_goes_from_one_answer_to_the_next_without_newton(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the rounds of ADMM: another p, from the answer for the last one."""
+    own, p, other = problem(4, T=150, D=20, kind=kind, log_h=-2, multiple=True)
+    last = hinge(own, p, np.zeros(20))
+    systems = Mock(wraps=margins._hessian)
+    monkeypatch.setattr(margins, "_hessian", systems)
+    after = p + 0.05 * np.linalg.norm(p) * other / np.linalg.norm(other)
+    assert_proved(own, after, hinge(own, after, last.theta), gap=1e-12)
+    assert systems.call_count == 0
+
+
 @pytest.mark.parametrize("log_h", [-1, -3, -5])
 @pytest.mark.parametrize("name", ["logistic", "hinge"])
 def test_agreement_with_scikit_learn(name: str, log_h: int) -> None:
