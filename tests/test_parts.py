@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -23,7 +26,7 @@ from coke.loading import load_sites, load_task
 from coke.maths.features import FeatureSettings, draw_features
 from coke.maths.quadratic import Quadratic
 from commands import coke
-from parted import HOW, SITES, X, Y, any_way, config, equal, save_all, whole
+from parted import HOW, PLAIN, SITES, X, Y, any_way, config, equal, save_all, whole
 
 
 @pytest.fixture
@@ -176,3 +179,14 @@ def test_files_with_other_columns_are_refused() -> None:
     assert joined(sources([["a", "b"], ["a", "b"]])).rows == 2
     with pytest.raises(DataError, match="2 files with 2 different sets"):
         joined(sources([["a", "b"], ["b", "a"]]))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_site_whose_file_has_no_rows_is_named(files: Path, stream: bool, suffix: str) -> None:
+    """Rather than left out in silence."""
+    empty = pa.table({**PLAIN}).slice(0, 0)
+    path = files / "sites" / f"Ahlen.{suffix}"
+    (pa.csv.write_csv if suffix == "csv" else pa.parquet.write_table)(empty, path)
+    with pytest.raises(CokeError, match="Ahlen"):
+        load_task(config(files, "folder", stream))

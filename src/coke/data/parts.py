@@ -40,8 +40,12 @@ def joined(sources: Mapping[str, Source]) -> Source:
 
     def chunks(inputs: bool = True) -> Iterator[Chunk]:
         for name, source in sources.items():
+            rows = 0
             for chunk in (source if inputs else source.slim()).chunks():
+                rows += len(chunk.y)
                 yield chunk._replace(codes=np.zeros(len(chunk.y), np.int64), labels=(name,))
+            if not rows:
+                raise DataError(f"site {name}: its file has no rows; expected one at least")
 
     def only(names: frozenset[str]) -> Source:
         some = joined({name: source for name, source in sources.items() if name in names})
