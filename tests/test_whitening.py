@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from coke.data.scaling import columns_of
 from coke.errors import ConvergenceError, InputError
 from coke.maths.coke import dkla
 from coke.maths.features import FeatureSettings, draw_features
 from coke.maths.kernels import KERNELS
+from coke.maths.mixtures import describe
 from coke.maths.problem import Problem
 from coke.maths.quadratic import Quadratic
 from coke.maths.whitening import (
@@ -153,3 +155,22 @@ def test_what_cannot_be_whitened_is_refused() -> None:
         whitening(-np.eye(3))
     with pytest.raises(InputError, match="expected a positive one"):
         expected_gram(draw_features(FeatureSettings(3), 2), [])
+
+
+def test_very_many_rows_are_described_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The moments of all, to rounding; clusters from some of the rows weigh as all do."""
+    X = 0.2 * np.random.default_rng(0).normal(size=(1000, 3))
+    X[:500] += 10.0
+    features = draw_features(FeatureSettings(20, sigma=1.0, seed=0), 3)
+    A = features(X).T @ features(X) / len(X)
+    whole, columns = moments(X), columns_of(X)
+    monkeypatch.setattr("coke.maths.arrays.PART", 7)
+    monkeypatch.setattr("coke.maths.mixtures.ENOUGH", 90)
+    in_parts, told = moments(X), columns_of(X)
+    assert (in_parts.weight, told.T) == (whole.weight, columns.T)
+    assert_allclose(np.vstack([in_parts.mean, in_parts.cov]), np.vstack([whole.mean, whole.cov]))
+    assert_allclose(np.stack(told[1:]), np.stack(columns[1:]))
+    parts = describe(X, features, A, 1e-4, seed=0)
+    assert len(parts) == 2
+    assert [part.weight for part in parts] == pytest.approx([500.0, 500.0])
+    assert_allclose(sorted(part.mean[0] for part in parts), [0.0, 10.0], atol=0.1)
