@@ -196,6 +196,17 @@ def test_a_warm_start_needs_few_newton_systems(
     assert 1 <= systems.call_count <= most
 
 
+@pytest.mark.parametrize("far", [1e7, 1e8, 1e10])
+def test_a_row_just_off_the_margin_is_not_taken_for_one_on_it(far: float) -> None:
+    """Also where θ is so large that the gap is lost in the sums that it is the difference of."""
+    off = 0.45e-12 * far
+    own = Margins(np.array([[0.0, 1.0]]), np.ones(1), np.ones(1), np.eye(2))
+    at = hinge(own, np.array([far, 2.0 * (1.0 - off)]), np.array([far / 2, 1.1]))
+    m = own.margins(at.theta)
+    slack = np.maximum(0.0, 1.0 - m) - at.alpha * (1.0 - m)
+    assert slack.sum() <= 1e-14 * far
+
+
 @pytest.mark.parametrize("kind", ["noise", "duplicates"])
 def test_hinge_goes_from_one_answer_to_the_next_without_newton(
     kind: str, monkeypatch: pytest.MonkeyPatch

@@ -17,9 +17,10 @@ import pyarrow.parquet
 import pytest
 
 from coke.config import Config, FeatureConfig, from_settings
+from coke.data import openers
 from coke.data.rooms import OnDisk
 from coke.data.sites import Sites
-from coke.errors import ConfigError, DataError, FileError
+from coke.errors import CokeError, ConfigError, DataError, FileError
 from coke.loading import load_sites, load_task
 from coke.maths import classification
 from coke.maths.classification import Margin, end_to_end, mapped
@@ -105,7 +106,7 @@ def test_a_full_disk_is_an_error_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 
     assert OnDisk(tmp_path)((0, 5)).shape == (0, 5)
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(FileError, match=r"no room for 0.08 GB of features: .*No space"):
+    with pytest.raises(FileError, match=r"no room for 0.08 GB of numbers: .*No space"):
         OnDisk(tmp_path)((10**5, 100))
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="name a folder on a disk"):
@@ -130,6 +131,8 @@ def test_the_command_leaves_the_same_model(tmp_path: Path) -> None:
 LABELS: dict[str, Any] = {
     "text": ["no", "yes", "perhaps", None],
     "numbers": [3, -1, 7, None],
+    "large": [2**53, 2**53 + 1, 2**53 + 2, None],
+    "halves": np.array([3.0, -1.0, 7.0, np.nan], np.float16),
     "floats": [3.0, -1.0, np.inf, np.nan],
     "truth": [True, False, True, None],
 }
@@ -175,7 +178,42 @@ def test_rows_read_in_chunks_are_those_read_at_once(source: str, kind: str, tmp_
             np.testing.assert_array_equal(x, y)
     one, other = (load_task(how)[0] for how in (at_once, in_chunks))
     assert one.classes.tolist() == other.classes.tolist()
+    assert one.classes.dtype == other.classes.dtype
     np.testing.assert_array_equal(one.problem.optimum, other.problem.optimum)
+
+
+LATE = {
+    "text": ("1", "other"),
+    "truth": ("true", "maybe"),
+    "nothing": ("", "a"),
+    "dates": ("2020-01-01", "x"),
+}
+
+
+@pytest.mark.parametrize("kind", LATE)
+def test_classes_of_a_text_file_are_of_the_kind_of_all_its_rows(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of the first few."""
+    monkeypatch.setattr(openers, "BLOCK", 1 << 12)
+    first, late = LATE[kind]
+    lines = [f"{i % 7},{i % 3},{'ab'[i % 2]},{first if i < 600 else late}" for i in range(700)]
+    (tmp_path / "rows.csv").write_text("\n".join(["x0,x1,where,y", *lines]) + "\n")
+    one, other = (
+        load_task(settings(tmp_path, "rows.csv", **more))[0].classes.tolist()
+        for more in ({}, {"on_disk": str(tmp_path / "scratch")})
+    )
+    assert one == other == sorted([first, late])
+
+
+def test_text_that_is_none_is_refused_either_way(tmp_path: Path) -> None:
+    saved(tmp_path, "text")
+    table = pa.parquet.read_table(tmp_path / "rows.parquet")
+    spoilt = pa.array([b"\xff", b"a"] * 150).view(pa.string())
+    pa.parquet.write_table(table.set_column(3, "y", spoilt), tmp_path / "rows.parquet")
+    for more in ({}, {"on_disk": str(tmp_path / "scratch")}):
+        with pytest.raises(CokeError, match="cannot be read"):
+            load_task(settings(tmp_path, "rows.parquet", **more))
 
 
 def test_arrays_with_class_labels_are_read_in_chunks_too(tmp_path: Path) -> None:
@@ -198,7 +236,7 @@ def test_files_whose_classes_are_of_different_kinds_are_refused(tmp_path: Path) 
     saved(tmp_path, "numbers")
     table = pa.table({**{f"x{j}": [1.0] for j in range(3)}, "y": ["yes"]})
     pa.parquet.write_table(table, tmp_path / "sites" / "b.parquet")
-    with pytest.raises(DataError, match="all text or all numbers"):
+    with pytest.raises(DataError, match="all text, all numbers"):
         load_task(settings(tmp_path, "sites"))
 
 

@@ -106,6 +106,7 @@ def load_sites(config: Config, comm: MPI.Comm | None = None, watch: Watch | None
     loaded = _divided(config, sites, source.columns, comm)
     ours = sites.of(loaded.engine.agents(len(sites.names)))
     own = rows.sites is not None and config.data.split is None
+    own = own and len(ours.names) < len(sites.names)  # else all rows are wanted
     pick = partial(picked, source, how, ours, by_label=own, room=_room(config), watch=watch)
     return loaded._replace(sites=loaded.engine.guarded(pick))
 

@@ -63,8 +63,11 @@ def numbered(source: Source, how: Passing, watch: Watch | None = None) -> Rows:
         y.append(chunk.targets)
         if chunk.codes is not None:
             labels.append(np.array(chunk.labels, dtype=object)[chunk.codes])
-    if len({part.dtype == object for part in y}) > 1:
-        raise DataError("class labels of different kinds: expected all text or all numbers")
+    kinds = {"number" if part.dtype.kind in "iuf" else part.dtype.kind for part in y}
+    if len(kinds) > 1:
+        raise DataError(
+            "class labels of different kinds: expected all text, all numbers or all true or false"
+        )
     targets = np.concatenate(y)
     numbers = np.arange(len(targets), dtype=np.float64)[:, None]
     return Rows(numbers, targets, np.concatenate(labels) if labels else None, source.columns)

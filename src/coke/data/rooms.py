@@ -40,7 +40,7 @@ class OnDisk:
                 room = mmap.mmap(file.fileno(), size)
         except OSError as error:
             raise FileError(
-                f"{self._folder}: no room for {size / 1e9:.3g} GB of features: {error}; name a "
+                f"{self._folder}: no room for {size / 1e9:.3g} GB of numbers: {error}; name a "
                 "folder on a disk with that much free"
             ) from error
         return np.frombuffer(room, np.float64).reshape(shape)

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from coke.data.openers import Batches, opener
-from coke.data.tables import NUMBERS, SITES, TARGETS, Labels, Test, input_names, plain, require
+from coke.data.openers import Batches, Labels, opener
+from coke.data.tables import NUMBERS, SITES, TARGETS, Test, input_names, plain, require
 from coke.errors import DataError, FileError
 from coke.maths.arrays import Array
 
@@ -45,7 +45,7 @@ class Chunk(NamedTuple):
     classes: tuple[Any, ...] | None = None  # the classes of this chunk
 
     @property
-    def targets(self) -> Labels:
+    def targets(self) -> Numbers:
         """Numbers, or class labels; none may be missing."""
         if self.classes is None:
             return self.y
@@ -94,7 +94,9 @@ def open_arrays(
     if len(shapes[0]) != 2 or any(shape != shapes[0][:1] for shape in shapes[1:]):
         raise DataError(f"X, y, sites of shape {shapes}: expected (T, d), (T,), (T,)")
     for part, name in zip(parts[:2], "Xy", strict=True):
-        if part.dtype.kind not in ("biufUO" if classes and name == "y" else "biuf"):
+        if classes and name == "y" and part.dtype.kind not in "biufUO":
+            raise DataError(f"y holds {part.dtype}: expected class labels of text or numbers")
+        if part.dtype.kind not in "biuf" and not (classes and name == "y"):
             raise DataError(f"{name} holds {part.dtype}: expected numbers; encode text as numbers")
     T, d = shapes[0]
 
@@ -102,11 +104,11 @@ def open_arrays(
         for first in range(0, T, chunk):
             t = min(chunk, T - first)
             target, *label = (part.read(first, t) for part in parts[1:])
-            codes, labels = _coded(label[0]) if label else (None, ())
+            codes, labels = _coded(label[0], "the site labels") if label else (None, ())
             if near is None or not near.isdisjoint(map(str, labels)):
                 x = parts[0].read(first, t) if inputs else np.empty((t, 0), np.float32)
                 some = x.astype(_working(x.dtype), copy=False)
-                told = _classes(*_coded(target)) if classes else (target.astype(float), None)
+                told = _classes(*_coded(target, "y")) if classes else (target.astype(float), None)
                 yield Chunk(some, told[0], codes, labels, told[1])
 
     def only(names: frozenset[str]) -> Source:
@@ -125,10 +127,10 @@ def _classes(codes: NDArray[np.int64], classes: tuple[Any, ...]) -> tuple[Array,
     return np.where((codes < 0) | np.isin(codes, lost), np.nan, codes), classes
 
 
-def _coded(labels: Numbers) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
+def _coded(labels: Numbers, said: str) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
     native = labels.astype(labels.dtype.newbyteorder("="), copy=False)  # Arrow knows no other
-    work = partial(pa.array, native, from_pandas=True)  # None and NaN are missing
-    return encoded(guarded("the site labels", DataError, work))
+    found = guarded(said, DataError, lambda: pa.array(native, from_pandas=True))
+    return encoded(plain(found))  # None and NaN are missing
 
 
 class _Slices(NamedTuple):
@@ -211,7 +213,8 @@ def open_table(
         (str(source), FileError) if isinstance(source, str | Path) else ("table", DataError)
     )
     open_ = opener(source)
-    schema, rows, batches, near = guarded(said, kind, lambda: open_(source, chunk, site))
+    names = Labels(site, target if classes else None)
+    schema, rows, batches, near = guarded(said, kind, lambda: open_(source, chunk, names))
     guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
     inputs = _inputs(schema, target, site, drop, TARGETS if classes else TARGET)
     dtype = _working(*(_numpy_type(schema.field(name).type) for name in inputs))
@@ -221,13 +224,16 @@ def open_table(
         while (batch := guarded(said, kind, lambda: next(reading, None))) is not None:
             for first in range(0, batch.num_rows, chunk):
                 some = batch.slice(first, chunk)
-                codes, labels = (None, ()) if site is None else encoded(plain(some.column(site)))
+                codes, labels = (None, ()) if site is None else coded(some.column(site))
                 y, found = (
-                    _classes(*encoded(plain(some.column(target))))
+                    _classes(*coded(some.column(target)))
                     if classes
                     else (_matrix(some, [target], np.float64)[:, 0], None)
                 )
                 yield Chunk(_matrix(some, inputs, dtype), y, codes, labels, found)
+
+    def coded(column: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
+        return guarded(said, kind, lambda: encoded(plain(column)))  # text may be none
 
     def only(names: frozenset[str]) -> Source:
         left, some = guarded(said, kind, lambda: near(names))

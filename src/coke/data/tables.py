@@ -189,7 +189,7 @@ def _usable(table: pa.Table, said: str) -> pa.Table:
 
 
 def plain(values: pa.Array) -> pa.Array:
-    """Dictionaries and runs written out; decimals as floats; text that Arrow can filter."""
+    """Dictionaries and runs written out; decimals and halves as floats; text Arrow can filter."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         return plain(values.dictionary).take(values.indices)
@@ -197,6 +197,8 @@ def plain(values: pa.Array) -> pa.Array:
         return plain(pc.run_end_decode(values))
     if pa.types.is_decimal(kind):
         return values.cast(pa.float64())
+    if pa.types.is_float16(kind):
+        return values.cast(pa.float32())
     return values.cast(pa.large_string()) if _is_view(kind) else values
 
 
@@ -250,7 +252,10 @@ def column(table: pa.Table, name: str) -> Labels:
         raise DataError(_missing({name: values.null_count}))
     if pa.types.is_temporal(values.type):
         values = values.cast(pa.string())
-    return np.asarray(values.combine_chunks().to_numpy(zero_copy_only=False))
+    try:
+        return np.asarray(values.combine_chunks().to_numpy(zero_copy_only=False))
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise DataError(f"column {name!r} cannot be read: {error}; text must be UTF-8") from error
 
 
 def inputs_of(table: pa.Table, names: Sequence[str]) -> Array:

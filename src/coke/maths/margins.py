@@ -34,7 +34,6 @@ NARROW = 1e-7  # least δ: below it the Hessian is too ill-conditioned
 LOST = 30  # steps after which Newton's method on the logistic loss may use some help
 CHUNK = 8192  # rows of which a copy may be made
 GUESSES = 12  # at the rows on the margin, beginning with those of the start
-TOUCH = 1e-12  # a margin is met to this part of ‖θ‖
 ALIKE = 1e-11  # rows on the margin that differ by less pull as one
 STEPS = 1000  # before giving up; 5 to 30 are usual, 300 the worst of thousands of hard cases
 
@@ -227,15 +226,19 @@ def _settled(task: _Task, a: Array, delta: float, tries: int) -> Certificate | N
         try:
             a_J = np.linalg.lstsq(Z @ S, 1.0 - Z @ theta, rcond=ALIKE)[0]
         except np.linalg.LinAlgError:
-            return None  # numbers beyond all reason
+            return None
         theta, alpha = theta + S @ a_J, fixed.copy()
         alpha[rows] = a_J
+        if not np.isfinite(theta).all():
+            return None
         m = task.own.margins(theta)
-        m[free | (np.abs(1.0 - m) <= TOUCH * np.linalg.norm(theta))] = 1.0  # those at c_t, too
+        met = 10.0 * ROUNDING * task.radius * np.linalg.norm(theta)
+        m[free | (np.abs(1.0 - m) <= met)] = 1.0  # those at c_t, too
         a = np.clip(alpha + (task.c / delta) * (1.0 - m), 0.0, task.c)
         if np.array_equal(a, alpha):
-            found = _certify(task, theta, alpha)
-            return found if found.gap <= 0.1 * ROUNDING * _size(task, theta) else None
+            gap = _slack(task, task.own.margins(theta), a) + _gradient(task, theta, a)[1]
+            good = gap <= 0.1 * ROUNDING * _size(task, theta)
+            return _certify(task, theta, a) if good else None
         free, before = (a > 0.0) & (a < task.c), fixed
         fixed = np.where(free, 0.0, a)
         moved = np.flatnonzero(fixed != before)

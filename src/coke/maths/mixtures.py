@@ -62,7 +62,9 @@ def describe(X: Array, features: Features, A: Array, ridge: float, seed: int) ->
         return [one]
     from scipy.cluster.vq import kmeans2  # here, for few sites need it and it is slow to load
 
-    some = X[:: -(-len(X) // ENOUGH)]
+    some = X  # drawn, for every n-th might be the same of n sensors
+    if len(X) > ENOUGH:
+        some = X[np.sort(np.random.default_rng(seed).choice(len(X), ENOUGH, replace=False))]
     _, which = kmeans2(some, K, minit="++", seed=seed, missing="warn")
     clusters = [
         truncated(moments(part), RANKS[K]) for k in range(K) if len(part := some[which == k])
