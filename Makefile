@@ -14,7 +14,7 @@ run: $(VENV)/run.stamp
 	$(BIN)/coke run --beside coke-paper --beside dkla --beside cta --out $(OUT)
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

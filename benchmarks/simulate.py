@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import naive
-from coke.maths import compiled, margins
+from coke.maths import compiled, support
 from coke.maths.classification import Margin
 from coke.maths.coke import COKE
 from coke.maths.features import FeatureSettings, draw_features
@@ -132,7 +132,7 @@ def against_lagrangian(rho: float) -> Found:
     graph = build_graph("random", 20, edges=95, seed=0)
 
     def alone() -> float:
-        with mock.patch.object(margins, "_settled", return_value=None):
+        with mock.patch.object(support, "_guessed", return_value=None):
             return rounds(problem, graph, 60, rho)
 
     ours = partial(rounds, problem, graph, 60, rho)

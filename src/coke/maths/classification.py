@@ -15,6 +15,7 @@ from coke.maths.arrays import Array, Room
 from coke.maths.majorise import bounded, logistic_near
 from coke.maths.margins import CHUNK, Certificate, Margins, Minimum, hinge, logistic
 from coke.maths.risks import Argmin, Regulariser, Risk, checked_regulariser, matrix, penalty, pulled
+from coke.maths.support import hinge_near
 from coke.maths.whitening import Whitening
 
 MINIMISERS: dict[str, Callable[[Margins, Array, Array], Minimum | Certificate]] = {
@@ -23,7 +24,7 @@ MINIMISERS: dict[str, Callable[[Margins, Array, Array], Minimum | Certificate]] 
 }
 REPEATED: dict[str, Callable[[Margins], Callable[[Array, Array], Minimum | Certificate]]] = {
     "logistic": lambda own: partial(logistic_near, bounded(own)),
-    "hinge": lambda own: partial(hinge, own),
+    "hinge": lambda own: partial(hinge_near, own),
 }
 LOSSES: dict[str, Callable[[Array], Array]] = {
     "logistic": lambda m: np.logaddexp(0.0, -m),

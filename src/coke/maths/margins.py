@@ -33,8 +33,6 @@ SHARPER = 0.4  # δ from one α to the next: a smaller one costs more Newton ste
 NARROW = 1e-7  # least δ: below it the Hessian is too ill-conditioned
 LOST = 30  # steps after which Newton's method on the logistic loss may use some help
 CHUNK = 8192  # rows of which a copy may be made
-GUESSES = 12  # at the rows on the margin, beginning with those of the start
-ALIKE = 1e-11  # rows on the margin that differ by less pull as one
 STEPS = 1000  # before giving up; 5 to 30 are usual, 300 the worst of thousands of hard cases
 
 Factor = tuple[Array, bool]  # of SciPy's cho_factor
@@ -168,18 +166,14 @@ def logistic(own: Margins, p: Array, start: Array) -> Minimum:
 def hinge(own: Margins, p: Array, start: Array) -> Certificate:
     """argmin_θ  Σ_t c_t max(0, 1 − z_tᵀθ) + θᵀHθ − pᵀθ  with a duality gap ≤ 1e-6.
 
-    All is piecewise quadratic: once it is known which rows are on the margin, the end comes at
-    once. They may be those of the start. Else an augmented Lagrangian leads to them: Newton's
-    method on the smoothed hinge lowers the stray part of the gap, then α ← a and a smaller δ lower
-    its slack, which is at most δ Σ_t c_t.
+    An augmented Lagrangian: Newton's method on the smoothed hinge lowers the stray part of the
+    gap, then α ← a and a smaller δ lower its slack, which is at most δ Σ_t c_t. All is piecewise
+    quadratic: once the rows on the margin are known, the end comes at once.
     """
     task = _task(own, p)
     theta = _begin(task, start, _hinge_loss)
     m = task.own.margins(theta)  # (T,)
     loss = _soften(task, theta, m)
-    found = _settled(task, _Soft(task.c, 0.5 * task.c, NARROW).pull(m), loss.delta, GUESSES)
-    if found is not None:
-        return found
     best, answer, stale = np.inf, (theta, loss.alpha), 0
     for _ in range(STEPS):
         a = loss.pull(m)  # (T,)
@@ -195,58 +189,12 @@ def hinge(own: Margins, p: Array, start: Array) -> Certificate:
             return _certify(task, *answer)
         if stray <= slack:
             stale = 0 if loss.delta > NARROW else stale
-            found = _settled(task, a, loss.delta, 3)
-            if found is not None:
-                return found
             loss = loss._replace(alpha=a, delta=max(NARROW, SHARPER * loss.delta))
             continue
         k = np.where((a > 0.0) & (a < task.c), task.c / loss.delta, 0.0)  # (T,)
         theta = theta + _step(task, m, g, -cho_solve(_hessian(task, k), g), loss.pull)
         m = task.own.margins(theta)
     raise ConvergenceError(_advice("duality gap of the hinge loss", best, promise))
-
-
-def _settled(task: _Task, a: Array, delta: float, tries: int) -> Certificate | None:
-    """The answer, if the rows with 0 < a_t < c_t are nearly those on the margin.
-
-    With J these rows, Z_J θ = 1 and 2Hθ = p + Zᵀa give a_J and θ. A row of J whose a_t leaves
-    [0, c_t] leaves J; any other on the wrong side of its margin joins J, or changes sides if it is
-    off by more than δ. Where nothing changes the gap is zero.
-    """
-    free = (a > 0.0) & (a < task.c)
-    fixed = np.where(free, 0.0, a)
-    pulls = task.p + task.own.pulls(fixed)
-    for _ in range(tries):
-        rows = np.flatnonzero(free)
-        if len(rows) > 2 * len(task.p):  # some may say the same, hardly so many
-            return None
-        Z = task.own.y[rows, None] * task.own.Phi[rows]  # (|J|, D)
-        S = 0.5 * cho_solve(task.root, Z.T)  # (D, |J|)
-        theta = 0.5 * cho_solve(task.root, pulls)
-        try:
-            a_J = np.linalg.lstsq(Z @ S, 1.0 - Z @ theta, rcond=ALIKE)[0]
-        except np.linalg.LinAlgError:
-            return None
-        theta, alpha = theta + S @ a_J, fixed.copy()
-        alpha[rows] = a_J
-        if not np.isfinite(theta).all():
-            return None
-        m = task.own.margins(theta)
-        met = 10.0 * ROUNDING * task.radius * np.linalg.norm(theta)
-        m[free | (np.abs(1.0 - m) <= met)] = 1.0  # those at c_t, too
-        a = np.clip(alpha + (task.c / delta) * (1.0 - m), 0.0, task.c)
-        if np.array_equal(a, alpha):
-            gap = _slack(task, task.own.margins(theta), a) + _gradient(task, theta, a)[1]
-            good = gap <= 0.1 * ROUNDING * _size(task, theta)
-            return _certify(task, theta, a) if good else None
-        free, before = (a > 0.0) & (a < task.c), fixed
-        fixed = np.where(free, 0.0, a)
-        moved = np.flatnonzero(fixed != before)
-        if len(moved) <= min(CHUNK, len(a) // 4):
-            pulls += (task.own.y[moved] * (fixed - before)[moved]) @ task.own.Phi[moved]
-        else:  # a pass over all rows takes no copy of them
-            pulls = task.p + task.own.pulls(fixed)
-    return None
 
 
 def _task(own: Margins, p: Array) -> _Task:
@@ -299,6 +247,13 @@ def _slack(task: _Task, m: Array, a: Array) -> float:
 def _size(task: _Task, theta: Array) -> float:
     """Of what goes into the gap: margins are exact to a part of ‖z_t‖ ‖θ‖ only, c_t times."""
     return float(np.sum(task.c)) * (1.0 + task.radius * float(np.linalg.norm(theta)))
+
+
+def proved(own: Margins, p: Array, theta: Array, alpha: Array) -> Certificate | None:
+    """The certificate of a hinge answer, if its gap is all rounding."""
+    task, m = _task(own, p), own.margins(theta)
+    gap = _slack(task, m, alpha) + _gradient(task, theta, alpha)[1]
+    return _certify(task, theta, alpha) if gap <= 0.1 * ROUNDING * _size(task, theta) else None
 
 
 def _certify(task: _Task, theta: Array, alpha: Array) -> Certificate:
