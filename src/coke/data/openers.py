@@ -31,14 +31,14 @@ class Opened(NamedTuple):
     """Names of sites ↦ how many rows are left, and they, without most of the other sites'."""
 
 
-class Labels(NamedTuple):
+class Named(NamedTuple):
     """Columns whose values are names, whatever they look like."""
 
     site: str | None = None
     target: str | None = None  # where it holds classes
 
 
-def opener(source: Any) -> Callable[[Any, int, Labels], Opened]:
+def opener(source: Any) -> Callable[[Any, int, Named], Opened]:
     """What opens that: it is given the source and rows of a batch."""
     if hasattr(source, "__arrow_c_stream__"):
         return _memory
@@ -51,7 +51,7 @@ def opener(source: Any) -> Callable[[Any, int, Labels], Opened]:
     return openers[Path(source).suffix.lower()]
 
 
-def _memory(source: Any, chunk: int, labels: Labels) -> Opened:
+def _memory(source: Any, chunk: int, named: Named) -> Opened:
     def reader() -> pa.RecordBatchReader:
         once = isinstance(source, pa.RecordBatchReader)
         return source if once else pa.RecordBatchReader.from_stream(source)
@@ -60,7 +60,7 @@ def _memory(source: Any, chunk: int, labels: Labels) -> Opened:
     return Opened(reader().schema, rows, lambda names: (b.select(list(names)) for b in reader()))
 
 
-def _parquet(path: Any, chunk: int, labels: Labels) -> Opened:
+def _parquet(path: Any, chunk: int, named: Named) -> Opened:
     # A page of every column at a time. Reading ahead by row groups is no faster on one core, and
     # takes memory by the size of the groups: a million rows where the writer was left alone.
     def file() -> pa.parquet.ParquetFile:
@@ -82,7 +82,7 @@ def _parquet(path: Any, chunk: int, labels: Labels) -> Opened:
     def only(sites: Collection[str]) -> tuple[int, Batches]:
         with file() as head:
             some = [
-                b for b in every if any(_may_hold(head, i, labels.site, sites) for i in b.groups)
+                b for b in every if any(_may_hold(head, i, named.site, sites) for i in b.groups)
             ]
         return sum(b.rows for b in some), of(some)
 
@@ -129,17 +129,17 @@ def _may_hold(
     return True
 
 
-def _csv(path: Any, chunk: int, labels: Labels) -> Opened:
+def _csv(path: Any, chunk: int, named: Named) -> Opened:
     blocks = pa.csv.ReadOptions(block_size=BLOCK)
     with pa.csv.open_csv(path, read_options=blocks) as head:
         found = head.schema
     # Types come from the first block: what looks whole or empty there may be a fraction later.
     whole = [f.name for f in found if pa.types.is_integer(f.type) or pa.types.is_null(f.type)]
-    kinds = {name: pa.float64() for name in whole if name not in labels}
-    if labels.target in found.names:  # what looks like a number may be text later
-        wanted = pa.csv.ConvertOptions(include_columns=[labels.target])
+    kinds = {name: pa.float64() for name in whole if name not in named}
+    if named.target in found.names:  # what looks like a number may be text later
+        wanted = pa.csv.ConvertOptions(include_columns=[named.target])
         field = pa.csv.read_csv(path, convert_options=wanted).schema.field(0)
-        found = found.set(found.names.index(labels.target), field)
+        found = found.set(found.names.index(named.target), field)
         kinds[field.name] = field.type
 
     def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -150,7 +150,7 @@ def _csv(path: Any, chunk: int, labels: Labels) -> Opened:
     return Opened(found, None, batches)
 
 
-def _ipc(path: Any, chunk: int, labels: Labels) -> Opened:
+def _ipc(path: Any, chunk: int, named: Named) -> Opened:
     def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as rows:
             for i in range(rows.num_record_batches):

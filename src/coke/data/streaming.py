@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from coke.data.openers import Batches, Labels, opener
+from coke.data.openers import Batches, Named, opener
 from coke.data.tables import NUMBERS, SITES, TARGETS, Test, input_names, plain, require
 from coke.errors import DataError, FileError
 from coke.maths.arrays import Array
@@ -213,8 +213,8 @@ def open_table(
         (str(source), FileError) if isinstance(source, str | Path) else ("table", DataError)
     )
     open_ = opener(source)
-    names = Labels(site, target if classes else None)
-    schema, rows, batches, near = guarded(said, kind, lambda: open_(source, chunk, names))
+    named = Named(site, target if classes else None)
+    schema, rows, batches, near = guarded(said, kind, lambda: open_(source, chunk, named))
     guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
     inputs = _inputs(schema, target, site, drop, TARGETS if classes else TARGET)
     dtype = _working(*(_numpy_type(schema.field(name).type) for name in inputs))
