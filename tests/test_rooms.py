@@ -22,8 +22,8 @@ from coke.data.rooms import OnDisk
 from coke.data.sites import Sites
 from coke.errors import CokeError, ConfigError, DataError, FileError
 from coke.loading import load_sites, load_task
-from coke.maths import classification
-from coke.maths.classification import Margin, end_to_end, mapped
+from coke.maths.arrays import mapped
+from coke.maths.classification import Margin, end_to_end
 from coke.maths.coke import COKE
 from coke.maths.features import FeatureSettings
 from coke.maths.graph import build_graph
@@ -81,7 +81,7 @@ def test_features_in_files_take_no_memory(loss: str, tmp_path: Path) -> None:
 
 
 def test_parts_that_lie_end_to_end_are_one_array(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classification, "CHUNK", 2)
+    monkeypatch.setattr("coke.maths.arrays.CHUNK", 2)
     parts = mapped(lambda x: np.hstack([x, x]), [np.ones((n, 2)) for n in (3, 0, 5)], 4, np.empty)
     whole = end_to_end(parts)
     np.testing.assert_array_equal(whole, np.ones((8, 4)))
@@ -258,6 +258,23 @@ def test_rows_on_disk_take_little_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert sum(task.problem.train.T) == T - 2 * round(0.3 * T / 2)
     assert most <= 0.7 * (8 * T * d)
+
+
+def test_a_row_on_disk_takes_few_bytes_of_memory(tmp_path: Path) -> None:
+    """Its number, class, site and place: at most 90."""
+    most = []
+    for T in (50_000, 100_000):
+        rng = np.random.default_rng(0)
+        y, where = (np.array(["no", "yes"])[rng.integers(0, 2, T)] for _ in range(2))
+        table = pa.table({"x": rng.normal(size=T), "y": y, "where": where})
+        pa.parquet.write_table(table, tmp_path / "rows.parquet")
+        del table, y, where
+        how = settings(tmp_path, "rows.parquet", on_disk=str(tmp_path / "scratch"))
+        tracemalloc.start()
+        load_sites(how)
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert most[1] - most[0] <= 90 * 50_000
 
 
 def test_the_quadratic_loss_keeps_no_features(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 from coke.data.sites import Sites
 from coke.data.tables import Labels
 from coke.errors import DataError, InputError, unknown
-from coke.maths.arrays import Array, Room
-from coke.maths.classification import LOSSES, Margin, OneVsRest, mapped
+from coke.maths.arrays import Array, Room, mapped
+from coke.maths.classification import LOSSES, Margin, OneVsRest
 from coke.maths.problem import Problem
 from coke.maths.quadratic import Quadratic
 from coke.maths.risks import Risk

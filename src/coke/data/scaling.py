@@ -13,8 +13,7 @@ import numpy as np
 
 from coke.data.sites import Sites
 from coke.errors import DataError, unknown
-from coke.maths.arrays import Array, Room, in_parts
-from coke.maths.classification import mapped
+from coke.maths.arrays import Array, Room, in_parts, mapped
 
 SCALES = ("none", "standard", "minmax", "public")
 

@@ -94,10 +94,10 @@ def open_arrays(
     if len(shapes[0]) != 2 or any(shape != shapes[0][:1] for shape in shapes[1:]):
         raise DataError(f"X, y, sites of shape {shapes}: expected (T, d), (T,), (T,)")
     for part, name in zip(parts[:2], "Xy", strict=True):
-        if classes and name == "y" and part.dtype.kind not in "biufUO":
-            raise DataError(f"y holds {part.dtype}: expected class labels of text or numbers")
-        if part.dtype.kind not in "biuf" and not (classes and name == "y"):
-            raise DataError(f"{name} holds {part.dtype}: expected numbers; encode text as numbers")
+        labels = classes and name == "y"
+        if part.dtype.kind not in ("biufUO" if labels else "biuf"):
+            what = "text or numbers" if labels else "numbers; encode text as numbers"
+            raise DataError(f"{name} holds {part.dtype}: expected {what}")
     T, d = shapes[0]
 
     def chunks(inputs: bool = True, near: frozenset[str] | None = None) -> Iterator[Chunk]:

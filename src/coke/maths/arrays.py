@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,22 @@ Room = Callable[[tuple[int, int]], Array]
 """A shape ↦ an array to be filled: `np.empty`, or one in a file."""
 
 PART = 1 << 17  # rows
+CHUNK = 8192  # rows of which a copy may be made
 
 
 def in_parts(X: Array) -> Iterator[Array]:
     """The rows as they are; very many a part at a time, for what needs a copy of them."""
     yield from (X[first : first + PART] for first in range(0, max(1, len(X)), PART))
+
+
+def mapped(
+    phi: Callable[[Array], Array], parts: Sequence[Array], D: int, room: Room
+) -> tuple[Array, ...]:
+    """φ of every part's rows (T_i, D), end to end in one room, a chunk at a time."""
+    ends = np.cumsum([0, *map(len, parts)])
+    whole = room((int(ends[-1]), D))
+    found = tuple(whole[a:b] for a, b in pairwise(ends.tolist()))
+    for part, out in zip(parts, found, strict=True):
+        for first in range(0, len(part), CHUNK):
+            out[first : first + CHUNK] = phi(part[first : first + CHUNK])
+    return found

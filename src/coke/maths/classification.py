@@ -11,9 +11,9 @@ import numpy as np
 from scipy.special import expit
 
 from coke.errors import InputError, unknown
-from coke.maths.arrays import Array, Room
+from coke.maths.arrays import Array, Room, mapped
 from coke.maths.majorise import bounded, logistic_near
-from coke.maths.margins import CHUNK, Certificate, Margins, Minimum, hinge, logistic
+from coke.maths.margins import Certificate, Margins, Minimum, hinge, logistic
 from coke.maths.risks import Argmin, Regulariser, Risk, checked_regulariser, matrix, penalty, pulled
 from coke.maths.support import hinge_near
 from coke.maths.whitening import Whitening
@@ -229,19 +229,6 @@ class OneVsRest:
 
 def _shared(part: Margin, other: Risk) -> bool:
     return isinstance(other, Margin) and part.Phi is other.Phi and part.G is other.G
-
-
-def mapped(
-    phi: Callable[[Array], Array], parts: Sequence[Array], D: int, room: Room
-) -> tuple[Array, ...]:
-    """φ of every part's rows (T_i, D), end to end in one room, a chunk at a time."""
-    ends = np.cumsum([0, *map(len, parts)])
-    whole = room((int(ends[-1]), D))
-    found = tuple(whole[a:b] for a, b in pairwise(ends.tolist()))
-    for part, out in zip(parts, found, strict=True):
-        for first in range(0, len(part), CHUNK):
-            out[first : first + CHUNK] = phi(part[first : first + CHUNK])
-    return found
 
 
 def end_to_end(parts: Sequence[Array]) -> Array:

@@ -24,7 +24,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 
 from coke.errors import ConvergenceError
-from coke.maths.arrays import Array
+from coke.maths.arrays import CHUNK, Array
 
 GRADIENT = 1e-8  # promised ‖g‖ of the logistic answer
 GAP = 1e-6  # promised duality gap of the hinge answer
@@ -32,7 +32,6 @@ ROUNDING = 1e-14  # nothing is promised below this part of the terms that must c
 SHARPER = 0.4  # δ from one α to the next: a smaller one costs more Newton steps than it saves
 NARROW = 1e-7  # least δ: below it the Hessian is too ill-conditioned
 LOST = 30  # steps after which Newton's method on the logistic loss may use some help
-CHUNK = 8192  # rows of which a copy may be made
 STEPS = 1000  # before giving up; 5 to 30 are usual, 300 the worst of thousands of hard cases
 
 Factor = tuple[Array, bool]  # of SciPy's cho_factor

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
-from coke.maths.arrays import Array
-from coke.maths.margins import CHUNK, ROUNDING, Certificate, Margins, hinge, proved
+from coke.maths.arrays import CHUNK, Array
+from coke.maths.margins import ROUNDING, Certificate, Margins, hinge, proved
 
 GUESSES = 12  # before giving up
 NEAR = 1e-7  # rows that were on the margin are as near to it at the start
