@@ -18,11 +18,16 @@ def on_ranks(
     """`python` with these arguments on so many ranks; skips where there is no MPI."""
     if any(importlib.util.find_spec(name) is None for name in ("mpi4py", "pymetis")):
         pytest.skip("mpi4py or pymetis is not installed: pip install 'coke[mpi]'")
-    mpiexec = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
-    mpiexec = mpiexec or shutil.which("mpiexec")
-    if mpiexec is None:
-        pytest.skip("no mpiexec beside this Python or on the path: pip install 'coke[mpi]'")
-    line = [mpiexec, "-n", str(R), sys.executable, "-W", "error", *map(str, command)]
+    line = [mpiexec(), "-n", str(R), sys.executable, "-W", "error", *map(str, command)]
     run = subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=100)
     assert run.returncode == code, run.stdout + run.stderr
     return run
+
+
+def mpiexec() -> str:
+    """What starts ranks; skips where there is none."""
+    beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+    found = beside or shutil.which("mpiexec")
+    if found is None:
+        pytest.skip("no mpiexec beside this Python or on the path: pip install 'coke[mpi]'")
+    return found
