@@ -21,10 +21,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
-from coke.agents import identity
-from coke.agents.carriers import Limits
-from coke.agents.place import Place
-from coke.agents.zenoh_carrier import ZenohCarrier
+from coke.field import identity
+from coke.field.carriers.address import Place
+from coke.field.carriers.base import Limits
+from coke.field.carriers.zenoh import ZenohCarrier
 from figures import Found, Section, main
 from floors import FLOORS
 

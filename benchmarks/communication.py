@@ -22,19 +22,19 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 
-from coke.config import from_settings
-from coke.data.paper import find_file
 from coke.data.sites import by_label, deal, split_rows
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows, inputs_of, read_rows
-from coke.loading import load_task
-from coke.maths.features import FeatureSettings
+from coke.engines.process import simulate
+from coke.learning.loading import load_task
+from coke.learning.prepare import Choices, prepare
+from coke.learning.task import Task
+from coke.maths.features.features import FeatureSettings
 from coke.maths.graph import build_graph
-from coke.maths.problem import local_only
-from coke.prepare import Choices, prepare
-from coke.run.compare import Comparison, Paper
-from coke.run.simulate import simulate
-from coke.task import Task
+from coke.maths.losses.problem import local_only
+from coke.settings import from_settings
+from coke.studies.compare.compare import Comparison, Paper
+from coke.studies.reproduce.recipes import find_file
 from coke.threads import OneThread
 
 CASES = {  # σ, L, λ, v, μ of the paper's captions

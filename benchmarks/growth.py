@@ -26,16 +26,15 @@ from matplotlib.ticker import NullLocator
 
 import naive
 from coke.data.passes import Passing, stream_statistics
-from coke.data.streaming import open_arrays
+from coke.data.sources import open_arrays
+from coke.engines.process import simulate
 from coke.maths import compiled
-from coke.maths.coke import COKE
-from coke.maths.features import Features, FeatureSettings, draw_features
+from coke.maths.algorithms.coke import COKE, Geometric
+from coke.maths.features.features import Features, FeatureSettings, draw_features
 from coke.maths.graph import build_graph
-from coke.maths.problem import Problem
-from coke.maths.quadratic import Quadratic
-from coke.maths.thresholds import Geometric
-from coke.plots import COLOURS, STYLE, png
-from coke.run.simulate import simulate
+from coke.maths.losses.problem import Problem
+from coke.maths.losses.quadratic import Quadratic
+from coke.report.plots import COLOURS, STYLE, png
 from coke.threads import OneThread
 from figures import OUT, best, cpu
 from floors import gemm, memory

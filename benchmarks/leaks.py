@@ -7,18 +7,16 @@ import math
 import networkx as nx
 import numpy as np
 
-import coke.maths.attacks as attack
+import coke.privacy.attacks as attack
+from coke.engines.process import simulate
+from coke.maths.algorithms.coke import COKE, Geometric, automatic, dkla
 from coke.maths.arrays import Array, Mask
-from coke.maths.automatic import automatic
-from coke.maths.coke import COKE, dkla
-from coke.maths.features import Features, FeatureSettings, draw_features
+from coke.maths.features.features import Features, FeatureSettings, draw_features
+from coke.maths.features.whitening import whitening
 from coke.maths.graph import Graph
-from coke.maths.privacy import Statistics
-from coke.maths.problem import Problem
-from coke.maths.quadratic import Quadratic, statistics
-from coke.maths.thresholds import Geometric
-from coke.maths.whitening import whitening
-from coke.run.simulate import simulate
+from coke.maths.losses.problem import Problem
+from coke.maths.losses.quadratic import Quadratic, statistics
+from coke.privacy.noise import Statistics
 
 N, D, d, RHO, LAM = 10, 50, 5, 0.01, 1e-3
 PAPER = COKE(RHO, Geometric(1.0, 0.98))
@@ -92,7 +90,7 @@ def active() -> None:
         print(f"  probing one edge, patience {patience}: {off(A, risk.A[0]):.1e} (noted 1.9e-4)")
     small = risk_of(features_of(0, 1.5, 8), sites)
     white = small.whitened(whitening(small.A.mean(axis=0) + LAM / N * np.eye(16)))
-    ours, G = automatic("mse", graph, 0.4), np.asarray(white.G)
+    ours, G = automatic(2.0, graph, 0.4), np.asarray(white.G)
     plan = attack.Plan(spy, 0, rng.normal(size=(128, 16)), 30)
     replies = attack.probe(white, graph, ours, plan)
     A = attack.from_probes(plan.probes, replies, attack.Known(G, ours.rho, len(graph[0])))

@@ -23,16 +23,15 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from coke.maths.coke import COKE
-from coke.maths.features import FeatureSettings, draw_features
-from coke.maths.problem import Problem
-from coke.maths.thin import Thin
-from coke.maths.thresholds import Geometric
-from coke.run.limits import Limits
-from coke.run.mpi import simulate_block
-from coke.run.partition import Block, block, cut, edges_matrix, partition
-from coke.run.ranks import everyones, world
-from coke.run.simulate import Record, simulate
+from coke.engines.limits import Limits
+from coke.engines.process import Record, simulate
+from coke.engines.ranks.collectives import everyones, world
+from coke.engines.ranks.partition import Block, block, cut, edges_matrix, partition
+from coke.engines.ranks.rounds import simulate_block
+from coke.maths.algorithms.coke import COKE, Geometric
+from coke.maths.features.features import FeatureSettings, draw_features
+from coke.maths.losses.problem import Problem
+from coke.maths.losses.thin import Thin
 from figures import Found, Goal, Section, main
 from floors import FLOORS
 

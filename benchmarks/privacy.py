@@ -20,21 +20,17 @@ import networkx as nx
 import numpy as np
 from scipy.optimize import brentq
 
-import coke.maths.attacks as attack
-from coke.data.private import (
-    AllSites,
-    Release,
-    entropy_normals,
-    private_risk,
-    range_inputs,
-    spread_for,
-)
+import coke.privacy.attacks as attack
+from coke.engines.process import simulate
+from coke.maths.algorithms.coke import COKE, Geometric, automatic
 from coke.maths.arrays import Array
-from coke.maths.automatic import automatic
-from coke.maths.coke import COKE
-from coke.maths.features import Features
+from coke.maths.features.features import Features
+from coke.maths.features.whitening import expected_gram, whitening
 from coke.maths.graph import Graph
-from coke.maths.privacy import (
+from coke.maths.losses.problem import Problem, local_only
+from coke.maths.losses.quadratic import Quadratic, statistics
+from coke.maths.losses.risk import matrix
+from coke.privacy.noise import (
     Budget,
     Noise,
     Statistics,
@@ -48,12 +44,14 @@ from coke.maths.privacy import (
     steps,
     unpacked,
 )
-from coke.maths.problem import Problem, local_only
-from coke.maths.quadratic import Quadratic, statistics
-from coke.maths.risks import matrix
-from coke.maths.thresholds import Geometric
-from coke.maths.whitening import expected_gram, whitening
-from coke.run.simulate import simulate
+from coke.privacy.release import (
+    AllSites,
+    Release,
+    entropy_normals,
+    private_risk,
+    range_inputs,
+    spread_for,
+)
 from leaks import LAM, D, N, Rows, broken, d, features_of, leak, off, promise, risk_of, said, waves
 
 DELTA, SEEDS, LEVEL = 1e-5, 20, 0.185
@@ -192,7 +190,7 @@ def basis() -> None:
 def stopped(risk: Quadratic, held: Quadratic, graph: Graph, G: Array) -> tuple[int, int, float]:
     """Rounds, bytes and MSE over the optimum's when the automatic method stops."""
     problem = Problem(risk, held).whitened(whitening(G + matrix(risk.G, D)))
-    method, tol = automatic("mse", graph, spread_for(1.0)), 1e-3 * spread_for(1.0)
+    method, tol = automatic(2.0, graph, spread_for(1.0)), 1e-3 * spread_for(1.0)
     last = list(simulate(problem, graph, method, rounds=500, tol=tol, scored=()))[-1]
     best = problem.score(problem.everywhere(problem.optimum)).global_test
     return last.k, last.ledger.bytes, last.score.global_test / best

@@ -23,12 +23,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
 
+from coke.maths.algorithms.coke import Geometric
+from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
-from coke.maths.stopping import NEVER
-from coke.maths.thresholds import Geometric
-from events import GOING_ON, Faults, Problem, World, invariants, whitened
-from exhaustive import Search
-from machines import NOTHING_OUTSTANDING, ONE_WORD, RECOMPUTES, SENDS_FIRST, Model
+from kit.events import GOING_ON, Faults, Problem, World, invariants, whitened
+from kit.exhaustive import Search
+from kit.machines import NOTHING_OUTSTANDING, ONE_WORD, RECOMPUTES, SENDS_FIRST, Model
 
 GOAL, SEEDS = 1e-9, 3
 MODELS = {

@@ -17,16 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 import naive
-from coke.maths import compiled, support
-from coke.maths.classification import Margin
-from coke.maths.coke import COKE
-from coke.maths.features import FeatureSettings, draw_features
+from coke.engines.process import simulate
+from coke.maths import compiled
+from coke.maths.algorithms.coke import COKE, Geometric
+from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.graph import Graph, build_graph
-from coke.maths.problem import Problem
-from coke.maths.quadratic import Quadratic
-from coke.maths.risks import Argmin
-from coke.maths.thresholds import Geometric
-from coke.run.simulate import simulate
+from coke.maths.losses import hinge as support
+from coke.maths.losses.margin import Margin
+from coke.maths.losses.problem import Problem
+from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.risk import Argmin
 from figures import Found, Goal, Section, by_turns, cpu, main, ratio
 from floors import FLOORS, memory
 

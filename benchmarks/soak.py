@@ -35,11 +35,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import numpy as np
 
-from coke.config import from_settings
+from coke.engines.process import simulate
+from coke.field.local import free_ports
 from coke.maths.arrays import Array
-from coke.networks import free_ports
-from coke.run.simulate import simulate
-from field import Field, made_rows
+from coke.settings import from_settings
+from kit.field import Field, made_rows
 from processes import cpu, resident, zenoh_cpu
 
 AGENTS, EDGES, FEATURES = 8, 14, 100

@@ -32,9 +32,9 @@ from sklearn.linear_model import Ridge
 
 from coke.data.passes import Passing, stream_columns, stream_statistics
 from coke.data.scaling import fit_scaling
-from coke.data.streaming import Source, open_arrays, open_table
+from coke.data.sources import Source, open_arrays, open_table
 from coke.maths import compiled
-from coke.maths.features import Features, FeatureSettings, draw_features
+from coke.maths.features.features import Features, FeatureSettings, draw_features
 from figures import Found, Goal, Section, by_turns, cpu, main, ratio
 from floors import FLOORS, Kind, spent
 

@@ -12,14 +12,13 @@ from itertools import product
 
 import numpy as np
 
-from coke.maths.coke import COKE
-from coke.maths.features import FeatureSettings, draw_features
+from coke.engines.process import Record, simulate
+from coke.maths.algorithms.coke import COKE, Geometric
+from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.graph import Graph, build_graph
-from coke.maths.problem import Problem
-from coke.maths.quadratic import Quadratic
-from coke.maths.thresholds import Geometric
-from coke.run.simulate import Record, simulate
-from coke.run.sweep import Swept, sweep
+from coke.maths.losses.problem import Problem
+from coke.maths.losses.quadratic import Quadratic
+from coke.studies.compare.sweep import Swept, sweep
 from figures import Found, Goal, Section, by_turns, cpu, main, ratio
 from floors import FLOORS
 

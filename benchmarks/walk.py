@@ -1,8 +1,8 @@
 """`make walk`: the way of a row through the package, face by face.
 
-300 rows at 3 sites go through every face under `sys.setprofile`. The package's functions are listed in
-the order of their first call; a switch is where the next one's module differs. Fewer switches, fewer
-pages to turn for whoever follows a row. `--show FACE` lists the stations of one face.
+300 rows at 3 sites go through every face under `sys.setprofile`. The package's functions are listed
+in the order of their first call; a switch is where the next one's module differs: fewer of them,
+fewer pages to turn for whoever follows a row. `--show FACE` lists the stations of one face.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from itertools import groupby
 from pathlib import Path
 from types import CodeType, FrameType
@@ -37,6 +38,7 @@ class Trace:
         self._seen: dict[CodeType, None] = {}
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
+        """What `sys.setprofile` calls."""
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(PACKAGE):
             self._seen.setdefault(code)
@@ -72,18 +74,15 @@ def rows() -> tuple[Any, Any, Any]:
 
 def command(folder: Path, *more: str) -> list[tuple[str, str]]:
     """`coke run --data` with further arguments."""
-    from coke.cli import main
+    from coke.cli.main import main
 
     X, y, where = rows()
     columns = {f"x{j}": X[:, j] for j in range(3)}
     pa.parquet.write_table(pa.table({**columns, "y": y, "site": where}), folder / "rows.parquet")
     given = ("--data", str(folder / "rows.parquet"), "--target", "y", "--site", "site")
     sys.argv = ["coke", "run", *given, "--features", "10", "--json", *more]
-    out, sys.stdout = sys.stdout, open(os.devnull, "w")
-    try:
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         return traced(main)
-    finally:
-        sys.stdout = out
 
 
 def estimator(folder: Path) -> list[tuple[str, str]]:
@@ -97,7 +96,7 @@ def estimator(folder: Path) -> list[tuple[str, str]]:
 def agent(folder: Path) -> list[tuple[str, str]]:
     """One of three agents over a network in memory, and its model's `predict`."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    from agents import Net
+    from kit.agents import Net
 
     net = Net(folder, 3, 3, rows=ROWS)
     first, *others = net.names
@@ -105,15 +104,16 @@ def agent(folder: Path) -> list[tuple[str, str]]:
     own: dict[str, Any] = {}
 
     def live() -> None:
-        from coke.agents.agent import Agent
-        from coke.agents.store import Store
+        from coke.field.agent import Agent
+        from coke.field.store import Store
 
         carrier = net.memory.join(first, net.friends[first])
         one = own["agent"] = Agent(net.mission(first), carrier, Store(net.folder / first), net.pace)
         with one.store.claimed():
             for _ in one.run():
                 pass
-        one.mission.model(one.agreed, one.outcome()).predict(net.rows.X)
+        mission: Any = one.mission
+        mission.model(one.agreed, one.outcome()).predict(net.rows.X)
 
     found = traced(live)
     net.stop()

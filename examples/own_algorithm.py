@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from coke import FeatureSettings, Problem, draw_features, simulate
+from coke.maths.algorithms.algorithm import Algorithm, Spoken
 from coke.maths.graph import Graph, metropolis
-from coke.maths.problem import local_only, one_shot_average
-from coke.maths.quadratic import Quadratic
-from coke.maths.risks import Risk
+from coke.maths.losses.problem import local_only, one_shot_average
+from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.risk import Risk
 
 Array = NDArray[np.float64]
 
@@ -30,7 +31,7 @@ class GossipState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gossip:
+class Gossip(Algorithm):
     """Averages the agents' own models: their mean is not θ*, which is why there is ADMM."""
 
     def weights(self, graph: Graph) -> sparse.csr_array:
@@ -46,11 +47,11 @@ class Gossip:
         zero = np.zeros((len(risk.T), risk.size))
         return GossipState(zero, zero, local_only(risk), risk.losses(zero))
 
-    def speak(self, own: Risk, s: GossipState, k: int) -> tuple[GossipState, NDArray[np.int64]]:
+    def speak(self, own: Risk, s: GossipState, k: int) -> tuple[GossipState, Spoken]:
         """Take the average, tell it to the neighbours."""
         theta = s.heard
         size = np.full((len(theta), 1), 8 * theta.shape[-1])  # bytes of each message
-        return GossipState(theta, theta, s.heard, own.losses(theta)), size
+        return GossipState(theta, theta, s.heard, own.losses(theta)), Spoken(size)
 
     def listen(self, own: Risk, s: GossipState, heard: Array) -> GossipState:
         """Keep what was heard for the next round."""

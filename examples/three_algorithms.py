@@ -4,8 +4,8 @@ import networkx as nx
 import numpy as np
 
 from coke import COKE, CTA, FeatureSettings, Geometric, Problem, dkla, draw_features, simulate
-from coke.maths.algorithm import Algorithm
-from coke.maths.quadratic import Quadratic
+from coke.maths.algorithms.algorithm import Algorithm
+from coke.maths.losses.quadratic import Quadratic
 
 rng = np.random.default_rng(1)
 graph = nx.cycle_graph(8)

@@ -11,10 +11,12 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:  # a test that needs none of these loads none of them
-    from agents import Nets
-    from certificates import Authority
+    from kit.agents import Nets
+    from kit.certificates import Authority
 
-pytest.register_assert_rewrite("coding", "commands", "pair")  # their failures show values, too
+pytest.register_assert_rewrite(
+    "kit.coding", "kit.commands", "kit.pair"
+)  # their failures show values, too
 
 # The same examples every time: a failure in CI is a failure here.
 hypothesis.settings.register_profile("coke", derandomize=True, deadline=None, max_examples=40)
@@ -60,7 +62,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nets]:
     """Makes networks of agents in threads, which end with the test."""
-    from agents import made_nets
+    from kit.agents import made_nets
 
     yield from made_nets(tmp_path, monkeypatch)
 
@@ -68,7 +70,7 @@ def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nets]:
 @pytest.fixture(scope="module")
 def ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """Whom our sites trust."""
-    from certificates import Authority
+    from kit.certificates import Authority
 
     return Authority(tmp_path_factory.mktemp("ours"))
 
@@ -76,7 +78,7 @@ def ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def foreign_ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """Whom they do not."""
-    from certificates import Authority
+    from kit.certificates import Authority
 
     return Authority(tmp_path_factory.mktemp("theirs"))
 
@@ -84,7 +86,7 @@ def foreign_ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture
 def clinics(tmp_path: Path) -> Path:
     """A network of two sites, and its authority."""
-    from clinics import network
+    from kit.clinics import network
 
     return network(tmp_path / "own", "a", "b")
 
@@ -92,6 +94,6 @@ def clinics(tmp_path: Path) -> Path:
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
     """Another network of the same name, with sites of the same names."""
-    from clinics import network
+    from kit.clinics import network
 
     return network(tmp_path / "foreign", "a", "b")

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from coke.engines.history import History
+from coke.engines.process import Record, simulate
 from coke.errors import CokeError
-from coke.maths.coke import COKE, dkla
-from coke.maths.cta import CTA
-from coke.maths.features import FeatureSettings, draw_features
+from coke.learning.model import Model, load_model
+from coke.maths.algorithms.coke import COKE, Geometric, Sequential, dkla
+from coke.maths.algorithms.cta import CTA
+from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.graph import build_graph
-from coke.maths.problem import Problem
-from coke.maths.thresholds import Geometric, Sequential
-from coke.model import Model, load_model
-from coke.run.history import History
-from coke.run.simulate import Record, simulate
+from coke.maths.losses.problem import Problem
 
 if TYPE_CHECKING:
-    from coke.estimator import COKEClassifier, COKERegressor
+    from coke.estimators import COKEClassifier, COKERegressor
     from coke.transformer import RandomFeatures
 
 __version__ = "0.1.0"
@@ -50,7 +49,7 @@ def __getattr__(name: str) -> Any:
 
         return RandomFeatures
     if name in ("COKEClassifier", "COKERegressor"):
-        from coke import estimator
+        from coke import estimators
 
-        return getattr(estimator, name)
+        return getattr(estimators, name)
     raise AttributeError(f"module 'coke' has no attribute {name!r}")

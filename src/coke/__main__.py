@@ -1,5 +1,5 @@
 """`python -m coke`."""
 
-from coke.cli import main
+from coke.cli.main import main
 
 main()

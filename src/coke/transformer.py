@@ -8,10 +8,10 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coke.config import feature_settings, from_settings
 from coke.errors import DataError, InputError
 from coke.maths.arrays import Array
-from coke.maths.features import draw_features
+from coke.maths.features.features import draw_features
+from coke.settings import feature_settings, from_settings
 
 FEATURES = ("n_features", "kernel", "sigma", "mapping", "sampling")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from laws.faces import CASES, FACES, PINNED, wanted
+from kit.faces import CASES, FACES, PINNED, wanted
 
 HERE = Path(__file__).parent
 STORED = HERE / "bits.json"
@@ -24,7 +24,7 @@ STORED = HERE / "bits.json"
 def computed() -> dict[str, Any]:
     """By the program, with pinned arithmetic."""
     done = subprocess.run(
-        [sys.executable, HERE / "faces.py"],
+        [sys.executable, HERE.parent / "kit/faces.py"],
         env={**os.environ, **PINNED}, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]

@@ -1,4 +1,4 @@
-"""Agents and the simulation run the same rounds: as many, within the same budget, for the same words."""
+"""Agents run the rounds of the simulation: as many, within the same budget, for the same words."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from agents import Net, Nets
-from coke.run.ledger import Ledger
-from coke.run.simulate import Record, simulate
+from coke.engines.process import Record, simulate
+from coke.maths.ledger import Ledger
+from kit.agents import Net, Nets
 
 
 def twin(net: Net, **limits: Any) -> Record:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from coke.data.scaling import Scaling
 from coke.maths.arrays import Array
-from coke.maths.features import Features
-from coke.maths.waves import Loops
+from coke.maths.features.features import Features
+from coke.maths.features.waves import Loops
 
 BLOCK = 1024  # rows whose sums are made in one product
 CACHE = 1 << 20  # bytes of features that stay in cache from their angles to their waves

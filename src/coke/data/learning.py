@@ -11,10 +11,10 @@ from coke.data.sites import Sites
 from coke.data.tables import Labels
 from coke.errors import DataError, InputError, unknown
 from coke.maths.arrays import Array, Room, mapped
-from coke.maths.classification import LOSSES, Margin, OneVsRest
-from coke.maths.problem import Problem
-from coke.maths.quadratic import Quadratic
-from coke.maths.risks import Risk
+from coke.maths.losses.margin import LOSSES, Margin, OneVsRest
+from coke.maths.losses.problem import Problem
+from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.risk import Risk
 
 Phi = Callable[[Array], Array]
 

@@ -17,13 +17,13 @@ import numpy as np
 from coke.data.passes import Passing, complete, labelled, stream_statistics
 from coke.data.scaling import Columns, Scaling, columns_of
 from coke.data.sites import Sites, by_label, held_out
-from coke.data.streaming import Chunk, Source
+from coke.data.sources import Chunk, Source
 from coke.data.tables import Labels, Rows
 from coke.errors import DataError
 from coke.maths.arrays import Array, Mask, Room
-from coke.maths.features import Features
-from coke.maths.problem import Problem
-from coke.maths.quadratic import Quadratic
+from coke.maths.features.features import Features
+from coke.maths.losses.problem import Problem
+from coke.maths.losses.quadratic import Quadratic
 
 Watch = Callable[[str, int, int | None], None]
 """Told what a pass is for, how many rows it has read, and how many there are, if that is known."""

@@ -11,15 +11,15 @@ import numpy as np
 
 from coke.data.blocks import BLOCK, Block, Kernel, Numbers, Part
 from coke.data.scaling import Columns, Scaling, columns_of
-from coke.data.streaming import Chunk, Source
+from coke.data.sources import Chunk, Source
 from coke.data.tables import checked_rows
 from coke.errors import DataError, InputError, unknown
 from coke.maths import compiled
 from coke.maths.arrays import Array
-from coke.maths.features import Features
-from coke.maths.quadratic import Quadratic
-from coke.maths.waves import PLAIN as NUMPY
-from coke.maths.waves import Loops, compiled_loops
+from coke.maths.features.features import Features
+from coke.maths.features.waves import PLAIN as NUMPY
+from coke.maths.features.waves import Loops, compiled_loops
+from coke.maths.losses.quadratic import Quadratic
 from coke.threads import OneThread
 
 PRECISIONS = ("auto", "double")

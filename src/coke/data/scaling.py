@@ -79,7 +79,7 @@ def fit_scaling(how: str, d: int, told: Columns) -> Scaling:
     """For d inputs, and the target if it is the last of the columns.
 
     "none", "standard" (to mean 0, spread 1) or "minmax" (to [0, 1]). "public" needs no rows:
-    see `coke.data.private.public_scaling`.
+    see `coke.privacy.release.public_scaling`.
     """
     if how not in SCALES:
         raise DataError(unknown("scale", how, SCALES))

@@ -1,0 +1,123 @@
+"""`coke compare`: every method's sends and bytes to a wanted accuracy, side by side."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from coke.cli import options
+from coke.cli.console import AsJson, console, print_json
+from coke.data.files import write_file
+from coke.errors import ConfigError
+from coke.learning.loading import load_task
+from coke.learning.workflow import Folder
+from coke.report.tables import shown
+from coke.studies.compare.compare import Comparison, Paper
+from coke.studies.compare.goal import Row, advice
+
+HORIZON = {"quadratic": 2000}  # rounds of the paper's methods
+SHORTER = 300  # for class labels, whose rounds take longer
+
+
+def compare(
+    config: options.ConfigFile = None,
+    data: options.Data = None,
+    target: options.Target = None,
+    site: options.Site = None,
+    drop: options.Drop = None,
+    missing: options.Missing = None,
+    agents: options.Agents = None,
+    graph: options.GraphName = None,
+    edges: options.Edges = None,
+    split: options.Split = None,
+    scale: options.Scale = None,
+    sigma: options.Sigma = None,
+    features: options.Features = None,
+    kernel: options.Kernel = None,
+    mapping: options.FeatureMap = None,
+    lam: options.Lambda = None,
+    loss: options.Loss = None,
+    whitening: options.Whitening = None,
+    sample: options.Sample = None,
+    seed: options.Seed = None,
+    goal: Annotated[
+        float, typer.Option(help="Times the optimum's training MSE or objective.")
+    ] = 1.01,
+    method: Annotated[list[str] | None, typer.Option(help="Only this one; may repeat.")] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option("--rounds", help="Horizon of the paper's COKE and DKLA (2000, classes 300)."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the plot.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Which method reaches a wanted accuracy with the fewest bytes on these data."""
+    wanted = options.config_from(config, locals())
+    if wanted.privacy == "dp":
+        raise ConfigError(
+            'privacy = "dp": a comparison looks at raw rows; compare on public data, or without it'
+        )
+    folder = Folder(out) if out else None
+    with console.status("reading rows, one pass over them"):
+        task, _, _ = load_task(wanted)
+        most = horizon or HORIZON.get(wanted.loss, SHORTER)
+        paper = Paper(wanted.rho, wanted.v, wanted.mu, wanted.eta, most)
+        comparison = Comparison(task.case(), paper, goal)
+    rows = _rows(comparison, method or list(comparison.methods))
+    document = {
+        "goal": goal,
+        "optimum": comparison.goal.optimum,
+        "rows": [row.document(comparison.goal.metric) for row in rows],
+        "advice": advice(rows),
+    }
+    if folder:
+        document["plot"] = _plot(rows, comparison, folder)
+    if json:
+        print_json(document)
+    else:
+        _show(rows, comparison.goal.metric, document)
+
+
+def _rows(comparison: Comparison, methods: list[str]) -> list[Row]:
+    columns = (TextColumn("{task.description:>17}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        bar, rows = progress.add_task("", total=len(methods)), []
+        for name in methods:
+            progress.update(bar, description=name)
+            rows.append(comparison.row(name))
+            progress.advance(bar)
+    return rows
+
+
+def _show(rows: list[Row], metric: str, document: dict[str, Any]) -> None:
+    of = "MSE" if metric == "mse" else "objective"
+    title = f"to {document['goal']:g} × the optimum's {of} {document['optimum']:.4g}"
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("method", "rounds", "sends", "bytes", "wire", "agreed", of):
+        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
+    for row in rows:
+        sizes = (row.bytes, row.wire_bytes, row.agreement_bytes)
+        table.add_row(
+            row.method,
+            str(row.rounds) if row.reached else f"not in {row.rounds}",
+            shown("", row.transmissions),
+            *(shown("bytes", size) for size in sizes),
+            shown("", row.value),
+        )
+    Console().print(table)
+    sys.stdout.write(f"{document['advice']}\n")
+
+
+def _plot(rows: list[Row], comparison: Comparison, folder: Folder) -> str:
+    from coke.report.plots import cost_plot, png  # here: matplotlib is slow to import
+
+    path = folder.path / "compare.png"
+    write_file(path, png(cost_plot(rows, comparison.goal)))
+    return str(path)

@@ -1,0 +1,59 @@
+"""What commands share: the console, JSON, tables."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from coke.report.tables import Row, lines
+
+console = Console(stderr=True)  # progress and messages; stdout is for results
+# what a run says beside its numbers
+APART = ("beside", "failed", "yardsticks", "interrupted", "model", "report", "warnings")
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
+
+
+def print_json(document: dict[str, Any], *, line: bool = False) -> None:
+    """The one document of a `--json` run; as one line for commands that write lines."""
+
+    def plain(value: Any) -> Any:
+        return value.item() if isinstance(value, np.generic) else value
+
+    encoded = msgspec.json.encode(document, enc_hook=plain)
+    text = encoded if line else msgspec.json.format(encoded, indent=2)
+    sys.stdout.write(text.decode() + "\n")
+
+
+def run_rows(document: dict[str, Any]) -> list[Row]:
+    """A run's algorithms and yardsticks, one after the other."""
+    own = {key: document[key] for key in document if key not in APART}
+    return [own, *document["beside"], *document["yardsticks"]]
+
+
+def show_run(document: dict[str, Any], as_json: bool) -> None:
+    """A run's outcome on stdout: one column per algorithm, narrow enough for 80 characters."""
+    if as_json:
+        print_json(document)
+        return
+    rows = run_rows(document)
+    title = f"{document['agents']} agents, {document['edges']} edges"
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("", min_width=13)
+    for row in rows:
+        table.add_column(row["algorithm"].replace("-", "\n"), justify="right", no_wrap=True)
+    for name, values in lines(rows):
+        if name not in ("agents", "edges") and not name.startswith("optimum"):
+            table.add_row(name, *values)
+    Console().print(table)
+    for other in document["failed"]:
+        console.print(f"{other['algorithm']} failed: {other['error']}", markup=False)
+    if "report" in document:
+        sys.stdout.write(f"model:  {document['model']}\nreport: {document['report']}\n")

@@ -1,0 +1,143 @@
+"""`coke identity`: an authority for a network, and certificates for its sites."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coke.cli.console import AsJson, print_json
+from coke.errors import CokeError, ConfigError, FileError
+from coke.field import identity
+from coke.field.identity import CA, LONGEST_DAYS, SITE_DAYS, Certificate
+
+identity_app = typer.Typer(help="Certificates for a network of sites.", no_args_is_help=True)
+
+Folder = Annotated[Path, typer.Option(help="Where ca.crt and the certificates lie.")]
+Name = Annotated[str, typer.Argument(help="The site's name, as its neighbours call it.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Make a new key; the old one is lost.")]
+HERE = Path("identity")
+
+
+@identity_app.callback()
+def about() -> None:
+    """Commands about certificates."""
+
+
+@identity_app.command()
+def init(
+    network: Annotated[str, typer.Option(help="The network's name.")] = "coke",
+    folder: Folder = HERE,
+    replace: Replace = False,
+    json: AsJson = False,
+) -> None:
+    """Make a network's authority, which signs the certificates of its sites."""
+    made = identity.found(folder, network, _now(), replace=replace)
+    advice = f"{made.path} goes to every site; {CA}.key stays here, safe, and nowhere else."
+    _show(made, advice, json)
+
+
+@identity_app.command()
+def issue(
+    name: Name,
+    folder: Folder = HERE,
+    days: Annotated[int, typer.Option(help=f"Valid for, at most {LONGEST_DAYS}.")] = SITE_DAYS,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="A new certificate for the same key.")
+    ] = False,
+    replace: Replace = False,
+    json: AsJson = False,
+) -> None:
+    """Make a site's key and certificate, or renew its certificate."""
+    if renew and replace:
+        raise ConfigError("both --renew and --replace: expected one; --renew keeps the key")
+    if renew:
+        made = identity.renew(folder, name, _now(), days=days)
+        advice = f"{made.path} goes to the site, in place of the old one."
+    else:
+        made = identity.issue(folder, name, _now(), days=days, replace=replace)
+        advice = f"{name}.crt, {name}.key and {CA}.crt in {folder} go to the site, by a safe way."
+    _show(made, advice, json)
+
+
+@identity_app.command()
+def show(folder: Folder = HERE, json: AsJson = False) -> None:
+    """List the certificates in a folder, and why any would be refused."""
+    now = _now()
+    rows = [_row(folder, name, now) for name in _names(folder)]
+    if json:
+        print_json({"folder": str(folder), "certificates": rows})
+        return
+    sys.stdout.write("".join(_line(row) for row in rows))
+
+
+@identity_app.command()
+def verify(
+    name: Name,
+    folder: Folder = HERE,
+    ahead: Annotated[int, typer.Option("--for", help="Still valid in so many days.", min=0)] = 0,
+    json: AsJson = False,
+) -> None:
+    """Check a site's certificate and key as its agent will; refused is exit code 2."""
+    own = identity.load(folder, name, _now() + timedelta(days=min(ahead, 10_000)))
+    left = _days_left(own.ends, _now())
+    if json:
+        print_json({"name": name, "valid": True, "ends": own.ends, "days_left": left})
+    else:
+        sys.stdout.write(f"{name}: valid for {left} days, to {own.ends:%Y-%m-%d %H:%M} UTC\n")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _days_left(ends: datetime, now: datetime) -> int:
+    return (ends - now) // timedelta(days=1)
+
+
+def _names(folder: Path) -> list[str]:
+    """Whose certificates are in the folder, the authority's first."""
+    names = sorted(path.stem for path in folder.glob("*.crt"))
+    if not names:
+        raise FileError(f"{folder}: no certificates here; name the folder of `coke identity init`")
+    return sorted(names, key=lambda name: name != CA)
+
+
+def _row(folder: Path, name: str, now: datetime) -> dict[str, Any]:
+    row = dict.fromkeys(("network", "begins", "ends", "days_left", "fingerprint"))
+    refused = ""
+    try:
+        row = _facts(identity.read_certificate(folder / f"{name}.crt"), now)
+        identity.check(folder, name, now)
+    except CokeError as error:
+        refused = str(error)
+    return {**row, "name": name, "refused": refused}
+
+
+def _line(row: dict[str, Any]) -> str:
+    if row["fingerprint"] is None:
+        return f"{row['name']}\n  refused: {row['refused']}\n"
+    refused = f"  refused: {row['refused']}\n" if row["refused"] else ""
+    ends = f"{row['ends']:%Y-%m-%d %H:%M} UTC, in {row['days_left']} days"
+    return (
+        f"{row['name']} of {row['network']}, to {ends}\n  SHA-256 {row['fingerprint']}\n{refused}"
+    )
+
+
+def _facts(own: Certificate, now: datetime) -> dict[str, Any]:
+    keys = ("name", "network", "begins", "ends", "fingerprint")
+    facts = {key: getattr(own, key) for key in keys}
+    return {**facts, "days_left": _days_left(own.ends, now)}
+
+
+def _show(made: Certificate, advice: str, as_json: bool) -> None:
+    if as_json:
+        print_json({**_facts(made, _now()), "path": str(made.path)})
+        return
+    sys.stdout.write(
+        f"{made.path}: {made.name} of {made.network}, to {made.ends:%Y-%m-%d %H:%M} UTC\n"
+        f"SHA-256 {made.fingerprint}\n{advice}\n"
+    )

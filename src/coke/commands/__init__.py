@@ -1,1 +1,0 @@
-"""One file per command: what it takes, and how it shows what it did."""

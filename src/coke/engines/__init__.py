@@ -1,0 +1,1 @@
+"""Where the agents are, and how their rounds are made."""

@@ -1,0 +1,146 @@
+"""A run's state and history in one file: go on exactly where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import numpy as np
+from scipy import sparse
+
+from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
+from coke.engines.history import History
+from coke.engines.process import Checkpoint, Record
+from coke.engines.ranks.partition import as_matrix, neighbours_of
+from coke.errors import FileError
+from coke.maths.algorithms.algorithm import Algorithm
+from coke.maths.algorithms.stopping import Quiet
+from coke.maths.arrays import Array
+from coke.maths.graph import Graph
+from coke.maths.ledger import Spent
+from coke.maths.losses.problem import Problem
+from coke.threads import OneThread
+
+KIND = "checkpoint"
+
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+
+
+class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the file says beside its arrays."""
+
+    round: Count
+    algorithm: str
+    metric: str
+    sites: list[str]
+    problem: str  # its fingerprint
+    settled: bool
+    config: dict[str, Any]  # read by `coke.settings`, which trusts none of it
+
+
+class Saved(NamedTuple):
+    """What a checkpoint file holds."""
+
+    checkpoint: Checkpoint
+    history: History
+    config: dict[str, Any]  # the settings of the run, to start it again from the file alone
+    settled: bool  # to the tolerance of those settings: there is nothing to go on with
+
+
+def save_checkpoint(
+    path: str | Path, record: Record, history: History, problem: str, config: dict[str, Any]
+) -> None:
+    """Written whole or not at all; `problem` is the run's fingerprint."""
+    labels = history.labels
+    named = (labels.algorithm, labels.metric, labels.sites)
+    meta = Meta(record.k, *named, problem, record.settled, config)
+    rows, spoke = history.arrays()
+    state = {f"state.{name}": array for name, array in record.state._asdict().items()}
+    quiet = {f"quiet.{name}": array for name, array in record.quiet._asdict().items()}
+    arrays = {"rows": rows, "spoke": spoke, "spent": record.spent, **quiet, **state}
+    write_file(path, pack(KIND, meta, arrays))
+
+
+def load_checkpoint(path: str | Path) -> tuple[Saved, str]:
+    """What was saved, and the fingerprint of the problem it belongs to."""
+    data = read_file(path)
+    try:
+        meta, arrays = unpack(data, KIND, Meta)
+        history = History(meta.algorithm, meta.metric, meta.sites)
+        history.restore(arrays.pop("rows"), arrays.pop("spoke"))
+        spent, quiet = _counts(arrays, len(meta.sites))
+        checkpoint = Checkpoint(meta.round, spent, quiet, _state(arrays))
+        if len(history) != checkpoint.k:
+            raise ValueError(f"{len(history)} rounds of history for round {checkpoint.k}")
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from error
+    except (KeyError, ValueError) as error:
+        raise FileError(
+            f"{path}: the checkpoint's content does not fit together: {error}; {AGAIN}"
+        ) from error
+    return Saved(checkpoint, history, meta.config, meta.settled), meta.problem
+
+
+def _counts(arrays: Arrays, N: int) -> tuple[Spent, Quiet]:
+    """What the agents have sent, and how quiet they are."""
+    spent, wanted = arrays.pop("spent"), ("<i8", "<i8", "|b1")
+    quiet = [arrays.pop(f"quiet.{name}") for name in Quiet._fields]
+    kinds = [(part.dtype.str, part.shape) for part in quiet]
+    if kinds != [(kind, (N,)) for kind in wanted] or spent.dtype != np.int64:
+        raise ValueError(f"counts of {kinds} and {spent.dtype}")
+    numbers = [spent, *quiet[:2]]
+    if spent.shape != (N, 3) or not all(((n >= 0) & (n < 2**53)).all() for n in numbers):
+        raise ValueError("counts that no run can have")
+    return spent, Quiet(*quiet)
+
+
+def _state(arrays: Arrays) -> Arrays:
+    """The arrays of an algorithm's state; whether their shapes fit is for the run to say."""
+    state = {name.removeprefix("state."): array for name, array in arrays.items()}
+    kinds = {name: str(array.dtype) for name, array in state.items()}
+    if "theta" not in kinds or set(kinds.values()) != {"float64"}:
+        raise ValueError(f"a state of {kinds}")
+    return state
+
+
+def fingerprint(problem: Problem, graph: Graph, algorithm: Algorithm) -> str:
+    """Changes whenever the rows, the features, λ, the network or the algorithm's settings do."""
+    return digest_of(problem, graph, algorithm, marks(problem)).hex()
+
+
+def marks(problem: Problem) -> list[Array]:
+    """Of every agent a few numbers that change whenever its rows, the features or λ do."""
+    ones = np.ones((len(problem.train.T), problem.train.size))  # its gradient sees A, b and G
+    with OneThread().limit():
+        parts = [problem.train.T, problem.train.gradient(ones)]
+        if problem.test is not None:
+            parts += [problem.test.T, problem.test.losses(ones)]
+    return parts
+
+
+def digest_of(
+    problem: Problem,
+    graph: Graph | sparse.csr_array,
+    algorithm: Algorithm,
+    parts: Iterable[Array | None],
+) -> bytes:
+    """16 bytes of all agents' marks `parts`, the network and the algorithm's settings."""
+    upper = sparse.csr_array(sparse.triu(as_matrix(graph), 1))
+    edges = np.column_stack(neighbours_of(upper.sorted_indices())).astype(np.int64)
+    digest = hashlib.blake2b(repr(algorithm).encode(), digest_size=16)
+    digest.update(repr(getattr(problem.train, "fast", False)).encode())  # other last bits
+    for part in (edges, *parts):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.digest()
+
+
+def check_same(path: str | Path, saved: str, now: str) -> None:
+    """Refuses to go on with other data or settings than the checkpoint's; both are fingerprints."""
+    if saved != now:
+        raise FileError(
+            f"{path}: the data or settings have changed since this checkpoint was written; "
+            "restore them, or start a new run in another folder"
+        )

@@ -1,0 +1,1 @@
+"""Rounds in blocks on the ranks of an MPI job."""

@@ -1,0 +1,1 @@
+"""One site on a network."""

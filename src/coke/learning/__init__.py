@@ -1,0 +1,1 @@
+"""From rows at sites to a trained model."""

@@ -1,0 +1,200 @@
+"""A trained model: f(x) = θᵀφ((x − shift)/scale), in a file without code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from scipy.special import expit
+
+from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
+from coke.data.scaling import Scaling
+from coke.data.tables import Labels, inputs_of, numbers, read_table
+from coke.errors import DataError, FileError, InputError
+from coke.maths.arrays import Array
+from coke.maths.features.features import Features
+
+KIND = "model"
+LABELS = (str, int, float, bool)  # what JSON gives back as it was
+HUGE = 1e100  # numbers beyond it, and scales below its inverse, come of no data and overflow
+
+
+class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the file says beside its arrays."""
+
+    loss: str
+    classes: list[str | int | float | bool]
+    columns: list[str]
+    y_shift: float
+    y_scale: float
+
+
+class Model(NamedTuple):
+    """All that a prediction needs; the rows it was trained on are not in it."""
+
+    theta: Array  # (K, D)  one vector, or one per class
+    features: Features
+    scaling: Scaling
+    loss: str  # "quadratic", "logistic" or "hinge"
+    classes: Labels  # (n,) sorted labels; empty for regression
+    columns: tuple[str, ...]  # names of the inputs
+
+    def decision(self, X: Array) -> Array:
+        """θ_cᵀφ(x) (T, K), in the scaled target's units."""
+        return self.features(self.scaling.inputs(X)) @ self.theta.T
+
+    def predict(self, X: Any) -> Labels:
+        """Values (quadratic loss) or class labels, one per row of an array, a table or a file."""
+        f = self.decision(self.inputs(X))
+        if self.loss == "quadratic":
+            return self.scaling.predictions(f[:, 0])
+        best = (f[:, 0] > 0).astype(np.int64) if f.shape[1] == 1 else f.argmax(axis=1)
+        return np.asarray(self.classes[best])
+
+    def predict_proba(self, X: Any) -> Array:
+        """Class probabilities (T, n) of the logistic loss; one against the rest, normalised."""
+        if self.loss != "logistic":
+            raise InputError(
+                f"probabilities need the logistic loss, this model has the {self.loss} loss: "
+                'train with loss="logistic"'
+            )
+        p = expit(self.decision(self.inputs(X)))
+        if p.shape[1] == 1:
+            return np.column_stack([1.0 - p, p])
+        total = p.sum(axis=1, keepdims=True)
+        return np.asarray(np.where(total > 0, p / np.where(total > 0, total, 1), 1 / p.shape[1]))
+
+    def inputs(self, X: Any) -> Array:
+        """X (T, d): an array as it is; of a table or file, the columns the model was trained on."""
+        if isinstance(X, str | Path) or hasattr(X, "__arrow_c_stream__"):
+            table = read_table(X)
+            lacking = [name for name in self.columns if name not in table.column_names]
+            if lacking:
+                raise DataError(
+                    f"columns {lacking[:8]} are missing: the model needs {self.columns}"
+                )
+            X = inputs_of(table, self.columns)
+        X = numbers(X)
+        if X.ndim != 2 or X.shape[1] != len(self.columns):
+            raise DataError(f"X has shape {X.shape}: the model needs (T, {len(self.columns)})")
+        if not np.isfinite(X).all():
+            raise DataError("X has NaN or infinite values: fill them in or leave those rows out")
+        return X
+
+    def to_bytes(self) -> bytes:
+        """The content of a model file: the same bytes for the same model."""
+        try:
+            _check(self)
+        except ValueError as error:
+            raise InputError(
+                f"a model that no file can keep: {error}; look at the data and settings"
+            ) from error
+        y = (self.scaling.y_shift, self.scaling.y_scale)
+        meta = Meta(self.loss, _plain_labels(self.classes), list(self.columns), *map(float, y))
+        return pack(KIND, meta, _parts(self))
+
+    def save(self, path: str | Path) -> None:
+        """Writes the model file, whole or not at all."""
+        write_file(path, self.to_bytes())
+
+
+def load_model(path: str | Path) -> Model:
+    """Reads a model file; anything damaged, altered or of another kind is a `FileError`."""
+    data = read_file(path)
+    try:
+        return model_from_bytes(data)
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from error
+
+
+def model_from_bytes(data: bytes) -> Model:
+    """The model of such bytes."""
+    meta, arrays = unpack(data, KIND, Meta)
+    try:
+        if any(array.dtype != np.float64 for array in arrays.values()):
+            raise ValueError("an array holds no floats")
+        features = Features(arrays.pop("omega"), arrays.pop("phase"))
+        shift, scale = arrays.pop("x_shift"), arrays.pop("x_scale")
+        scaling = Scaling(shift, scale, meta.y_shift, meta.y_scale)
+        classes, columns = _label_array(meta.classes), tuple(meta.columns)
+        model = Model(arrays.pop("theta"), features, scaling, meta.loss, classes, columns)
+        if arrays:
+            raise ValueError(f"unknown arrays {list(arrays)[:8]}")
+        _check(model)
+    except (KeyError, ValueError) as error:
+        raise FileError(
+            f"the model file's content does not fit together: {error}; {AGAIN}"
+        ) from error
+    return model
+
+
+def _parts(model: Model) -> Arrays:
+    return {
+        "theta": model.theta,
+        "omega": model.features.omega,
+        "phase": model.features.phase,
+        "x_shift": model.scaling.x_shift,
+        "x_scale": model.scaling.x_scale,
+    }
+
+
+def _check(model: Model) -> None:
+    """Shapes that belong together, numbers that can be reckoned with, known words."""
+    n = len(model.classes)
+    if model.loss not in ("quadratic", "logistic", "hinge"):
+        raise ValueError(f"unknown loss {model.loss!r}")
+    if (model.loss == "quadratic") != (n == 0) or n == 1:
+        raise ValueError(f"{n} classes with the {model.loss} loss")
+    _check_shapes(model, n if n > 2 else 1)
+    scaling = model.scaling
+    scales = np.array([*scaling.x_scale, scaling.y_scale])
+    shift = np.array([scaling.y_shift])
+    for name, array in {**_parts(model), "a scale": scales, "y_shift": shift}.items():
+        if not (np.abs(array) < HUGE).all():
+            raise ValueError(f"{name} is not finite, or above {HUGE}")
+    if not (np.abs(scales) > 1 / HUGE).all():
+        raise ValueError(f"a scale is zero, or below {1 / HUGE}")
+
+
+def _check_shapes(model: Model, outputs: int) -> None:
+    omega, phase = model.features.omega, model.features.phase
+    if omega.ndim != 2 or 0 in omega.shape or phase.ndim != 1:
+        raise ValueError(f"omega has shape {omega.shape}, phase {phase.shape}")
+    L, d = len(omega), len(model.columns)
+    wanted = {
+        "theta": (outputs, model.features.size),
+        "omega": (L, d),
+        "phase": (L,) if len(phase) else (0,),
+        "x_shift": (d,),
+        "x_scale": (d,),
+    }
+    for name, array in _parts(model).items():
+        if array.shape != wanted[name]:
+            raise ValueError(f"{name} has shape {array.shape}, expected {wanted[name]}")
+
+
+def _plain_labels(classes: Labels) -> list[str | int | float | bool]:
+    """The labels as Python's own, or `InputError` where a file would change them."""
+    labels = [
+        c.item() if isinstance(c, np.generic) and c.dtype.kind in "biufU" else c for c in classes
+    ]
+    for label in labels:
+        if type(label) not in LABELS or label in (np.inf, -np.inf) or label != label:
+            raise InputError(
+                f"the class label {label!r} is of type {type(label).__name__}: a model file keeps "
+                "text, whole and finite numbers, and booleans; train with such labels, for "
+                "example y.astype(str)"
+            )
+    return labels
+
+
+def _label_array(labels: list[str | int | float | bool]) -> Labels:
+    """An array in which every label keeps its type: text and mixed kinds as objects."""
+    kinds = set(map(type, labels))
+    kind = kinds.pop() if len(kinds) == 1 else object
+    # NumPy's own text pads all labels to the longest, and drops a NUL at the end.
+    if kind is str or (kind is int and any(abs(c) >= 2**63 for c in labels)):  # type: ignore[arg-type]
+        kind = object
+    return np.array(labels, dtype=kind) if labels else np.empty(0)

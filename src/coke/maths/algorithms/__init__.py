@@ -1,0 +1,50 @@
+"""The algorithms by name: how each is made, which settings it takes and what it needs.
+
+To be read without NumPy, for the command line's help is made from it: an algorithm's own module is
+imported when it is made.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from coke.maths.algorithms.algorithm import Algorithm
+    from coke.maths.graph import Graph
+
+
+class Seen(NamedTuple):
+    """What sites know of each other before they train; an algorithm may be made from it."""
+
+    kappa: float  # curvature of the loss
+    graph: Graph
+    spread: float  # of the target
+
+
+class Entry(NamedTuple):
+    """An algorithm of the house."""
+
+    about: str
+    make: str  # module:function of the settings in `uses`; with `basis`, also of what is `Seen`
+    uses: tuple[str, ...] = ()  # settings
+    basis: bool = False  # whether it runs in a basis that the sites agree on first
+    tol: float | None = None  # where no tolerance is given; None: all rounds
+
+    def build(self, settings: dict[str, Any], seen: Seen) -> Algorithm:
+        """The algorithm with those of the settings that it takes."""
+        module, _, name = self.make.partition(":")
+        taken = {key: settings[key] for key in self.uses}
+        made: Algorithm = getattr(import_module(module), name)(
+            *(seen if self.basis else ()), **taken
+        )
+        return made
+
+
+_COKE, _CTA = "coke.maths.algorithms.coke", "coke.maths.algorithms.cta"
+ALGORITHMS: dict[str, Entry] = {
+    "coke": Entry("nothing to tune", f"{_COKE}:automatic", basis=True, tol=1e-3),
+    "coke-paper": Entry("the paper's, censored", f"{_COKE}:paper", ("rho", "v", "mu")),
+    "dkla": Entry("the paper's, never silent", f"{_COKE}:dkla", ("rho",)),
+    "cta": Entry("diffusion, the paper's baseline", f"{_CTA}:CTA", ("eta",)),
+}

@@ -1,0 +1,1 @@
+"""The random features φ: kernels, draws, waves, and bases of them."""

@@ -1,0 +1,1 @@
+"""Losses and the local risks they make."""

@@ -1,0 +1,74 @@
+"""A learning problem: the agents' risks, held-out rows, and the answers to compare with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from coke.maths.arrays import Array
+from coke.maths.features.whitening import Whitening
+from coke.maths.losses.risk import Risk, pooled
+
+
+class Score(NamedTuple):
+    """Mean losses of the agents' models; NaN where there are no held-out rows."""
+
+    train: float  # the paper's: every agent's model on its own rows
+    test: float
+    global_train: float  # every agent's model on everybody's rows, averaged over agents
+    global_test: float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Local risks on training rows and, with no say in the training, on test rows."""
+
+    train: Risk
+    test: Risk | None = None
+
+    @cached_property
+    def optimum(self) -> Array:
+        """θ* (D,)."""
+        return self.train.optimum()
+
+    def score(self, theta: Array, losses: Array | None = None) -> Score:
+        """Losses of θ_i (N, D); `losses` (N,) are those on own training rows, where known."""
+        own = self.train.losses(theta) if losses is None else losses
+        test = global_test = np.nan
+        if self.test is not None:
+            test = pooled(self.test.losses(theta), self.test.T)
+            global_test = float(self.test.global_losses(theta).mean())
+        global_train = float(self.train.global_losses(theta).mean())
+        return Score(pooled(own, self.train.T), test, global_train, global_test)
+
+    def whitened(self, basis: Whitening) -> Problem:
+        """The same problem as one of u = Cᵀθ."""
+        test = None if self.test is None else self.test.whitened(basis)
+        return Problem(self.train.whitened(basis), test)
+
+    def everywhere(self, theta: Array) -> Array:
+        """One model (D,) handed to every agent (N, D)."""
+        return np.tile(theta, (len(self.train.T), 1))
+
+
+def local_only(risk: Risk) -> Array:
+    """Each agent alone: argmin R_i(θ) (N, D), without a message."""
+    nobody = np.zeros((len(risk.T), 1))
+    zero = np.zeros((len(risk.T), risk.size))
+    return risk.argmin(nobody)(zero, zero)[0]
+
+
+def one_shot_average(risk: Risk) -> Array:
+    """The mean of the agents' own models (D,): 2(N − 1) messages up and down a tree, once."""
+    return np.asarray(local_only(risk).mean(axis=0))
+
+
+def exact_kernel(K: Array, y: Array, T: Array, lam: float) -> Array:
+    """α* = argmin Σ_t (y_t − K_tᵀα)²/T_i(t) + λ αᵀKα (T,), with T_i(t) the rows of row t's agent.
+
+    f*(x) = Σ_t α*_t κ(x, x_t) needs every raw row in one place: for small T, and to compare.
+    """
+    return np.asarray(np.linalg.solve(K + lam * np.diag(T), y), dtype=np.float64)

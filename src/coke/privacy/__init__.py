@@ -1,0 +1,1 @@
+"""Noise, masks and attacks; what private sites keep and say."""

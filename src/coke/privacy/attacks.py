@@ -1,0 +1,282 @@
+"""What a site's messages give away: attacks on plain COKE, so that nobody takes it for private.
+
+An agent's θ_iᵏ minimises a quadratic whose linear part is known to whoever hears its neighbours:
+
+    A_i θ_iᵏ − b_i = ½ rᵏ − (G + ρ d_i) θ_iᵏ,    rᵏ = −γ_iᵏ⁻¹ + ρ Σ_n (θ̂_i + θ̂_n)ᵏ⁻¹,
+
+one linear equation in (A_i, b_i) a message, and D + 1 messages determine both. From A_i and b_i
+follow rows of small sites, the row that came between two runs, and who was in the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import betaincinv
+
+from coke.errors import InputError
+from coke.maths.algorithms.coke import COKE
+from coke.maths.arrays import Array, Mask
+from coke.maths.features.features import Features
+from coke.maths.graph import Graph, adjacency, degrees
+from coke.maths.losses.risk import Regulariser, Risk, matrix
+from coke.privacy.noise import Noise, Statistics, draws, noised
+
+STEPS = 60  # of Levenberg and Marquardt
+FOUND = 1e-9  # a residual this small is a solution
+
+
+class Known(NamedTuple):
+    """What everybody knows of agent i: the settings and the graph are no secret."""
+
+    G: Regulariser  # λ/N, or the whitened regulariser
+    rho: float
+    d: int  # neighbours
+    warm: bool = False  # the first message is the agent's own minimum
+
+
+class View(NamedTuple):
+    """What was said around agent i in rounds 1 … K."""
+
+    hat: Array  # (K, D)    θ̂_iᵏ
+    heard: Array  # (K, D)  Σ_n θ̂_nᵏ, or what an onlooker takes for it
+    spoke: Mask  # (K,)     whether i said something in round k
+
+
+def full_view(hats: Array, spoke: Mask, graph: Graph, i: int) -> View:
+    """All messages around agent i, from θ̂ (K, N, D) and who spoke (K, N)."""
+    return View(hats[:, i], hats[:, sorted(graph[i])].sum(axis=1), spoke[:, i])
+
+
+def neighbours_view(hats: Array, spoke: Mask, graph: Graph, i: int, n: int) -> View:
+    """What neighbour n of i receives; for a neighbour of i that it cannot hear it takes θ̂_i.
+
+    If i has no neighbour but n, or none that n does not hear, this is the full view.
+    """
+    if n not in graph[i]:
+        raise InputError(f"agent {n} is no neighbour of {i}: expected one of {sorted(graph[i])}")
+    within = {n, *graph[n]}
+    seen = hats[:, sorted(within.intersection(graph[i]))].sum(axis=1)
+    unseen = len(set(graph[i]) - within)
+    return View(hats[:, i], seen + unseen * hats[:, i], spoke[:, i])
+
+
+def reconstruct(view: View, known: Known, guess: Array | None = None) -> Statistics:
+    """(A_i, b_i) by least squares from all rounds in which i spoke.
+
+    A `guess` of A_i, such as the agreed P, helps where messages are coarse: least squares with
+    1e-2 ‖A − guess‖² added.
+    """
+    theta, right = _equations(view, known)
+    left = np.hstack([theta, -np.ones((len(theta), 1))])
+    size = np.linalg.norm(left, axis=1, keepdims=True)
+    left, right = left / size, right / size
+    if guess is not None:
+        prior = 0.1 * np.eye(len(guess), len(guess) + 1)
+        left, right = np.vstack([left, prior]), np.vstack([right, 0.1 * guess])
+    solution = np.linalg.lstsq(left, right, rcond=None)[0]
+    return Statistics(0.5 * (solution[:-1] + solution[:-1].T), solution[-1])
+
+
+def _equations(view: View, known: Known) -> tuple[Array, Array]:
+    """θ_iᵏ and ½ rᵏ − (G + ρ d_i) θ_iᵏ, a row for each round in which i spoke."""
+    nothing = np.zeros((1, view.hat.shape[1]))
+    hat = np.vstack([nothing, view.hat[:-1]])
+    heard = np.vstack([nothing, view.heard[:-1]])
+    g = np.cumsum(known.d * hat - heard, axis=0)  # γ/ρ
+    pull = np.full((len(hat), 1), known.rho * known.d)
+    pull[0] *= not known.warm
+    r = known.rho * (known.d * hat + heard - g)
+    G = matrix(known.G, hat.shape[1])
+    right = 0.5 * r - view.hat @ G - pull * view.hat
+    return view.hat[view.spoke], right[view.spoke]
+
+
+class Plan(NamedTuple):
+    """An active neighbour's plan."""
+
+    spy: int
+    victim: int
+    probes: Array  # (n, D)  δ, one after the other
+    patience: int  # rounds between two
+
+
+def probe(risk: Risk, graph: Graph, algorithm: COKE, plan: Plan) -> Array:
+    """The victim's replies (n, D) to a neighbour's probes, on the edge between them.
+
+    The neighbour says 0 until little moves any more, then one probe, then 0 again. Others hear of
+    the probe only through the victim, so its next message has moved by 2ρ M δ alone.
+    """
+    W, d = adjacency(graph), degrees(graph)
+    own, s, k = algorithm.local(risk, d), algorithm.start(risk), 0
+    replies = np.empty_like(plan.probes)
+    for j, delta in enumerate(plan.probes):
+        before = s.hat[plan.victim]
+        for said in (*[0.0 * delta] * plan.patience, delta, 0.0 * delta):
+            before, k = s.hat[plan.victim], k + 1
+            s, _ = algorithm.speak(own, s, k)
+            hat = s.hat.copy()
+            hat[plan.spy] = said
+            s = algorithm.listen(own, s._replace(hat=hat), W @ hat)
+        replies[j] = s.hat[plan.victim] - before
+    return replies
+
+
+def from_probes(probes: Array, replies: Array, known: Known) -> Array:
+    """A_i = ½ M⁻¹ − G − ρ d_i from replies 2ρ M δ to probes δ on one edge."""
+    M = np.linalg.lstsq(2 * known.rho * probes, replies, rcond=None)[0]
+    A = 0.5 * np.linalg.inv(0.5 * (M + M.T)) - matrix(known.G, len(M))
+    return np.asarray(A - known.rho * known.d * np.eye(len(M)))
+
+
+def preimages(features: Features, Q: Array, t: Array, starts: Array) -> tuple[Array, Array]:
+    """From every start (S, d) an x with small ‖Qφ(x) − t‖, and that norm (S,)."""
+    x, damping = starts.copy(), np.full(len(starts), 1e-2)
+    miss = features(x) @ Q.T - t
+    for _ in range(STEPS):
+        J = Q @ _slopes(features, x)
+        JT = J.swapaxes(1, 2)
+        H = JT @ J
+        size = damping * np.trace(H, axis1=1, axis2=2)
+        H += size[:, None, None] * np.eye(H.shape[-1])
+        step = np.linalg.solve(H, JT @ miss[:, :, None])[:, :, 0]
+        now = features(x - step) @ Q.T - t
+        better = np.vecdot(now, now) < np.vecdot(miss, miss)
+        x[better] -= step[better]
+        miss[better] = now[better]
+        damping = np.clip(np.where(better, damping / 10, damping * 5), 1e-15, 1e3)
+    return x, np.sqrt(np.vecdot(miss, miss))
+
+
+def _slopes(features: Features, X: Array) -> Array:
+    """∂φ/∂x (S, D, d)."""
+    omega, L = features.omega, len(features.omega)
+    angle = X @ omega.T
+    if len(features.phase):
+        return np.asarray(-np.sqrt(2 / L) * np.sin(angle + features.phase)[:, :, None] * omega)
+    both = np.concatenate(
+        [-np.sin(angle)[:, :, None] * omega, np.cos(angle)[:, :, None] * omega], 1
+    )
+    return np.asarray(np.sqrt(1 / L) * both)
+
+
+def inverted(features: Features, phi: Array, starts: Array) -> tuple[Array, float]:
+    """X (d,) with φ(x) nearest to phi (D,), and how far it is."""
+    x, miss = preimages(features, np.eye(len(phi)), phi, starts)
+    return x[miss.argmin()], float(miss.min())
+
+
+def recovered_rows(
+    features: Features, found: Statistics, T: int, starts: Array
+) -> tuple[Array, Array]:
+    """Rows X (t, d), y (t,), t ≤ T, of a site with few rows: the x with φ(x) in the range of A.
+
+    Rows found are taken away, so that the range of the rest is smaller and the search easier.
+    """
+    X = np.empty((0, features.omega.shape[1]))
+    for _ in range(T):
+        left = T * found.A - features(X).T @ features(X)
+        beyond = np.linalg.eigh(left)[1][:, : features.size - (T - len(X))]
+        x, miss = preimages(features, beyond.T, np.zeros(beyond.shape[1]), starts)
+        fresh = _distinct(X, x[miss.argsort()][np.sort(miss) < FOUND])[: T - len(X)]
+        X = np.vstack([X, fresh])
+        if len(X) == T or not len(fresh):
+            break
+    y = np.linalg.lstsq(features(X).T, T * found.b, rcond=None)[0]
+    return X, np.asarray(y)
+
+
+def _distinct(X: Array, new: Array) -> Array:
+    """Those of the new rows that are neither in X nor among the new ones before them."""
+    have, first = list(X), len(X)
+    for x in new:
+        if all(np.abs(x - other).max() > 1e-4 for other in have):
+            have.append(x)
+    return np.array(have[first:]).reshape(-1, X.shape[1])
+
+
+def added_row(
+    features: Features, before: Statistics, after: Statistics, T: int, starts: Array
+) -> tuple[Array, float, float]:
+    """The row (x, y) that came between two runs with T and T + 1 rows, and how far φ(x) is off.
+
+    (T + 1)A' − TA = φφᵀ and (T + 1)b' − Tb = φy; φ is known up to its sign, which only one x fits.
+    """
+    values, vectors = np.linalg.eigh((T + 1) * after.A - T * before.A)
+    phi = np.sqrt(max(values[-1], 0.0)) * vectors[:, -1]
+    tried = [(inverted(features, sign * phi, starts), sign) for sign in (1.0, -1.0)]
+    (x, miss), sign = min(tried, key=lambda one: one[0][1])
+    y = sign * float(phi @ ((T + 1) * after.b - T * before.b)) / max(values[-1], 1e-300)
+    return x, y, miss
+
+
+class Population(NamedTuple):
+    """Moments of v = (φφᵀ, φy) over rows like the site's: what an attacker knows beforehand."""
+
+    mean: Array  # (V,)
+    values: Array  # (V,)      eigenvalues of the covariance
+    vectors: Array  # (V, V)
+
+
+def population(Phi: Array, y: Array) -> Population:
+    """From rows Φ (R, D), y (R,) of the same kind."""
+    v = _products(Phi, y)
+    values, vectors = np.linalg.eigh(np.cov(v, rowvar=False))
+    return Population(v.mean(axis=0), np.maximum(values, 0.0), vectors)
+
+
+def membership_scores(found: Statistics, T: int, usual: Population, Phi: Array, y: Array) -> Array:
+    """(v − m)ᵀ(Σ + τ)⁻¹(v̄ − m) of each row: larger for rows that are in the site's mean v̄."""
+    mean = np.concatenate([found.A[np.tril_indices(len(found.A))], found.b])
+    tau = usual.values.sum() / T
+    weights = 1 / (usual.values + tau)
+    direction = usual.vectors @ (weights * ((mean - usual.mean) @ usual.vectors))
+    return np.asarray((_products(Phi, y) - usual.mean) @ direction)
+
+
+def _products(Phi: Array, y: Array) -> Array:
+    rows, columns = np.tril_indices(Phi.shape[1])
+    return np.hstack([Phi[:, rows] * Phi[:, columns], Phi * y[:, None]])
+
+
+def auc(members: Array, others: Array) -> float:
+    """The chance that a member scores higher than another: ½ is guessing, 1 is certainty."""
+    beaten = [np.searchsorted(np.sort(others), members, side).mean() for side in ("left", "right")]
+    return float(sum(beaten) / (2 * len(others)))  # a tie counts half
+
+
+def least_epsilon(hits: tuple[int, int], n: int, delta: float, error: float = 0.05) -> float:
+    """A lower bound of ε that holds with probability 1 − error, from one fixed test of two worlds.
+
+    `hits` of n draws in each world passed the test; (ε, δ) means P(pass | with) ≤ e^ε P(pass |
+    without) + δ. Clopper and Pearson bound both chances.
+    """
+    without, with_ = hits
+    high = betaincinv(without + 1, n - without, 1 - error / 2) if without < n else 1.0
+    low = betaincinv(with_, n - with_ + 1, error / 2) if with_ else 0.0
+    return float(np.log((low - delta) / high)) if low > delta else 0.0
+
+
+def audited(noise: Noise, delta: float, normals: Callable[[int], Array], n: int) -> float:
+    """A lower bound of the noise's true ε, from n draws in each of the two worst worlds.
+
+    B = Y = 1 and one row, replaced by the one that moves (A, b) most: φᵀφ' = ½, y = −y'. The test
+    is along the line between the worlds; its threshold is chosen on other draws.
+    """
+    p, q = np.array([1.0, 0.0]), np.array([0.5, np.sqrt(0.75)])
+    worlds = Statistics(np.outer(p, p), p), Statistics(np.outer(q, q), -q)
+    A, b = worlds[1].A - worlds[0].A, worlds[1].b - worlds[0].b
+
+    def scores(exact: Statistics, n: int) -> Array:
+        found = noised(exact, 1, noise, normals(n * draws(2)).reshape(n, -1))
+        return np.asarray((found.A * A).sum(axis=(1, 2)) + found.b @ b)
+
+    def bound(at: float, pair: list[Array]) -> float:
+        without, with_ = (int((one > at).sum()) for one in pair)
+        return least_epsilon((without, with_), len(pair[0]), delta)
+
+    pilot = [scores(world, n // 4) for world in worlds]
+    at = max(np.quantile(pilot[0], 1 - np.geomspace(1e-3, 0.5, 12)), key=lambda t: bound(t, pilot))
+    return bound(float(at), [scores(world, n) for world in worlds])

@@ -1,0 +1,56 @@
+"""A secure sum over the tree: first everybody's key and number of rows, then words under masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from coke.errors import ConfigError, MessageError
+from coke.privacy.masks import Words
+from coke.privacy.release import AllSites, Release
+from coke.privacy.share import Member, Roster, Share, least_rows
+from coke.talk.conversation import Sweep, Talk
+
+MOST = 2047  # sites: their numbers are below 2⁵², and the sum must be below 2⁶³
+
+
+def secure_sum(sweep: Sweep, names: Sequence[str], share: Share) -> Talk[tuple[Release, AllSites]]:
+    """One site's part: what it may train on as its own, and how large the noise in it is."""
+    if len(names) > MOST:
+        raise ConfigError(f"secure_sum over {len(names)} sites: expected at most {MOST}")
+    own = {share.name: share.member}
+
+    def everybody(children: Sequence[bytes]) -> bytes:
+        known = dict(own)
+        for child in children:
+            known |= decode_roster(child)
+        return msgspec.msgpack.encode(known)
+
+    roster = decode_roster((yield from sweep(everybody)))
+    if sorted(roster) != sorted(names) or roster[share.name] != own[share.name]:
+        raise MessageError(f"keys of {len(roster)} sites: expected one of each site, and our own")
+    words = share.words(roster)
+
+    def added(children: Sequence[bytes]) -> bytes:
+        heard = (decode_words(child, len(words)) for child in children)
+        return sum(heard, words).astype("<u8").tobytes()
+
+    total = decode_words((yield from sweep(added)), len(words))
+    return share.release(roster, total), AllSites(len(names), 1.0 / least_rows(roster) ** 2)
+
+
+def decode_roster(data: bytes) -> Roster:
+    """What such bytes say of sites."""
+    try:
+        return msgspec.msgpack.decode(data, type=dict[str, Member])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise MessageError(f"{len(data)} bytes are no keys of sites: {error}") from error
+
+
+def decode_words(data: bytes, size: int) -> Words:
+    """So many words; any bytes are words under a mask."""
+    if len(data) != 8 * size:
+        raise MessageError(f"{len(data)} bytes: expected a sum of {size} numbers")
+    return np.frombuffer(data, "<u8").astype(np.uint64)

@@ -1,0 +1,207 @@
+"""Pictures of a run."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import networkx as nx
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from coke.engines.history import History
+from coke.maths.graph import Graph
+from coke.studies.audit import Finding
+from coke.studies.compare.goal import Goal, Row
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # colour-blind safe
+UNITS = {"mse": "mean squared error", "logistic": "mean logistic loss", "hinge": "mean hinge loss"}
+FEW = 60  # agents that can be drawn with their names
+STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "savefig.dpi": 130,
+}
+
+
+def png(figure: Figure) -> bytes:
+    """The picture as bytes, without the version that would make two runs differ."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def loss_plot(histories: Sequence[History], best: float, x: str) -> Figure:
+    """Global losses against `x`, "round" or "bytes", on log axes, beside the optimum."""
+    metric = histories[0].labels.metric
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7, 4.4), layout="constrained")
+        axes = figure.subplots()
+        drawn, beyond = [best], _beyond(histories[0], metric)
+        for colour, history in zip(COLOURS, histories, strict=False):
+            name, at = history.labels.algorithm, history[x]
+            dot = "o" if np.count_nonzero(at > 0) < 2 else None  # a line needs two points
+            for rows, style in (("train", "-"), ("test", ":")):
+                loss = history[f"global_{rows}_{metric}"]
+                seen = (at > 0) & (loss <= beyond)  # log axes have no zero
+                if seen.any():
+                    label = f"{name}, {'training' if rows == 'train' else 'test'} rows"
+                    axes.plot(at[seen], loss[seen], style, color=colour, marker=dot, label=label)
+                    drawn += [float(loss[seen].min())]
+        axes.axhline(best, color="black", linewidth=1, ls="--", label="optimum, training rows")
+        if len(drawn) > 1:
+            axes.set(xscale="log", yscale="log" if min(drawn) > 0 else "linear")
+        else:
+            axes.text(0.5, 0.5, "nobody spoke", ha="center", transform=axes.transAxes)
+        axes.set_ylabel(f"{UNITS[metric]}, all sites' rows")
+        axes.set_xlabel("round" if x == "round" else "bytes sent (a broadcast counts once)")
+        axes.legend(fontsize=8)
+    return figure
+
+
+def _beyond(history: History, metric: str) -> float:
+    """Where the line of another algorithm ends: one that diverges would leave room for no other."""
+    losses = np.concatenate([history[f"global_{rows}_{metric}"] for rows in ("train", "test")])
+    return 1e3 * float(np.nanmax(np.minimum(losses, 1e100), initial=0.0)) or np.inf
+
+
+def speakers_plot(history: History) -> Figure:
+    """Who spoke when, agent by agent, and the share of agents that spoke."""
+    sites, rounds = [shortened(name, 16) for name in history.labels.sites], history["round"]
+    with mpl.rc_context({**STYLE, "axes.grid": False}):
+        figure = Figure(figsize=(7, 4.6), layout="constrained")
+        top, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        extent = (rounds[0] - 0.5, rounds[-1] + 0.5, len(sites) - 0.5, -0.5)
+        image = {"aspect": "auto", "interpolation": "nearest", "cmap": "Blues"}
+        top.imshow(_binned(history.spoke).T, extent=extent, vmin=0, vmax=1.2, **image)
+        step = -(-len(sites) // 25)
+        top.set_yticks(range(0, len(sites), step), sites[::step], fontsize=8, parse_math=False)
+        top.set(ylabel="agent", title=f"{history.labels.algorithm}: who spoke when (blue)")
+        dot = "o" if len(rounds) < 2 else None
+        share = _smooth(history.spoke.mean(axis=1))
+        below.plot(rounds, share, color=COLOURS[0], linewidth=1, marker=dot)
+        below.set(ylim=(0, 1.05), xlabel="round", ylabel="share\nspeaking")
+    return figure
+
+
+def _binned(spoke: NDArray[Any], most: int = 500) -> NDArray[Any]:
+    """Averages of neighbouring rounds, not a pick of them, where a pixel holds several."""
+    starts = np.unique(np.linspace(0, len(spoke), min(most, len(spoke)), endpoint=False, dtype=int))
+    widths = np.diff([*starts, len(spoke)])
+    return np.asarray(np.add.reduceat(spoke.astype(float), starts) / widths[:, None])
+
+
+def shortened(name: str, most: int) -> str:
+    """The beginning and the end of a long name: names often differ at the end."""
+    if len(name) <= most:
+        return name
+    return f"{name[: most // 2]}…{name[-(most - most // 2 - 1) :]}"
+
+
+def _smooth(x: NDArray[Any]) -> NDArray[Any]:
+    """A running mean over a hundredth of the length."""
+    window = np.ones(max(1, len(x) // 100))
+    total = np.convolve(np.ones_like(x), window, mode="same")
+    return np.asarray(np.convolve(x, window, mode="same") / total)
+
+
+def network_plot(graph: Graph, history: History) -> Figure:
+    """The network; darker agents spoke more."""
+    sent, few = history.spoke.sum(axis=0), len(graph) <= FEW
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7, 4.6), layout="constrained")
+        axes = figure.subplots()
+        at = nx.circular_layout(graph) if few else nx.spring_layout(graph, seed=0)
+        nx.draw_networkx_edges(graph, at, ax=axes, edge_color="#bbbbbb", width=0.8)
+        look = {"cmap": "Blues", "vmin": 0, "edgecolors": "#333333", "linewidths": 0.6}
+        size = 160 if few else 20
+        nodes = nx.draw_networkx_nodes(graph, at, ax=axes, node_color=sent, node_size=size, **look)
+        for i, (a, b) in at.items() if few else ():
+            # Names outside the circle, where they have room.
+            side = "center" if abs(a) < 0.25 else "left" if a > 0 else "right"
+            name = shortened(history.labels.sites[i], 14)
+            text = axes.text(1.1 * a, 1.12 * b, name, ha=side, va="center", fontsize=7)
+            text.set_parse_math(False)  # a name may hold a dollar sign
+        figure.colorbar(nodes, ax=axes, label="transmissions", shrink=0.8)
+        axes.set_axis_off()
+        axes.margins(0.15)
+        axes.set(title=f"{len(graph)} agents, {graph.number_of_edges()} edges", aspect="equal")
+    return figure
+
+
+def site_plot(rounds: Sequence[dict[str, Any]]) -> Figure:
+    """One site's rounds: its loss, and how far it was from being content."""
+    k = [line["round"] for line in rounds]
+    away = np.array([np.nan if line["away"] is None else line["away"] for line in rounds], float)
+    spoke = np.array([bool(line["spoke"]) for line in rounds])
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(8, 4.6), layout="constrained")
+        above, below = figure.subplots(2, 1, sharex=True)
+        above.plot(k, [line["loss"] for line in rounds], color=COLOURS[0])
+        above.set(ylabel="loss on own rows")
+        below.plot(k, away, color=COLOURS[1])
+        below.scatter(np.array(k)[spoke], away[spoke], s=12, color=COLOURS[1], zorder=3)
+        below.axhline(1.0, color="#888888", lw=0.8, ls="--")
+        if np.isfinite(away).any():
+            below.set(yscale="log")
+        below.set(xlabel="round", ylabel="moves / tolerance")
+    return figure
+
+
+def audit_plot(found: Sequence[Finding]) -> Figure:
+    """Every attack's result beside guessing, on a log scale."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(8, 1.2 + 0.6 * len(found)), layout="constrained")
+        axes = figure.subplots()
+        at = np.arange(len(found))
+        values = np.maximum([min(one.value, 1e3) for one in found], 1e-16)
+        guesses = np.maximum([one.guessing for one in found], 1e-16)
+        axes.hlines(at, values, guesses, color="#bbbbbb", lw=2, zorder=1)
+        axes.scatter(values, at, color=COLOURS[1], label="attack", zorder=3)
+        axes.scatter(guesses, at, color=COLOURS[0], marker="|", s=120, label="guessing", zorder=3)
+        names = [f"{one.attack}\n{one.measure}" for one in found]
+        axes.set_yticks(at, names, fontsize=8, parse_math=False)
+        axes.invert_yaxis()
+        axes.set(xscale="log")
+        axes.legend(fontsize=8, loc="lower left", ncols=2, bbox_to_anchor=(0, 1))
+    return figure
+
+
+def cost_plot(rows: Sequence[Row], goal: Goal) -> Figure:
+    """How far above the optimum each method still came after so many bytes on the wire.
+
+    A filled mark: where it settled at the goal; a hollow one: where it was at its horizon.
+    """
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(8, 4.6), layout="constrained")
+        axes = figure.subplots()
+        floor = 1e-3 * (goal.wanted / goal.optimum - 1.0)  # below it there is little to see
+        for i, row in enumerate(rows):
+            colour = COLOURS[i % len(COLOURS)]
+            spent, value = (np.array(column) for column in zip(*row.curve, strict=True))
+            above = np.maximum(value / goal.optimum - 1.0, floor)
+            above = np.maximum.accumulate(above[::-1])[::-1]  # the worst that was still to come
+            upto = spent <= 3 * max(row.wire_bytes, 1)
+            axes.plot(np.maximum(spent, 1)[upto], above[upto], color=colour, lw=1.2, alpha=0.7)
+            at = max(row.wire_bytes, 1), max(row.value / goal.optimum - 1.0, floor)
+            fill = colour if row.reached else "white"
+            look: dict[str, Any] = {
+                "marker": "os^"[i // len(COLOURS)],  # where colours come again
+                "edgecolors": colour,
+                "facecolors": fill,
+                "zorder": 3,
+                "label": row.method,
+            }
+            axes.scatter(*at, s=45, **look)
+        axes.axhline(goal.wanted / goal.optimum - 1.0, color="#888888", lw=0.8, ls="--")
+        axes.set(xscale="log", yscale="log", xlabel="bytes on the wire")
+        axes.set_ylabel(f"{'training MSE' if goal.metric == 'mse' else 'objective'} above optimum")
+        axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure

@@ -1,1 +1,0 @@
-"""The paper's experiments (section 5), ours beside theirs."""

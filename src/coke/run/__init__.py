@@ -1,1 +1,0 @@
-"""Rounds: who hears whom, what each byte was for, what happened."""

@@ -1,0 +1,237 @@
+"""What a neighbour could learn from this configuration: the attacks, run against one's own data.
+
+Everything happens in one process, on rows that are all here: a rehearsal, for the owner's eyes. The
+site that is attacked is the one with the fewest neighbours, which is the most exposed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from coke.data.files import read_file, write_file
+from coke.engines.checkpoint import marks
+from coke.engines.process import simulate
+from coke.learning.task import Task, Way
+from coke.maths.algorithms.coke import COKE
+from coke.maths.arrays import Array, Mask
+from coke.maths.features.features import draw_features
+from coke.maths.losses.quadratic import Quadratic
+from coke.privacy.attacks import (
+    Known,
+    Plan,
+    auc,
+    from_probes,
+    full_view,
+    membership_scores,
+    neighbours_view,
+    population,
+    probe,
+    reconstruct,
+    recovered_rows,
+)
+from coke.privacy.noise import Statistics, projected
+from coke.threads import OneThread
+
+if TYPE_CHECKING:
+    from coke.field.mission import FieldMission
+
+PATIENCE = 400  # rounds between two lies
+WORK = 500_000  # agents' rounds that a rehearsal of lying may take; it is left out beyond
+FEW = 20  # rows that can be searched for one by one
+SEARCHED = 200  # starting points of such a search
+SOME = 400  # rows of each kind for the membership test
+RETRAINED = (
+    "the rows or settings are not those of the run before: whoever heard both runs can tell "
+    "a row that came or went"
+)
+SMALL = 24  # entries of θ up to which membership of products is computed in seconds
+
+
+class Overheard(NamedTuple):
+    """A run, as those who listen hear it."""
+
+    hats: Array  # (K, N, D)
+    spoke: Mask  # (K, N)
+
+
+class Finding(NamedTuple):
+    """One attack and what it found."""
+
+    attack: str
+    measure: str
+    value: float
+    guessing: float  # what the same measure is without the attack
+    meaning: str
+
+
+def overheard(task: Task, way: Way, rounds: int) -> Overheard:
+    """All messages of so many rounds."""
+    records = list(simulate(way.problem, task.graph, way.algorithm, rounds=rounds, scored=()))
+    return Overheard(np.stack([r.state.hat for r in records]), np.stack([r.spoke for r in records]))
+
+
+def victim_of(task: Task) -> tuple[int, int]:
+    """The site with the fewest neighbours, and one of them."""
+    i = min(task.graph, key=lambda n: (task.graph.degree[n], n))
+    return i, min(task.graph[i])
+
+
+def audited(task: Task, way: Way, rounds: int, probes: bool = True) -> list[Finding]:
+    """Every attack that fits the configuration, against the most exposed site."""
+    risk, how = way.problem.train, way.algorithm
+    assert isinstance(risk, Quadratic)
+    assert isinstance(how, COKE)
+    i, n = victim_of(task)
+    heard = overheard(task, way, rounds)
+    known = Known(risk.G, how.rho, task.graph.degree[i], how.warm)
+    truth = risk.A[i]
+    guess = risk.A.mean(axis=0)  # what the agreement tells anyway
+    base = _off(guess, truth)
+    with OneThread().limit():
+        whole = reconstruct(full_view(*heard, task.graph, i), known, _prior(way, guess))
+        near = reconstruct(neighbours_view(*heard, task.graph, i, n), known, _prior(way, guess))
+    private = task.alone is not None
+    found = [
+        _gram("hears the site and all its neighbours", _off(whole.A, truth), base, private),
+        _gram("is one neighbour", _off(near.A, truth), base, private),
+    ]
+    patience = PATIENCE if how.codec is None else PATIENCE // 10  # ours settles ten times sooner
+    if probes and 2 * risk.size * patience * len(risk.T) <= WORK:
+        found.append(_probed(risk, task, how, known, Plan(n, i, np.empty(0), patience)))
+    if len(task.rows.X[i]):
+        found += _rows(task, way, whole, i)
+    return found
+
+
+def _prior(way: Way, guess: Array) -> Array | None:
+    """Coarse messages need a prior; exact ones do better without."""
+    codec = way.algorithm.codec if isinstance(way.algorithm, COKE) else None
+    return None if codec is None else guess
+
+
+def _off(found: Array, truth: Array) -> float:
+    return float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
+
+
+def _gram(who: str, off: float, base: float, private: bool) -> Finding:
+    said = "no better than what the agreement tells everybody"
+    if off < 1e-3:
+        what = "noised Gram matrix, which is no secret," if private else "Gram matrix"
+        said = f"the site's {what} is known to whoever does this"
+    elif off < 0.5 * base:
+        said = "partly known"
+    return Finding(who, "relative error of the Gram matrix", off, base, said)
+
+
+def _probed(risk: Quadratic, task: Task, how: COKE, known: Known, plan: Plan) -> Finding:
+    """A neighbour that lies on its own edge, twice as many times as θ has entries."""
+    i = plan.victim
+    probes = np.random.default_rng(0).normal(size=(2 * risk.size, risk.size))
+    replies = probe(risk, task.graph, how, plan._replace(probes=probes))
+    truth, base = risk.A[i], _off(risk.A.mean(axis=0), risk.A[i])
+    found = from_probes(probes, replies, known)
+    off = _off(found, truth) if np.isfinite(found).all() else np.inf
+    said = "a patient liar learns it" if off < 0.5 * base else "not with so few probes"
+    return Finding("lies on its own edge", "relative error of the Gram matrix", off, base, said)
+
+
+def _rows(task: Task, way: Way, found: Statistics, i: int) -> list[Finding]:
+    """From the Gram matrix to rows, and to who is in the data."""
+    plain = _plain(way, found)
+    X, y = task.rows.X[i], task.rows.y[i]
+    out = []
+    if len(X) <= FEW:
+        rng = np.random.default_rng(0)
+        spread = np.maximum(X.std(axis=0), 1e-3)
+        starts = X.mean(axis=0) + spread * rng.normal(size=(SEARCHED, X.shape[1]))
+        got, _ = recovered_rows(task.features, plain, len(X), starts)
+        hit = sum(bool((np.abs(got - x).max(axis=1) < 1e-3).any()) for x in X) if len(got) else 0
+        said = f"{hit} of {len(X)} rows read off"
+        out.append(Finding("inverts the features", "share of rows found", hit / len(X), 0.0, said))
+    if task.features.size <= SMALL and sum(map(len, task.rows.y)) > 2 * SOME:
+        out.append(_membership(task, plain, i, (X, y)))
+    return out
+
+
+def _plain(way: Way, found: Statistics) -> Statistics:
+    """In the plain features: A = C Ã Cᵀ, b = C b̃."""
+    if way.basis is None:
+        return Statistics(projected(found.A), found.b)
+    C = way.basis.C
+    return Statistics(projected(C @ found.A @ C.T), C @ found.b)
+
+
+def _membership(task: Task, found: Statistics, i: int, own: tuple[Array, Array]) -> Finding:
+    X, y = own
+    others = [n for n in range(len(task.rows.X)) if n != i]
+    Z = task.features(np.concatenate([task.rows.X[n] for n in others]))
+    z = np.concatenate([task.rows.y[n] for n in others])
+    rng, half = np.random.default_rng(0), len(Z) // 2
+    order, some = rng.permutation(len(Z)), rng.permutation(len(X))[:SOME]
+    Z, z, X_some, y_some = Z[order], z[order], X[some], y[some]
+    usual = population(Z[:half], z[:half])
+    mine = membership_scores(found, len(X), usual, task.features(X_some), y_some)
+    theirs = membership_scores(found, len(X), usual, Z[half:][:SOME], z[half:][:SOME])
+    share = auc(mine, theirs)
+    said = "who is in the data can be told" if share > 0.6 else "hardly better than guessing"
+    return Finding("asks who is in the data", "ranked right (AUC)", share, 0.5, said)
+
+
+def warnings(task: Task, folder: Path | None = None) -> list[str]:
+    """What is cheap to know before a run, for the owner of each site.
+
+    In the folder is left what tells rows from those of the run before.
+    """
+    if task.alone is not None:
+        return []  # they are private
+    D, T = task.problem.train.size // task.outputs, task.problem.train.T
+    said = exposed({name: (T[i], task.graph.degree[i]) for i, name in enumerate(task.sites)}, D)
+    return said + ([RETRAINED] if folder and _changed(folder / "rows.digest", task) else [])
+
+
+def site_warnings(mission: FieldMission) -> list[str]:
+    """The same for one site in the field, before it says a word."""
+    (X,), site = mission.rows.X, mission.config.site
+    if mission.choices.private is not None:
+        return []
+    D = draw_features(mission.choices.features, X.shape[1]).size
+    said = exposed({site.name: (len(X), len(site.neighbours))}, D)
+    return said + ([RETRAINED] if site.run > 1 else [])
+
+
+def exposed(sites: Mapping[str, tuple[float, int]], D: int) -> list[str]:
+    """Whose messages tell most, given every site's number of rows and of neighbours."""
+    small = [name for name, (T, _) in sites.items() if T <= 2 * D]
+    lone = [name for name, (_, degree) in sites.items() if degree == 1]
+    said = []
+    if small:
+        said.append(
+            f"{len(small)} sites have at most {2 * D} rows, twice the length of θ, such as "
+            f"{small[0]}: their messages may determine every row"
+        )
+    if lone:
+        said.append(
+            f"{len(lone)} sites have one neighbour only, such as {lone[0]}: it hears all they say"
+        )
+    return said
+
+
+def _changed(path: Path, task: Task) -> bool:
+    """Whether rows or settings are not those that left their digest there; leaves theirs."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in marks(task.problem):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    now = digest.hexdigest().encode()
+    before = read_file(path) if path.exists() else now
+    write_file(path, now)
+    return before != now
+
+
+def as_rows(findings: list[Finding]) -> list[dict[str, Any]]:
+    """For JSON and tables."""
+    return [finding._asdict() for finding in findings]

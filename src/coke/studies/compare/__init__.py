@@ -1,0 +1,1 @@
+"""Which method, at what cost."""

@@ -1,0 +1,213 @@
+"""Which method, at what cost: all of them on one problem, through one ledger, to one goal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from coke.engines.process import simulate
+from coke.errors import InputError, unknown
+from coke.maths.algorithms.algorithm import Algorithm
+from coke.maths.algorithms.codecs import Coarse
+from coke.maths.algorithms.coke import COKE, FLOAT, Geometric, dkla
+from coke.maths.algorithms.cta import CTA
+from coke.maths.arrays import Array, Mask
+from coke.maths.features.whitening import Whitening
+from coke.maths.graph import Graph
+from coke.maths.ledger import Ledger, Spent
+from coke.maths.losses.problem import Problem, local_only
+from coke.maths.losses.quadratic import Quadratic
+from coke.studies.compare.goal import Goal, Row, Trace
+from coke.studies.compare.sweep import Swept, sweep
+from coke.talk.tree import (
+    FLOAT32,
+    FLOAT64,
+    Point,
+    coded_gradient,
+    conjugate_gradients,
+    gram_sum,
+    spanning_tree,
+)
+
+GRID = tuple(product((1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1), (0.1, 1.0), (0.85, 0.95)))  # ρ, v, μ
+HORIZONS = {"coke": 300, "coke-tuned": 1000, "tree-gradient": 300, "cta": 2000}
+NUMBERS = 7  # per input: mean, spread and five factors of a Gaussian, float32 each (tree-pcg)
+METHODS = (
+    "coke",
+    "coke-paper",
+    "dkla-paper",
+    "coke-tuned",
+    "cta",
+    "tree-cg",
+    "tree-pcg",
+    "tree-gradient",
+    "tree-gram",
+    "local-only",
+    "one-shot-average",
+)
+QUADRATIC = ("tree-cg", "tree-pcg", "tree-gram")  # need statistics that sum up
+SLOW = ("coke-tuned",)  # for class labels: only where asked for by name
+
+Back = Callable[[Array], Array]  # from the basis a method works in to the plain features
+
+
+class Case(NamedTuple):
+    """What the methods are compared on."""
+
+    problem: Problem  # in the plain features
+    graph: Graph
+    whitened: Problem
+    algorithm: Algorithm  # the automatic one, for the whitened problem
+    spent: Spent  # by the sites, to agree on the basis
+    back: Back  # from the whitened problem to the plain one
+    basis: Whitening
+    inputs: int  # d
+
+
+class Paper(NamedTuple):
+    """The paper's settings, and for how many rounds to run them."""
+
+    rho: float
+    v: float
+    mu: float
+    eta: float
+    rounds: int
+
+
+class Comparison:
+    """One case, one goal; every method asked for by name."""
+
+    def __init__(self, case: Case, paper: Paper, goal: float):
+        self.case, self.paper = case, paper
+        self.risk, self.tree = case.problem.train, spanning_tree(case.graph)
+        self.goal, self.agreed = Goal(case.problem, goal), Ledger.of(case.spent)
+        self._calls: dict[str, Callable[[], Row]] = {
+            "coke": self.coke,
+            "coke-paper": partial(self.plain, "coke-paper", self._paper(), paper.rounds),
+            "dkla-paper": partial(self.plain, "dkla-paper", dkla(paper.rho), paper.rounds),
+            "coke-tuned": self.coke_tuned,
+            "cta": partial(self.plain, "cta", CTA(paper.eta), HORIZONS["cta"]),
+            "tree-cg": self.tree_cg,
+            "tree-pcg": self.tree_pcg,
+            "tree-gradient": self.tree_gradient,
+            "tree-gram": lambda: self.trees("tree-gram", gram_sum(self.quadratic, self.tree)),
+            "local-only": lambda: self.once("local-only", local_only(self.risk), 0),
+            "one-shot-average": self.one_shot_average,
+        }
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Those to run where none is named."""
+        left = () if self.goal.metric == "mse" else (*QUADRATIC, *SLOW)
+        return tuple(name for name in METHODS if name not in left)
+
+    def row(self, method: str) -> Row:
+        """What that method costs."""
+        if method not in self._calls:
+            raise InputError(unknown("method", method, METHODS))
+        return self._calls[method]()
+
+    @property
+    def quadratic(self) -> Quadratic:
+        """The statistics that CG and the Gram sum add up."""
+        if not isinstance(self.risk, Quadratic):
+            raise InputError(
+                f"{', '.join(QUADRATIC)} add up the statistics of the quadratic loss: "
+                f"expected it, not {self.goal.metric}; leave these methods out"
+            )
+        return self.risk
+
+    def _paper(self) -> COKE:
+        return COKE(self.paper.rho, Geometric(self.paper.v, self.paper.mu))
+
+    def coke(self) -> Row:
+        """Ours: whitened, warm, coded, with thresholds that shrink in silence; nothing to tune."""
+        case = self.case
+        records = simulate(
+            case.whitened, case.graph, case.algorithm,
+            rounds=HORIZONS["coke"], spent=case.spent, scored=(),
+        )  # fmt: skip
+        traces = (self._trace(r.k, case.back(r.state.theta), r.ledger) for r in records)
+        return self.goal.settle("coke", traces, self.agreed.bytes)
+
+    def plain(self, method: str, algorithm: Algorithm, rounds: int) -> Row:
+        """A method of the paper, on the plain features, with float64 messages."""
+        records = simulate(self.case.problem, self.case.graph, algorithm, rounds=rounds, scored=())
+        traces = (self._trace(r.k, r.state.theta, r.ledger) for r in records)
+        return self.goal.settle(method, traces)
+
+    def coke_tuned(self) -> Row:
+        """The paper's COKE at the best of a grid of ρ, v and μ, known in hindsight only."""
+        grid = [COKE(rho, Geometric(v, mu)) for rho, v, mu in GRID]
+        best = self._best(grid) if self.goal.metric == "mse" else None
+        if best is not None:
+            return self.plain("coke-tuned", best, HORIZONS["coke-tuned"])
+        rows = [self.plain("coke-tuned", one, HORIZONS["coke-tuned"]) for one in grid]
+        return min(rows, key=lambda row: (not row.reached, row.bytes))
+
+    def _best(self, grid: list[COKE]) -> COKE:
+        """The setting that settles with the fewest bytes, or is nearest; all of them at once."""
+        S = len(grid)
+        settled, value = np.full(S, np.inf), np.full(S, np.inf)  # bytes
+
+        def going(r: Swept) -> Mask:
+            # One that is off the goal and has spent more than another settled with cannot win.
+            return np.asarray((settled < np.inf) | (r.spent[:, 1] <= settled.min()))
+
+        sweeping = sweep(self.case.problem, self.case.graph, grid,
+                         rounds=HORIZONS["coke-tuned"], going=going)  # fmt: skip
+        for r in sweeping:
+            value = np.where(np.isfinite(r.global_train), r.global_train, np.inf)
+            first = (value <= self.goal.wanted) & (settled == np.inf)
+            settled = np.where(value <= self.goal.wanted, settled, np.inf)
+            settled = np.where(first, r.spent[:, 1], settled)
+        return grid[int(np.lexsort((value, settled))[0])]
+
+    def tree_cg(self) -> Row:
+        """Conjugate gradients in float64, as they come."""
+        points = conjugate_gradients(self.quadratic, self.tree, FLOAT64, lambda r: r, Ledger())
+        return self.trees("tree-cg", points)
+
+    def tree_pcg(self) -> Row:
+        """Conjugate gradients in float32, preconditioned by P from moments sent as float32."""
+        factor = cho_factor(self.case.basis.C @ self.case.basis.C.T)
+        size = FLOAT32 * (NUMBERS * self.case.inputs + 1)
+        ledger = Ledger().told(size, messages=self.tree.messages)
+        points = conjugate_gradients(
+            self.quadratic, self.tree, FLOAT32, lambda r: np.asarray(cho_solve(factor, r)), ledger
+        )
+        return self.trees("tree-pcg", points, ledger.bytes)
+
+    def tree_gradient(self) -> Row:
+        """Heavy ball in the agreed basis, with coded innovations on the tree's edges."""
+        points = coded_gradient(
+            self.case.whitened.train, self.tree, Coarse(), HORIZONS["tree-gradient"],
+            self.agreed, self.risk.kappa,
+        )  # fmt: skip
+        return self.trees("tree-gradient", points, self.agreed.bytes, self.case.back)
+
+    def one_shot_average(self) -> Row:
+        """The mean of the local models, once over the tree."""
+        mean = self.case.problem.everywhere(local_only(self.risk).mean(axis=0))
+        return self.once("one-shot-average", mean, self.tree.messages)
+
+    def once(self, method: str, theta: Array, messages: int) -> Row:
+        """A method of one step."""
+        ledger = Ledger().told(FLOAT * self.risk.size, messages=messages)
+        return self.goal.settle(method, [self._trace(1, theta, ledger)])
+
+    def trees(
+        self, method: str, points: Iterator[Point], agreed: int = 0, back: Back = lambda u: u
+    ) -> Row:
+        """A method in which everybody holds the same θ."""
+        traces = (self._trace(p.k, back(p.theta)[None], p.ledger) for p in points)
+        return self.goal.settle(method, traces, agreed)
+
+    def _trace(self, k: int, theta: Array, ledger: Ledger) -> Trace:
+        whole = partial(np.broadcast_to, theta, (len(self.risk.T), theta.shape[1]))
+        return Trace(k, self.goal.value(theta), ledger, lambda: np.array(whole()))

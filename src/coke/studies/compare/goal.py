@@ -1,0 +1,116 @@
+"""What a method had spent when it reached a goal, and stayed there.
+
+The goal is a factor over the centralised optimum: of the global training MSE (every agent's model
+on everybody's rows) or, for class labels, of the objective. A method has *settled* from the round
+on after which it never leaves the goal again within its horizon; the round that first meets it is
+noted beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coke.errors import ConvergenceError, InputError
+from coke.maths.arrays import Array
+from coke.maths.ledger import Ledger
+from coke.maths.losses.problem import Problem
+
+
+class Trace(NamedTuple):
+    """After a round: what the goal is about, the ledger, and θ (N, D) in the plain features."""
+
+    k: int
+    value: float
+    ledger: Ledger
+    theta: Callable[[], Array]
+
+
+class Row(NamedTuple):
+    """What a method had spent when it settled, or at its horizon if it did not."""
+
+    method: str
+    reached: bool
+    rounds: int
+    first_hit: int | None
+    transmissions: int
+    bytes: int
+    wire_bytes: int
+    agreement_bytes: int
+    train: float  # global losses, by the metric
+    test: float | None
+    value: float  # what the goal is about
+    curve: tuple[tuple[int, float], ...]  # wire bytes and value, round by round
+
+    def document(self, metric: str) -> dict[str, Any]:
+        """The documented keys."""
+        plain = self._asdict()
+        losses = {"train": plain.pop("train"), "test": plain.pop("test")}
+        value, _ = plain.pop("value"), plain.pop("curve")
+        named = {f"global_{key}_{metric}": loss for key, loss in losses.items()}
+        return plain | named | ({} if metric == "mse" else {"objective": value})
+
+
+class Goal:
+    """A wanted accuracy on one problem."""
+
+    def __init__(self, problem: Problem, factor: float):
+        if not factor > 1:
+            raise InputError(f"goal={factor}: expected a factor above 1, such as 1.01")
+        self.problem, self.metric = problem, problem.train.metric
+        self.optimum = self.value(problem.optimum[None])
+        self.wanted = factor * self.optimum
+
+    def value(self, theta: Array) -> float:
+        """The mean over agents' models (N, D) of what is to come near its optimum."""
+        risk = self.problem.train
+        values = risk.global_losses if self.metric == "mse" else risk.objectives
+        with np.errstate(over="ignore", invalid="ignore"):  # of a method that diverges
+            return float(values(theta).mean())
+
+    def settle(self, method: str, traces: Iterable[Trace], agreed: int = 0) -> Row:
+        """The row of a method."""
+        first: int | None = None
+        settled: Trace | None = None
+        last: Trace | None = None
+        curve = []
+        try:
+            for last in traces:
+                curve.append((last.ledger.wire_bytes, last.value))
+                if last.value <= self.wanted:
+                    first = last.k if first is None else first
+                    settled = last if settled is None else settled
+                else:
+                    settled = None
+        except ConvergenceError:
+            settled = None  # diverged: it cost what it had spent by then
+        if last is None:
+            raise ConvergenceError(f"{method} diverged in its first round on these data")
+        return self._row(method, settled or last, settled is not None, first, agreed, curve)
+
+    def _row(
+        self, method: str, end: Trace, reached: bool, first: int | None, agreed: int, curve: Any
+    ) -> Row:
+        score = self.problem.score(end.theta())
+        test = None if np.isnan(score.global_test) else score.global_test
+        sent, by_bytes, by_wire = end.ledger
+        return Row(
+            method, reached, end.k, first, sent, by_bytes, by_wire, agreed,
+            score.global_train, test, end.value, tuple(curve),
+        )  # fmt: skip
+
+
+def advice(rows: Iterable[Row]) -> str:
+    """One sentence: which method to take, by bytes on the wire."""
+    useful = [row for row in rows if row.reached and row.method != "coke-tuned"]
+    if not useful:
+        return "No method reached the goal: ask for less, or use more features or a smaller λ."
+    best = min(useful, key=lambda row: row.wire_bytes)
+    if best.method in ("local-only", "one-shot-average"):
+        return f"Take {best.method}: on these data that is accurate enough, and nothing is cheaper."
+    trees = "" if not best.method.startswith("tree") else ", if a spanning tree and a root are fine"
+    said = f"Take {best.method}{trees}: {best.wire_bytes / 1e3:.1f} kB on the wire"
+    ours = [row for row in useful if row.method == "coke" and row is not best]
+    return said + (f", coke {ours[0].wire_bytes / 1e3:.1f} kB." if ours else ".")

@@ -1,0 +1,1 @@
+"""Conversations before training, as one site holds them."""

@@ -1,0 +1,195 @@
+"""Before training: the sites agree on what is common, by sums over a spanning tree.
+
+Nobody is elected. Each site floods whom it knows, so everyone learns the same graph and computes
+the same tree, diameter and step size. Then sums go up the tree and the total comes down, the same
+bytes to all: numbers for scaling and class labels, and descriptions of the inputs for P.
+Every function here is one site's part of a conversation (`coke.talk.conversation`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from coke.data.scaling import Columns
+from coke.errors import DataError, MessageError
+from coke.maths.arrays import Array
+from coke.maths.features.mixtures import (
+    RANKS,
+    Component,
+    decode_mixture,
+    encode_mixture,
+    kind_of,
+    truncated,
+)
+from coke.maths.features.whitening import Gaussian, reduced
+from coke.talk.conversation import Sweep, Talk
+
+LABELS = 4096  # classes at most
+
+
+class Told(NamedTuple):
+    """What sites tell each other for scaling, σ = "auto" and class labels."""
+
+    columns: Columns  # of the inputs and, for regression, the target; empty where not needed
+    labels: tuple[Any, ...] = ()
+
+    def merged(self, other: Told) -> Told:
+        """Of both sites."""
+        return Told(self.columns.merged(other.columns), union(self.labels, other.labels))
+
+
+def union(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
+    """All labels, sorted."""
+    try:
+        return tuple(sorted({*a, *b}))
+    except TypeError as error:
+        raise DataError(
+            "class labels of different kinds cannot be sorted: use all text or all numbers"
+        ) from error
+
+
+def needed(columns: Columns, *, moments: bool, ranges: bool) -> Columns:
+    """The columns' numbers without those that nobody needs."""
+    nothing = np.empty(0)
+    mean, sd = (columns.mean, columns.sd) if moments else (nothing, nothing)
+    return Columns(columns.T, mean, sd, *(columns[3:] if ranges else (nothing, nothing)))
+
+
+def encode_told(told: Told) -> bytes:
+    """In float64: inputs come in units from nanometres to parsecs."""
+    arrays = [np.asarray(part, "<f8").tobytes() for part in told.columns[1:]]
+    return msgspec.msgpack.encode((told.columns.T, *arrays, told.labels))
+
+
+Wire = tuple[float, bytes, bytes, bytes, bytes, list[str | int | float | bool]]
+
+
+def decode_told(data: bytes, sizes: Sequence[int]) -> Told:
+    """What such bytes say, if the four arrays have these sizes and make sense."""
+    try:
+        T, *raw, labels = msgspec.msgpack.decode(data, type=Wire)
+        arrays = [np.frombuffer(part, "<f8").astype(np.float64) for part in raw]
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise MessageError(f"{len(data)} bytes tell nothing of columns: {error}") from error
+    mean, sd, low, high = arrays
+    good = [len(part) for part in arrays] == list(sizes) and 0 < T < 2**53
+    good = good and all(np.isfinite(part).all() for part in arrays) and len(labels) <= LABELS
+    if not (good and (sd >= 0).all() and (low <= high).all()):
+        raise MessageError(f"numbers of columns that cannot be, in {len(data)} bytes")
+    return Told(Columns(T, mean, sd, low, high), tuple(labels))
+
+
+def tell(sweep: Sweep, own: Told) -> Talk[Told]:
+    """The numbers of all sites together."""
+    sizes = [len(part) for part in own.columns[1:]]
+
+    def merged(children: Sequence[bytes]) -> bytes:
+        total = own
+        for child in children:
+            total = total.merged(decode_told(child, sizes))
+        return encode_told(total)
+
+    return decode_told((yield from sweep(merged)), sizes)
+
+
+class Inputs(NamedTuple):
+    """What the sites agree on for P and the thresholds."""
+
+    mixture: list[Gaussian]
+    spread: float  # standard deviation of the target
+
+
+TARGET = struct.Struct("<3f")  # rows, mean and standard deviation of a site's target
+
+
+def describe_inputs(sweep: Sweep, own: Sequence[Component], y: Columns, s0: float) -> Talk[Inputs]:
+    """All sites' mixtures merged, as many components as the largest description has."""
+    d = len(own[0].mean)
+
+    def merged(children: Sequence[bytes]) -> bytes:
+        parts = [child[TARGET.size :] for child in children]
+        return _targets(y, children) + merge_mixtures(own, parts, d, s0)
+
+    total = yield from sweep(merged)
+    parts = decode_mixture(total[TARGET.size :], d, s0)
+    return Inputs([part.gaussian() for part in parts], _spread(total))
+
+
+def merge_mixtures(own: Sequence[Component], children: Sequence[bytes], d: int, s0: float) -> bytes:
+    """A site's message to its parent: its own description and its children's, merged."""
+    heard = [decode_mixture(data, d, s0) for data in children]
+    kind = max([kind_of(len(own)), *(data[0] for data in children)])
+    parts = [part.gaussian() for description in (own, *heard) for part in description]
+    return encode_mixture([truncated(g, RANKS[kind]) for g in reduced(parts, kind)], s0)
+
+
+def add_grams(sweep: Sweep, A: Array, y: Columns) -> Talk[tuple[Array, float]]:
+    """Σ_i A_i (D, D) in float32, and the target's spread: most bytes, and reveals most."""
+    below = np.tril_indices(len(A))
+
+    def total(children: Sequence[bytes]) -> bytes:
+        packed = A[below] + sum(_packed(child, len(below[0])) for child in children)
+        return _targets(y, children) + packed.astype("<f4").tobytes()
+
+    data = yield from sweep(total)
+    G = np.zeros_like(A)
+    G[below] = _packed(data, len(below[0]))
+    return G + np.tril(G, -1).T, _spread(data)
+
+
+def _packed(data: bytes, size: int) -> Array:
+    if len(data) != TARGET.size + 4 * size:
+        raise MessageError(f"{len(data)} bytes: expected a Gram matrix of {size} numbers")
+    found = np.frombuffer(data, "<f4", offset=TARGET.size).astype(np.float64)
+    if not np.isfinite(found).all():
+        raise MessageError("a Gram matrix with numbers that are not finite")
+    return found
+
+
+def add_up(sweep: Sweep, own: Array) -> Talk[Array]:
+    """The sum of a few numbers (k,), in float64."""
+
+    def total(children: Sequence[bytes]) -> bytes:
+        parts = [own, *(_numbers(child, len(own)) for child in children)]
+        return np.asarray(sum(parts[1:], parts[0]), "<f8").tobytes()
+
+    return _numbers((yield from sweep(total)), len(own))
+
+
+def _numbers(data: bytes, size: int) -> Array:
+    if len(data) != 8 * size:
+        raise MessageError(f"{len(data)} bytes: expected {size} numbers")
+    found = np.frombuffer(data, "<f8").astype(np.float64)
+    if not np.isfinite(found).all():
+        raise MessageError("numbers that are not finite")
+    return found
+
+
+def add_targets(sweep: Sweep, y: Columns) -> Talk[float]:
+    """The target's spread alone, where P needs no message."""
+    return _spread((yield from sweep(lambda children: _targets(y, children))))
+
+
+def _targets(y: Columns, children: Sequence[bytes]) -> bytes:
+    for child in children:
+        y = y.merged(_target(child))
+    return TARGET.pack(y.T, y.mean[0], y.sd[0])
+
+
+def _target(data: bytes) -> Columns:
+    if len(data) < TARGET.size:
+        raise MessageError(f"{len(data)} bytes: expected {TARGET.size} for the target first")
+    T, mean, sd = TARGET.unpack_from(data)
+    if not (0 < T < 2**53 and np.isfinite(mean) and 0 <= sd < np.inf):
+        raise MessageError("a target whose numbers cannot be")
+    at = np.array([mean])
+    return Columns(T, at, np.array([sd]), at, at)
+
+
+def _spread(data: bytes) -> float:
+    return float(_target(data).sd[0])

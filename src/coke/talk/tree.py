@@ -1,0 +1,114 @@
+"""Yardsticks that add up over a spanning tree: everybody hears the total, someone is the root.
+
+A sum costs 2(N − 1) tree messages: partial sums up to the root, the total down again. Each is one
+transmission to one neighbour, so the paper's account and the wire's differ by the header only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import networkx as nx
+import numpy as np
+
+from coke.errors import ConvergenceError
+from coke.maths.algorithms.codecs import Codec
+from coke.maths.arrays import Array
+from coke.maths.graph import Graph
+from coke.maths.ledger import Ledger
+from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.risk import Risk, pulled
+
+FLOAT64, FLOAT32 = 8, 4
+LARGE = 1e3  # gradients in a whitened basis are about one
+
+
+class Point(NamedTuple):
+    """What everybody holds after a step of a tree method, and what it has cost so far."""
+
+    k: int
+    theta: Array  # (D,)
+    ledger: Ledger
+
+
+class Tree(NamedTuple):
+    """A spanning tree that every site computes alike from the same graph."""
+
+    root: Any
+    parent: dict[Any, Any]  # of all but the root
+    order: list[Any]  # from the root outwards
+
+    @property
+    def messages(self) -> int:
+        """Of one sum: up and down."""
+        return 2 * len(self.parent)
+
+
+def spanning_tree(graph: Graph) -> Tree:
+    """Breadth first from the centre of the graph; ties go to the smaller number or name."""
+    root = min(nx.center(graph))
+    parent = {child: at for at, child in nx.bfs_edges(graph, root, sort_neighbors=sorted)}
+    return Tree(root, parent, [root, *parent])
+
+
+def conjugate_gradients(
+    risk: Quadratic, tree: Tree, width: int, precondition: Callable[[Array], Array], start: Ledger
+) -> Iterator[Point]:
+    """CG on (Σ_i A_i + N G)θ = Σ_i b_i: one sum of D numbers, `width` bytes each, an iteration."""
+    N, ledger = len(risk.T), start.told(width * risk.size, messages=tree.messages)
+    number = np.float32 if width == FLOAT32 else np.float64
+
+    def total(p: Array) -> Array:
+        local = np.matvec(risk.A, p) + pulled(risk.G, np.tile(p, (N, 1)))
+        return local.astype(number).sum(axis=0).astype(np.float64)
+
+    theta, r = np.zeros(risk.size), risk.b.astype(number).sum(axis=0).astype(np.float64)
+    z = precondition(r)
+    p, first, eps = z, float(r @ z), float(np.finfo(number).eps)
+    yield Point(0, theta, ledger)
+    for k in range(1, 2 * risk.size + 1):
+        Hp = total(p)
+        ledger = ledger.told(width * risk.size, messages=tree.messages)
+        step = (r @ z) / max(p @ Hp, 1e-300)
+        theta, left = theta + step * p, r - step * Hp
+        new = precondition(left)
+        p = new + (left @ new) / max(r @ z, 1e-300) * p
+        r, z = left, new
+        yield Point(k, theta, ledger)
+        if not np.isfinite(theta).all() or r @ z <= eps**2 * first:
+            return  # what is left is rounding, and further steps would follow it
+
+
+def gram_sum(risk: Quadratic, tree: Tree) -> Iterator[Point]:
+    """All A_i and b_i added up once, then solved by everybody: most bytes, and reveals most."""
+    D = risk.size
+    size = FLOAT64 * (D * (D + 1) // 2 + D)
+    yield Point(1, risk.optimum(), Ledger().told(size, messages=tree.messages))
+
+
+def coded_gradient(
+    risk: Risk, tree: Tree, codec: Codec, rounds: int, start: Ledger, kappa: float
+) -> Iterator[Point]:
+    """Heavy ball on the whitened risks; partial sums and totals travel as coded innovations.
+
+    u ← u − ∇/(2κ) + ½ (u − u_before), ∇ the mean gradient. Its Hessian is near κI; where P
+    describes the data badly and an eigenvalue exceeds 6κ, this diverges.
+    """
+    N, D, ledger = len(risk.T), risk.size, start
+    up, total = np.zeros((N, D)), np.zeros(D)  # what each node last said to its parent; the root
+    u, before = np.zeros(D), np.zeros(D)
+    for k in range(1, rounds + 1):
+        partial = risk.gradient(np.tile(u, (N, 1)))
+        if not np.abs(partial).sum() < LARGE:
+            raise ConvergenceError(f"round {k}: the gradient method diverges in this basis")
+        for i in reversed(tree.order[1:]):
+            message = codec.encode(partial[i] - up[i])
+            up[i] += codec.decode(message, D)
+            partial[tree.parent[i]] += up[i]
+            ledger = ledger.told(len(message))
+        message = codec.encode(partial[tree.root] - total)
+        total = total + codec.decode(message, D)
+        ledger = ledger.told(len(message), messages=len(tree.parent))
+        u, before = u - 0.5 / kappa * total / N + 0.5 * (u - before), u
+        yield Point(k, u, ledger)

@@ -1,0 +1,108 @@
+"""What the documents show is what the code does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import coke
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
+def test_examples_run(path: Path, tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-W", "error", path], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout
+
+
+def test_the_guide_shows_the_examples_own_source() -> None:
+    source = (ROOT / "examples/own_algorithm.py").read_text("utf-8")
+    (shown,) = re.findall(r"```python\n(.*?)```", guide(), re.DOTALL)
+    assert len(shown.splitlines()) > 20
+    assert shown in source
+
+
+def guide() -> str:
+    return (ROOT / "docs/adding-an-algorithm.md").read_text("utf-8")
+
+
+def test_the_readmes_example_runs_and_says_the_truth(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(code.replace('"model.coke"', repr(str(tmp_path / "model.coke"))), names)
+    model = names["model"]
+    score = model.score(names["X"], names["y"])  # type: ignore[attr-defined]
+    assert f"# {score:.3f}" in code
+    spent, sent = model.bytes_, model.transmissions_  # type: ignore[attr-defined]
+    assert f"# {spent}, agreement included; {sent} messages" in code
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8"))
+    lost = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert not lost
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_no_page_waits_for_a_figure(page: Path) -> None:
+    text = re.sub("COKE_DATA|OPENBLAS_CORETYPE", "", page.read_text("utf-8"))  # of the environment
+    assert not re.search(r"\b[A-Z]{3,}_[A-Z0-9]+\b", text)
+
+
+def test_every_dependency_has_its_sentence() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    page = (ROOT / "docs/dependencies.md").read_text("utf-8")
+    pins = (ROOT / "constraints.txt").read_text("utf-8").lower()
+    assert "://" not in pins
+    extras = [need for extra in project["optional-dependencies"].values() for need in extra]
+    for needed in [need for need in project["dependencies"] + extras if "coke[" not in need]:
+        name = re.split(r"[><=\[]", needed)[0]
+        assert name in page, name
+        assert re.search(rf"^{name.replace('-', '[-_]')}==", pins, re.MULTILINE), name
+
+
+def test_changelog_and_version_agree() -> None:
+    releases = re.findall(r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert releases[0] == coke.__version__
+
+
+def test_the_public_names_are_these() -> None:
+    """A name added or lost is a decision, not an accident."""
+    assert sorted(coke.__all__) == sorted(
+        [
+            "COKE",
+            "COKEClassifier",
+            "COKERegressor",
+            "CTA",
+            "CokeError",
+            "FeatureSettings",
+            "Geometric",
+            "History",
+            "Model",
+            "Problem",
+            "RandomFeatures",
+            "Record",
+            "Sequential",
+            "build_graph",
+            "dkla",
+            "draw_features",
+            "load_model",
+            "simulate",
+        ]
+    )
+    for name in coke.__all__:
+        assert getattr(coke, name).__doc__

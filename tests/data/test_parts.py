@@ -1,0 +1,192 @@
+"""Sites whose rows are read a chunk at a time: what reading them all at once would give."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from coke.data.parts import joined, open_streams
+from coke.data.passes import Passing
+from coke.data.scaling import Scaling, columns_of, fit_scaling
+from coke.data.sites import Sites
+from coke.data.sources import Source, open_arrays
+from coke.errors import CokeError, DataError
+from coke.learning.loading import load_sites, load_task
+from coke.maths.features.features import FeatureSettings, draw_features
+from coke.maths.losses.quadratic import Quadratic
+from coke.settings import from_settings
+from kit.commands import coke
+from kit.parted import HOW, PLAIN, SITES, X, Y, any_way, config, equal, save_all, whole
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    return save_all(tmp_path)
+
+
+@any_way
+def test_streams_leave_the_statistics_of_the_same_rows(
+    chunk: int, agents: set[int], seed: int, test: float
+) -> None:
+    """Training and test rows are those of `split_rows`: moments, ranges and statistics agree."""
+    here, plain = sorted(agents), whole(test, seed).of(sorted(agents))
+    streams = open_streams(open_arrays(X, Y, SITES, chunk=chunk), HOW, test=test, seed=seed).of(
+        here
+    )
+    assert streams.names == plain.names
+    scaling = units_of(plain)
+    for told, x, y in zip(streams.columns, plain.X, plain.y, strict=True):
+        rows = np.column_stack([x, y])
+        assert len(y) == told.T
+        assert_allclose([told.mean, told.sd], [rows.mean(axis=0), rows.std(axis=0)], rtol=1e-9)
+        assert_array_equal([told.low, told.high], [rows.min(axis=0), rows.max(axis=0)])
+    phi = draw_features(FeatureSettings(5, sigma=2.0, seed=1), 3)
+    problem = streams.problem(phi, scaling, 0.1)
+    parts = {"train": (plain.X, plain.y), "test": (plain.X_test, plain.y_test)}
+    for name, (xs, ys) in parts.items():
+        Z, z = [scaling.inputs(x) for x in xs], [scaling.targets(y) for y in ys]
+        agree(getattr(problem, name), Quadratic.from_rows(phi, Z, z, 0.1), 1e-12)
+
+
+def units_of(sites: Sites) -> Scaling:
+    rows = np.column_stack([np.concatenate(sites.X), np.concatenate(sites.y)])
+    return fit_scaling("standard", 3, columns_of(rows))
+
+
+def agree(found: Any, wanted: Quadratic, within: float) -> None:
+    """The statistics; no test rows at all are no risk."""
+    if not wanted.T.any():
+        assert found is None
+        return
+    assert_array_equal(found.T, wanted.T)
+    for a, b in ((found.A, wanted.A), (found.b, wanted.b), (found.yy, wanted.yy)):
+        assert_allclose(a, b, atol=within * max(1.0, float(np.abs(b).max())))
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "arrays"])
+@pytest.mark.parametrize(("precision", "within"), [("auto", 1e-6), ("double", 1e-12)])
+def test_a_streamed_task_is_the_loaded_one(
+    files: Path, kind: str, precision: str, within: float
+) -> None:
+    """Units, statistics, agreement and basis, whichever way the rows are given."""
+    wanted, graph, _ = load_task(config(files, "file", stream=False))
+    found, network, rows = load_task(config(files, kind, stream=True, precision=precision))
+    assert found.sites == wanted.sites
+    assert set(network.edges) == set(graph.edges)
+    assert not any(map(len, rows.X))
+    assert_array_equal(found.spent, wanted.spent)
+    assert_allclose(found.spread, wanted.spread, rtol=1e-12)
+    for name in ("train", "test"):
+        agree(getattr(found.problem, name), getattr(wanted.problem, name), within)
+    ours, theirs = found.way(None), wanted.way(None)
+    assert_allclose(ours.spread, theirs.spread, rtol=1e-6)
+    assert_allclose(found.problem.optimum, wanted.problem.optimum, atol=1e3 * within)
+
+
+def test_a_folder_of_files_is_a_file_with_a_column_of_sites(files: Path) -> None:
+    """In memory: the same rows at the same sites."""
+    file, folder = (load_sites(config(files, kind, stream=False)) for kind in ("file", "folder"))
+    assert isinstance(file.sites, Sites)
+    assert isinstance(folder.sites, Sites)
+    equal(folder.sites, file.sites)
+    assert folder.columns == file.columns
+
+
+def test_the_command_streams_with_a_bar(files: Path) -> None:
+    """The losses of the loaded run to single precision, and the rows counted on stderr."""
+    source = ["--data", "rows.parquet", "--target", "y", "--site", "where", "--whitening", "gram"]
+    line = ["run", *source, "--rounds", 20, "--features", 8, "--json"]
+    loaded = json.loads(coke(*line, cwd=files).stdout)
+    run = coke(*line, "--stream", "--out", "o", cwd=files)
+    streamed = json.loads(run.stdout)
+    assert run.stderr.count("300 rows") == 3  # three passes
+    assert streamed["bytes"] == loaded["bytes"]
+    for key in ("train_mse", "test_mse", "global_test_mse", "optimum_train_mse"):
+        assert streamed[key] == pytest.approx(loaded[key], rel=1e-5), key
+    settings = json.loads((files / "o/settings.json").read_text())
+    assert settings["data"]["stream"]
+
+
+def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
+    """But for a byte a row, which says what is held out."""
+
+    def peak(rows: int) -> int:
+        source = open_arrays(
+            np.broadcast_to(X[:1], (rows, 3)), np.broadcast_to(Y[:1], rows), np.arange(rows) % 2
+        )
+        tracemalloc.start()
+        streams = open_streams(source, Passing(), test=0.3, seed=0)
+        streams.problem(draw_features(FeatureSettings(5, seed=1), 3), units, 0.1)
+        assert len(streams.columns) == 2
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    units = units_of(whole(0.0, 0))
+    peak(1000)
+    small, large = peak(50_000), peak(200_000)
+    assert large <= 1.2 * small + 5 * 150_000  # and four for a moment, to draw it
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"loss": "logistic"}, 'loss = "logistic": that needs rows'),
+        ({"whitening": "mixture"}, 'whitening = "mixture" of coke: that needs rows'),
+        ({"algorithm": "dkla", "beside": ["coke"], "whitening": "moments"}, "of coke"),
+        ({"data": {"split": "iid"}}, 'split = "iid": that needs rows'),
+        ({"data": {"precision": "half"}}, "unknown precision"),
+        ({"data": {"site": None}}, "data.stream without sites"),
+        ({"data": {"file": None, "target": None, "site": None}}, "data.stream without sites"),
+        ({"data": {"file": "X.npy", "stream": False}}, "add data.stream = true"),
+        ({"data": {"file": "sites"}}, "its files are the sites"),
+        ({"data": {"file": ".", "site": None}}, "0 files"),
+    ],
+)
+def test_what_cannot_stream_is_refused(
+    files: Path, changes: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files)
+    (files / "rows.parquet").rename(files / "rows.pq")
+    data = {"file": "rows.parquet", "target": "y", "site": "where", "stream": True}
+    table = {**data, **changes.pop("data", {})}
+    with pytest.raises(CokeError, match=said):
+        load_task(from_settings({"whitening": "gram", **changes, "data": table}))
+
+
+def test_the_papers_methods_stream_with_any_whitening(files: Path) -> None:
+    """They have none."""
+    wanted = config(files, "file", stream=True, algorithm="dkla")
+    mixed = from_settings({**wanted.settings(), "whitening": "mixture"})
+    assert load_task(mixed)[0].way(mixed.algorithms()["dkla"]).problem.test is not None
+
+
+def sources(columns: Sequence[Sequence[str]]) -> dict[str, Source]:
+    return {str(i): Source(tuple(names), 1, lambda: iter(())) for i, names in enumerate(columns)}
+
+
+def test_files_with_other_columns_are_refused() -> None:
+    assert joined(sources([["a", "b"], ["a", "b"]])).rows == 2
+    with pytest.raises(DataError, match="2 files with 2 different sets"):
+        joined(sources([["a", "b"], ["b", "a"]]))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_site_whose_file_has_no_rows_is_named(files: Path, stream: bool, suffix: str) -> None:
+    """Rather than left out in silence."""
+    empty = pa.table({**PLAIN}).slice(0, 0)
+    path = files / "sites" / f"Ahlen.{suffix}"
+    (pa.csv.write_csv if suffix == "csv" else pa.parquet.write_table)(empty, path)
+    with pytest.raises(CokeError, match="Ahlen"):
+        load_task(config(files, "folder", stream))

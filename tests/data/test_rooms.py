@@ -1,0 +1,288 @@
+"""Rows with class labels and their features in files: the same bits, and little memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from coke.data import formats as openers
+from coke.data.ondisk import OnDisk
+from coke.data.sites import Sites
+from coke.engines.process import simulate
+from coke.errors import CokeError, ConfigError, DataError, FileError
+from coke.learning.loading import load_sites, load_task
+from coke.learning.prepare import Choices, prepare
+from coke.maths.algorithms.coke import COKE
+from coke.maths.arrays import mapped
+from coke.maths.features.features import FeatureSettings
+from coke.maths.features.whitening import Whitening
+from coke.maths.graph import build_graph
+from coke.maths.losses.margin import Margin, end_to_end
+from coke.maths.losses.problem import Problem
+from coke.settings import Config, FeatureConfig, from_settings
+from kit.commands import coke
+
+GRAPH = build_graph("ring", 4, seed=0)
+
+
+def sites(T: int, classes: int) -> Sites:
+    """Four sites with T rows each, and a few for testing."""
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(T, 3)) for _ in range(8)]
+    y = [np.floor(classes * (0.999 * np.sin(x[:, 0] + x[:, 1]) ** 2)).astype(int) for x in X]
+    few = [slice(None)] * 4 + [slice(20)] * 4
+    X, y = ([part[some] for part, some in zip(parts, few, strict=True)] for parts in (X, y))
+    return Sites(tuple("abcd"), tuple(X[:4]), tuple(y[:4]), tuple(X[4:]), tuple(y[4:]))
+
+
+@pytest.mark.parametrize(("loss", "classes"), [("logistic", 2), ("logistic", 3), ("hinge", 2)])
+def test_a_run_from_files_is_the_run_from_memory(loss: str, classes: int, tmp_path: Path) -> None:
+    """θ, losses, the optimum and the whitened problem, to the last bit; no file is left."""
+    found = []
+    for room in (np.empty, OnDisk(tmp_path)):
+        how = Choices(FeatureSettings(6, sigma=1.5, seed=0), loss, 1e-2, "standard", room=room)
+        task = prepare(sites(60, classes), ("a", "b", "c"), GRAPH, how)
+        whitened = task.way(None).problem
+        *_, last = simulate(whitened, GRAPH, COKE(0.1), rounds=5)
+        assert not [*tmp_path.iterdir()]
+        numbers = last.state.theta, last.state.loss, np.array(last.score), task.problem.optimum
+        found.append(b"".join(part.tobytes() for part in numbers))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_features_in_files_take_no_memory(loss: str, tmp_path: Path) -> None:
+    """Nor do rounds, losses and the optimum copy them."""
+    T, D = 20_000, 100
+    how = Choices(FeatureSettings(D // 2, seed=0), loss, 1e-2, "none", room=OnDisk(tmp_path))
+    rows = sites(T, 2)
+    tracemalloc.start()
+    task = prepare(rows, ("a", "b", "c"), GRAPH, how)
+    before = tracemalloc.get_traced_memory()[1]
+    *_, last = simulate(task.problem, GRAPH, COKE(0.1), rounds=2)
+    _ = task.problem.optimum
+    _ = task.problem.whitened(Whitening(np.tri(D)))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.isfinite(last.score.train)
+    features = 4 * T * D * 8
+    assert max(before, most) <= 0.6 * features  # a chunk and its square root, labels, margins
+
+
+def test_parts_that_lie_end_to_end_are_one_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coke.maths.arrays.CHUNK", 2)
+    parts = mapped(lambda x: np.hstack([x, x]), [np.ones((n, 2)) for n in (3, 0, 5)], 4, np.empty)
+    whole = end_to_end(parts)
+    np.testing.assert_array_equal(whole, np.ones((8, 4)))
+    assert all(np.shares_memory(whole, part) for part in parts if len(part))
+    other = [*parts[1:], parts[0]]
+    np.testing.assert_array_equal(end_to_end(other), np.concatenate(other))
+    assert not np.shares_memory(end_to_end(other), whole)
+
+
+def test_classes_share_their_features_also_when_whitened(tmp_path: Path) -> None:
+    how = Choices(FeatureSettings(4, seed=0), "logistic", 1e-2, "none", room=OnDisk(tmp_path))
+    task = prepare(sites(40, 3), ("a", "b", "c"), GRAPH, how)
+    for problem in (task.problem, task.way(None).problem):
+        parts = problem.train.parts  # type: ignore[attr-defined]
+        assert len(parts) == 3
+        assert all(part.Phi is parts[0].Phi for part in parts)
+
+
+def test_a_full_disk_is_an_error_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert OnDisk(tmp_path)((0, 5)).shape == (0, 5)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(FileError, match=r"no room for 0.08 GB of numbers: .*No space"):
+        OnDisk(tmp_path)((10**5, 100))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="name a folder on a disk"):
+        OnDisk(tmp_path / "file")((5, 5))
+
+
+def test_the_command_leaves_the_same_model(tmp_path: Path) -> None:
+    rows = sites(50, 2)
+    columns = {f"x{j}": np.concatenate(rows.X)[:, j] for j in range(3)}
+    where = np.repeat(rows.names, 50)
+    table = pa.table({**columns, "y": np.concatenate(rows.y), "where": where})
+    pa.parquet.write_table(table, tmp_path / "rows.parquet")
+    line = ["run", "--data", "rows.parquet", "--target", "y", "--site", "where", "--loss", "hinge"]
+    line += ["--features", "5", "--rounds", "8"]
+    coke(*line, "--out", "memory", cwd=tmp_path)
+    coke(*line, "--on-disk", "scratch", "--out", "disk", cwd=tmp_path)
+    one, two = ((tmp_path / name / "model.coke").read_bytes() for name in ("memory", "disk"))
+    assert one == two
+    assert not [*(tmp_path / "scratch").iterdir()]
+
+
+LABELS: dict[str, Any] = {
+    "text": ["no", "yes", "perhaps", None],
+    "numbers": [3, -1, 7, None],
+    "large": [2**53, 2**53 + 1, 2**53 + 2, None],
+    "halves": np.array([3.0, -1.0, 7.0, np.nan], np.float16),
+    "floats": [3.0, -1.0, np.inf, np.nan],
+    "truth": [True, False, True, None],
+}
+
+
+def saved(folder: Path, kind: str, T: int = 300) -> pa.Table:
+    """Rows with a few classes in every form that can be read, some rows without one."""
+    rng = np.random.default_rng(0)
+    X, where = rng.normal(size=(T, 3)), rng.integers(0, 3, T)
+    which = rng.choice(4, T, p=[0.4, 0.3, 0.25, 0.05])
+    y = pa.array([LABELS[kind][i] for i in which], from_pandas=True)
+    inputs = {f"x{j}": X[:, j] for j in range(3)}
+    table = pa.table({**inputs, "y": y, "where": np.array(["a", "b", "c"])[where]})
+    pa.parquet.write_table(table, folder / "rows.parquet", row_group_size=40)
+    pa.csv.write_csv(table, folder / "rows.csv")
+    (folder / "sites").mkdir()
+    for place, name in enumerate("abc"):
+        some = table.filter(pa.array(where == place)).drop_columns(["where"])
+        pa.parquet.write_table(some, folder / "sites" / f"{name}.parquet")
+    return table
+
+
+def settings(folder: Path, source: str, **more: Any) -> Config:
+    data = {"file": str(folder / source), "target": "y", "missing": "drop", **more}
+    data |= {} if source == "sites" else {"site": "where"}
+    features = {"n_features": 5}
+    return from_settings({"loss": "hinge", "lambda": 1e-2, "data": data, "features": features})
+
+
+@pytest.mark.parametrize("kind", LABELS)
+@pytest.mark.parametrize("source", ["rows.parquet", "rows.csv", "sites"])
+def test_rows_read_in_chunks_are_those_read_at_once(source: str, kind: str, tmp_path: Path) -> None:
+    """Inputs, class labels, who holds them and which are for testing; and so the optimum."""
+    saved(tmp_path, kind)
+    at_once = settings(tmp_path, "rows.parquet" if source == "sites" else source)
+    in_chunks = settings(tmp_path, source, on_disk=str(tmp_path / "scratch"))
+    wanted, found = load_sites(at_once), load_sites(in_chunks)
+    assert (found.columns, found.sites.names) == (wanted.columns, wanted.sites.names)
+    assert isinstance(found.sites, Sites)
+    assert isinstance(wanted.sites, Sites)
+    for a, b in zip(found.sites[1:], wanted.sites[1:], strict=True):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y)
+    one, other = (load_task(how)[0] for how in (at_once, in_chunks))
+    assert one.classes.tolist() == other.classes.tolist()
+    assert one.classes.dtype == other.classes.dtype
+    np.testing.assert_array_equal(one.problem.optimum, other.problem.optimum)
+
+
+LATE = {
+    "text": ("1", "other"),
+    "truth": ("true", "maybe"),
+    "nothing": ("", "a"),
+    "dates": ("2020-01-01", "x"),
+}
+
+
+@pytest.mark.parametrize("kind", LATE)
+def test_classes_of_a_text_file_are_of_the_kind_of_all_its_rows(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not of the first few."""
+    monkeypatch.setattr(openers, "BLOCK", 1 << 12)
+    first, late = LATE[kind]
+    lines = [f"{i % 7},{i % 3},{'ab'[i % 2]},{first if i < 600 else late}" for i in range(700)]
+    (tmp_path / "rows.csv").write_text("\n".join(["x0,x1,where,y", *lines]) + "\n")
+    one, other = (
+        load_task(settings(tmp_path, "rows.csv", **more))[0].classes.tolist()
+        for more in ({}, {"on_disk": str(tmp_path / "scratch")})
+    )
+    assert one == other == sorted([first, late])
+
+
+def test_text_that_is_none_is_refused_either_way(tmp_path: Path) -> None:
+    saved(tmp_path, "text")
+    table = pa.parquet.read_table(tmp_path / "rows.parquet")
+    spoilt = pa.array([b"\xff", b"a"] * 150).view(pa.string())
+    pa.parquet.write_table(table.set_column(3, "y", spoilt), tmp_path / "rows.parquet")
+    for more in ({}, {"on_disk": str(tmp_path / "scratch")}):
+        with pytest.raises(CokeError, match="cannot be read"):
+            load_task(settings(tmp_path, "rows.parquet", **more))
+
+
+def test_arrays_with_class_labels_are_read_in_chunks_too(tmp_path: Path) -> None:
+    table = saved(tmp_path, "text").filter(pc.field("y").is_valid())
+    X = np.column_stack([table[f"x{j}"].to_numpy() for j in range(3)])
+    np.save(tmp_path / "X.npy", X)
+    for name, column in (("y", "y"), ("s", "where")):
+        np.save(tmp_path / f"{name}.npy", np.array(table[column].to_pylist()))
+    y, s = (str(tmp_path / f"{name}.npy") for name in "ys")
+    source = settings(tmp_path, "X.npy", on_disk=str(tmp_path / "scratch"), target=y)
+    source = msgspec.structs.replace(source, data=msgspec.structs.replace(source.data, site=s))
+    one, other = (load_task(how)[0] for how in (settings(tmp_path, "rows.parquet"), source))
+    assert one.classes.tolist() == other.classes.tolist()
+    np.testing.assert_array_equal(one.problem.optimum, other.problem.optimum)
+    with pytest.raises(ConfigError, match=r"for class labels data\.on_disk"):
+        load_task(settings(tmp_path, "X.npy", target=y))
+
+
+def test_files_whose_classes_are_of_different_kinds_are_refused(tmp_path: Path) -> None:
+    saved(tmp_path, "numbers")
+    table = pa.table({**{f"x{j}": [1.0] for j in range(3)}, "y": ["yes"]})
+    pa.parquet.write_table(table, tmp_path / "sites" / "b.parquet")
+    with pytest.raises(DataError, match="all text, all numbers"):
+        load_task(settings(tmp_path, "sites"))
+
+
+def test_rows_on_disk_take_little_memory(tmp_path: Path) -> None:
+    """A chunk, and some bytes a row for its number, class and site."""
+    T, d, D = 60_000, 100, 50
+    rng = np.random.default_rng(0)
+    inputs = {f"x{j}": rng.normal(size=T) for j in range(d)}
+    where, y = np.array(["a", "b"])[rng.integers(0, 2, T)], rng.integers(0, 2, T)
+    table = pa.table({**inputs, "y": y, "where": where})
+    pa.parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=5000)
+    del inputs, table
+    how = settings(tmp_path, "rows.parquet", on_disk=str(tmp_path / "scratch"))
+    features = FeatureConfig(n_features=D // 2)
+    how = msgspec.structs.replace(how, features=features, whitening="gram")
+    tracemalloc.start()
+    task, _, _ = load_task(how)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(task.problem.train.T) == T - 2 * round(0.3 * T / 2)
+    assert most <= 0.7 * (8 * T * d)
+
+
+def test_a_row_on_disk_takes_few_bytes_of_memory(tmp_path: Path) -> None:
+    """Its number, class, site and place: at most 90."""
+    most = []
+    for T in (50_000, 100_000):
+        rng = np.random.default_rng(0)
+        y, where = (np.array(["no", "yes"])[rng.integers(0, 2, T)] for _ in range(2))
+        table = pa.table({"x": rng.normal(size=T), "y": y, "where": where})
+        pa.parquet.write_table(table, tmp_path / "rows.parquet")
+        del table, y, where
+        how = settings(tmp_path, "rows.parquet", on_disk=str(tmp_path / "scratch"))
+        tracemalloc.start()
+        load_sites(how)
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert most[1] - most[0] <= 90 * 50_000
+
+
+def test_the_quadratic_loss_keeps_no_features(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"use data\.stream"):
+        load_task(from_settings({"data": {"on_disk": str(tmp_path)}}))
+
+
+def test_a_risk_by_hand_needs_no_room() -> None:
+    Phi = np.random.default_rng(0).normal(size=(9, 2))
+    risk = Margin((Phi[:4], Phi[4:]), (np.ones(4), -np.ones(5)), 0.1, "logistic")
+    assert np.isfinite(Problem(risk).optimum).all()

@@ -1,0 +1,214 @@
+"""Sites that leave, join, die, come back, stop or are missing: those present find their optimum."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from coke.errors import ConvergenceError, FileError
+from coke.field.carriers.base import Fault, faithful
+from coke.field.letters import CHECK, TALK, TOTALS, Totals
+from coke.field.letters import encode as written
+from coke.field.store import Store
+from kit.agents import (
+    GOAL,
+    PACE,
+    B,
+    D,
+    Net,
+    Nets,
+    fails,
+    made_rows,
+    others,
+)
+from kit.field import Field
+
+# Membership.
+
+
+def test_a_site_that_leaves_is_no_longer_in_the_answer(nets: Nets) -> None:
+    """The optimum of those who stay; it goes as soon as its neighbours know, and is told apart."""
+    net = nets(agents=6, edges=8)
+    net.friends = {n: {net.names[i - 1], net.names[i - 5]} for i, n in enumerate(net.names)}
+    net.start()
+    net.until(lambda: net.rounds() >= 20)
+    net.agents[B].leave()
+    began = time.monotonic()
+    net.wait(B)
+    assert time.monotonic() - began < PACE.linger
+    net.wait()
+    rest = others(net, B)
+    assert net.distance(*rest) <= GOAL
+    assert np.abs(net.optimum(rest) - net.optimum(net.names)).max() > 1e-3
+    # Those who never were its neighbours know, too, that the graph is not what it was.
+    assert {net.site(n).setup.diameter for n in rest} == {11}
+
+
+def joined(net: Net, newcomer: str) -> None:
+    """Everybody but one begins; after a restart its neighbours name it."""
+    friends, everybody = dict(net.friends), list(net.names)
+    net.friends = {n: f - {newcomer} for n, f in friends.items()}
+    rest = others(net, newcomer)
+    net.start(*rest)
+    net.until(lambda: net.rounds(*rest) >= 20)
+    net.stop()
+    net.friends, net.names = friends, everybody
+    net.table[newcomer] = {"joins": True}
+    net.start()
+
+
+def test_a_site_that_joins_is_in_the_answer(nets: Nets) -> None:
+    """It takes over what was agreed on, to the bit, and λ's share of the others."""
+    net = nets()
+    joined(net, D)
+    net.until(lambda: net.rounds(D) >= 3)
+    net.stop(D)  # and it is no newcomer the second time
+    net.start(D)
+    net.wait()
+    assert net.distance() <= GOAL
+    agreed = [agent.agreed for agent in net.agents.values()]
+    assert len({a.agreed.basis.C.tobytes() for a in agreed if a is not None}) == 1
+    assert net.end(D, next(iter(net.friends[D]))).epoch == 1
+
+
+def test_totals_that_make_no_sense_are_refused_and_others_asked_for(nets: Nets) -> None:
+    net, told = nets(), list[str]()
+    lone = Totals((msgspec.msgpack.encode([("x", ["y"]), ("y", [])]),))  # y does not name x
+
+    def fault(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
+        if receiver == D and frame[0] == TOTALS and len(told) < 3:
+            told.append(sender)
+            return (written(Totals((b"no records", b"x")) if len(told) > 1 else lone),)
+        return (frame,)
+
+    net.memory.fault = fault
+    joined(net, D)
+    net.wait()
+    assert len(told) == 3
+    assert net.agents[D]._refused.total() >= 3
+    assert net.distance() <= GOAL
+
+
+def test_a_dead_site_is_forgotten_and_may_come_back(nets: Nets) -> None:
+    """Without it, the optimum of the rest; back with its old disk, everybody's again."""
+    net = nets(tol=0.0)
+    net.start()
+    net.until(lambda: net.rounds() >= 20)
+    net.stop()
+    friends, rest = dict(net.friends), others(net, B)
+    net.friends = {n: f - {B} for n, f in friends.items()}
+    net.start(*rest)
+    net.until(lambda: net.rounds(*rest) >= 400)
+    assert net.distance(*rest) <= GOAL
+    net.stop()
+    net.friends = friends
+    net.start()
+    assert isinstance(fails(net, B), ConvergenceError)  # its neighbours have closed the edges
+    net.table[B] = {"joins": True}
+    net.start(B)
+    net.until(lambda: net.rounds() >= 800)
+    assert net.distance() <= GOAL
+
+
+# Stops, starts and two at once.
+
+
+def withholding(kinds: bytes) -> Fault:
+    """Frames that begin so do not arrive."""
+    return lambda sender, receiver, frame: () if frame[0] in kinds else (frame,)
+
+
+def everywhere(net: Net, phase: str) -> bool:
+    return all(n in net.status and net.status[n].phase == phase for n in net.names)
+
+
+def test_a_stop_in_every_phase_is_gone_on_from(nets: Nets) -> None:
+    """Meeting, agreeing, training, parting: the same bits as if nobody had stopped."""
+    net, phases = nets(tol=1e-3), ("meet", "agree", "train", "part")
+    withheld = {"meet": b"@A", "agree": bytes([TALK]), "train": b"\0\1\2\3", "part": bytes([CHECK])}
+    for phase in phases:
+        net.memory.fault = withholding(withheld[phase])
+        net.start()
+        net.until(partial(everywhere, net, phase))
+        net.stop()
+        assert not net.errors
+        assert all(agent.stopped for agent in net.agents.values())
+    net.memory.fault = faithful
+    net.start()
+    net.wait()
+    assert all(net.agents[n].outcome().converged for n in net.names)
+    assert net.asymmetry() == 0
+    calm = nets(tol=1e-3)
+    calm.start()
+    calm.wait()
+    assert_array_equal(net.theta(), calm.theta())
+
+
+def test_a_folder_has_one_agent_at_a_time_and_the_dead_hold_nothing(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("999999\n")  # left by one that was killed
+    with Store(tmp_path).claimed():
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+        with pytest.raises(FileError, match=f"process {os.getpid()}"), Store(tmp_path).claimed():
+            pass
+    with Store(tmp_path).claimed():
+        pass
+
+
+def test_a_process_stops_with_143_and_refuses_a_second(tmp_path: Path) -> None:
+    pytest.importorskip("zenoh", reason="agents need the extra coke[agent]")
+    field = Field(tmp_path, made_rows(100), 2, 1)
+    a = field.names[0]
+    try:
+        field.start(a)
+        field.until(lambda: any(line.get("phase") == "meet" for line in field.log(a)))
+        first = field.processes[a]
+        field.start(a)
+        second, field.processes[a] = field.processes[a], first
+        assert second.wait(30) not in (0, 143)
+        assert f"another agent works here (process {first.pid})" in str(field.log(a))
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(30) == 143
+    finally:
+        field.end()
+
+
+# Patience.
+
+
+@pytest.mark.parametrize("patience", [0.01, None], ids=["set", "from the usual round"])
+def test_others_go_on_without_the_missing_and_do_not_end_without_it(
+    nets: Nets, patience: float | None
+) -> None:
+    """Far more rounds than they needed, none slower than the one before; back, it lets them end."""
+    net = nets(tol=1e-3, pace=PACE._replace(patience=patience, least=0.01))
+    net.start()
+    net.until(lambda: net.rounds() >= 3)
+    net.stop(B)
+    rest, then = others(net, B), net.rounds()
+    net.until(lambda: net.rounds(*rest) >= then + 80)
+    assert not any(net.site(n).done for n in rest)
+    net.start(B)
+    net.wait()
+    assert all(net.agents[n].outcome().converged for n in net.names)
+
+
+def test_whoever_knows_of_the_end_needs_nobody_to_finish(nets: Nets) -> None:
+    """Cut off in the countdown and started again when all have gone, it ends by itself."""
+    net = nets(tol=1e-3, pace=PACE._replace(linger=0.3))
+    net.start()
+    net.until(lambda: (s := net.status.get(B)) is not None and s.countdown is not None)
+    for friend in net.friends[B]:
+        net.memory.cut(B, friend)
+    net.stop(B)
+    net.wait()
+    net.start(B)
+    net.wait(B)
+    assert all(net.agents[n].outcome().converged for n in net.names)

@@ -1,0 +1,176 @@
+"""Agents with privacy: what they say is a function of the noised statistics, or sums, alone."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from shutil import copy
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from coke.data.files import pack, write_file
+from coke.data.sites import Sites
+from coke.errors import CokeError
+from coke.field.edge import Setup
+from coke.field.mission import FieldMission, read_site
+from coke.field.node import Site
+from coke.field.state import restored
+from coke.field.store import Store
+from coke.learning.prepare import prepare
+from coke.maths.features.features import draw_features
+from coke.maths.losses.quadratic import Quadratic
+from coke.privacy import release as private
+from coke.privacy.noise import Budget
+from coke.privacy.share import load_share
+from coke.studies.audit import site_warnings
+from kit.agents import A, made_nets
+from kit.field import Field, made_rows
+
+pytest.importorskip("zenoh", reason="agents need the extra coke[agent]")
+
+RANGES = {f"x{j}": [-4.0, 4.0] for j in range(4)} | {"y": [-6.0, 6.0]}
+SETTINGS: dict[str, Any] = {
+    "privacy": "dp", "epsilon": 3.0, "whitening": "range",
+    "data": {"test": 0.2, "scale": "public", "ranges": RANGES},
+    "features": {"n_features": 8, "sigma": 1.0},
+}  # fmt: skip
+
+
+def release(field: Field, name: str) -> Path:
+    return field.folder / "sites" / name / "releases" / f"private-{name}.coke"
+
+
+def handed_over(source: Field, target: Field, name: str) -> None:
+    """The other site's release, as if it had been drawn from this site's rows."""
+    mission = FieldMission(read_site(target.folder / "sites" / name / "site.toml"))
+    units, how = mission.choices.public, mission.choices
+    assert units is not None
+    X, y = units.inputs(mission.rows.X[0]), units.targets(mission.rows.y[0])
+    terms = private.Terms(draw_features(how.features, X.shape[1]), 1.0, Budget(3.0, 1e-5))
+    found, meta = private.load_release(release(source, name))
+    meta = msgspec.structs.replace(meta, made_from=private.made_from(meta.salt, terms, (X, y)))
+    release(target, name).parent.mkdir(parents=True, exist_ok=True)
+    write_file(
+        release(target, name),
+        pack(private.KIND, meta, {"A": found.found.A, "b": found.found.b}),
+    )
+
+
+def left(field: Field, name: str) -> Site:
+    """What a site left on its disk; its edges' tags are digests of every word said on them."""
+    zero = Quadratic(np.eye(16)[None], np.zeros((1, 16)), np.zeros(1), np.ones(1), 1.0)
+    algorithm = FieldMission(read_site(field.folder / "sites" / name / "site.toml"))
+    how = algorithm.config.algorithms()["coke"]
+    assert how is None
+    from coke.maths.algorithms.coke import automatic
+
+    setup = Setup(name, zero, automatic(2.0, field.graph, 0.5), 3, None)
+    store = Store(field.folder / "sites" / name / "state")
+    found = store.image(lambda data: restored(data, setup))
+    assert found is not None
+    return found
+
+
+def test_other_rows_with_the_same_release_say_the_same_bytes(tmp_path: Path) -> None:
+    one = Field(tmp_path / "one", made_rows(280), 4, 5, **SETTINGS)
+    two = Field(tmp_path / "two", made_rows(280, seed=1), 4, 5, **SETTINGS)
+    try:
+        one.start()
+        assert one.wait(120) == [0] * 4
+        for name in one.names:
+            handed_over(one, two, name)
+        kept = {name: release(one, name).read_bytes() for name in one.names}
+        two.start()
+        assert two.wait(120) == [0] * 4
+        for name in one.names:
+            a, b = left(one, name), left(two, name)
+            assert a.k == b.k
+            assert_array_equal(a.theta, b.theta)
+            for n, end in a.ends.items():  # the last step of an edge may or may not be completed
+                if end.s == b.ends[n].s:
+                    assert end.tag == b.ends[n].tag
+            first, second = one.result(name), two.result(name)
+            assert (first["epsilon"], first["bytes"]) == (3.0, second["bytes"])
+            assert (first["epsilon_spent"], second["epsilon_spent"]) == (3.0, 3.0)
+            assert first["alone_test_mse"] != second["alone_test_mse"]  # their own models differ
+            assert first["warnings"] == []
+        # A later start reads the release and spends nothing.
+        again, told = one.names[0], len(one.log(one.names[0]))
+        one.start(again)
+        one.until(lambda: any(line.get("phase") == "part" for line in one.log(again)[told:]))
+        one.kill(again, signal.SIGTERM)
+        assert release(one, again).read_bytes() == kept[again]
+    finally:
+        one.end()
+        two.end()
+
+
+def test_agents_add_up_securely_over_bad_links_and_through_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulation with the same shares has the same sum; a restart changes no share."""
+    rng = np.random.default_rng(0)
+
+    def lossy(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
+        return (frame,) * int(rng.choice([0, 1, 2], p=[0.2, 0.7, 0.1]))
+
+    ranges = {f"x{j}": [-4.0, 4.0] for j in range(3)} | {"y": [-6.0, 6.0]}
+    data = {"file": "rows", "target": "y", "test": 0.2, "scale": "public", "ranges": ranges}
+    features = {"n_features": 6, "sigma": 1.0}
+    nets = made_nets(tmp_path, monkeypatch)
+    net = next(nets)(fault=lossy, data=data, features=features, secure_sum=True, tol=1e-3,
+                     privacy="dp", epsilon=3.0, whitening="range")  # fmt: skip
+    for name in net.names:
+        net.table[name]["releases"] = str(net.folder / name)
+    shares = {name: net.folder / name / f"share-{name}.coke" for name in net.names}
+    net.start()
+    net.until(lambda: shares[A].exists() and load_share(shares[A])[0].roster != "")
+    net.stop(A)  # once its numbers are drawn
+    before = shares[A].read_bytes()
+    net.start(A)
+    net.wait()
+    assert shares[A].read_bytes() == before
+    together = tmp_path / "together"
+    together.mkdir()
+    for path in shares.values():
+        copy(path, together / path.name)
+    rows: list[Any] = [net.mission(name).rows for name in net.names]
+    choices = net.mission(A).choices
+    assert choices.private is not None
+    choices = choices._replace(private=choices.private._replace(folder=together))
+    sites = Sites(tuple(net.names), *(tuple(r[k][0] for r in rows) for k in range(1, 5)))
+    task = prepare(sites, net.rows.columns, net.graph, choices)
+    basis = task.whitened.basis
+    for name in net.names:
+        risk, same = net.site(name).setup.risk, task.problem.train.whitened(basis)
+        assert isinstance(risk, Quadratic)
+        assert isinstance(same, Quadratic)
+        assert_array_equal(risk.A[0], same.A[0])
+        assert_array_equal(risk.b[0], same.b[0])
+    with pytest.raises(CokeError, match="made without this site"):
+        net.mission(A).join([b"", b""])
+    assert not list(nets)
+
+
+def test_plain_agents_warn_before_they_speak(tmp_path: Path) -> None:
+    """Few rows, one neighbour, a second run: as events and in the result."""
+    field = Field(tmp_path, made_rows(60), 2, 1)
+    path = tmp_path / "sites" / field.names[0] / "site.toml"
+    path.write_text(path.read_text().replace("[site]", "[site]\nrun = 2"))
+    assert len(site_warnings(FieldMission(read_site(path)))) == 3
+    path.write_text(path.read_text().replace("run = 2", "run = 1"))
+    try:
+        field.start()
+        assert field.wait(60) == [0, 0]
+    finally:
+        field.end()
+    for name in field.names:
+        told = [line["why"] for line in field.log(name) if line.get("phase") == "warning"]
+        assert told == field.result(name)["warnings"]
+        assert "1 sites have at most 80 rows" in told[0]
+        assert "one neighbour only" in told[1]
+        assert field.log(name)[0]["phase"] == "warning"

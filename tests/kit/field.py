@@ -1,0 +1,164 @@
+"""Networks of real agents on loopback, and the simulation they must equal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coke.data.sites import deal, split_rows
+from coke.data.tables import Rows, checked_rows
+from coke.engines.process import Record, simulate
+from coke.field.edge import Setup
+from coke.field.local import Plan, site_names, write_network
+from coke.field.mission import FieldMission, read_site
+from coke.field.node import Site
+from coke.field.state import restored
+from coke.field.store import Store
+from coke.learning.loading import choices
+from coke.learning.prepare import prepare
+from coke.learning.task import Task
+from coke.maths.arrays import Array
+from coke.maths.graph import Graph, build_graph
+from coke.maths.ledger import Ledger
+from coke.settings import from_settings
+
+SEED = 0
+
+
+def made_rows(T: int = 600, d: int = 4, seed: int = 0) -> Rows:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(T, d))
+    return checked_rows(X, np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=T))
+
+
+class Field:
+    """A network on disk, its processes, and its twin in one process."""
+
+    def __init__(self, folder: Path, rows: Rows, agents: int, edges: int, **settings: Any):
+        self.folder = folder
+        base: dict[str, Any] = {
+            "lambda": 1e-3, "seed": SEED, "rounds": 1000,
+            "data": {"test": 0.0, "scale": "none"},
+            "features": {"n_features": 20, "sigma": 2.0},
+        }  # fmt: skip
+        patience = settings.pop("patience", "wait")
+        self.settings = {**base, **settings}
+        self.parts = deal(rows.y, agents, seed=SEED)
+        self.rows, self.graph = rows, build_graph("random", agents, edges=edges, seed=SEED)
+        plan = Plan("test", self.graph, rows, self.parts, self.settings, patience)
+        self.paths = write_network(folder, plan)
+        self.names = site_names(list(self.parts))
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, *names: str) -> None:
+        for name in names or self.names:
+            path = self.folder / "sites" / name / "site.toml"
+            with (path.parent / "log.jsonl").open("ab") as log:
+                self.processes[name] = subprocess.Popen(
+                    [sys.executable, "-m", "coke", "agent", str(path), "--json"],
+                    stdout=log, stderr=subprocess.STDOUT,
+                    env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+                )  # fmt: skip
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        self.processes[name].send_signal(number)
+        self.processes[name].wait(timeout=30)
+
+    def wait(self, timeout: float) -> list[int]:
+        until = time.monotonic() + timeout
+        try:
+            return [p.wait(max(0.1, until - time.monotonic())) for p in self.processes.values()]
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def log(self, name: str) -> list[dict[str, Any]]:
+        found = []
+        for line in (self.folder / "sites" / name / "log.jsonl").read_text().splitlines():
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                found.append({"text": line})
+        return found
+
+    def result(self, name: str) -> dict[str, Any]:
+        last = self.log(name)[-1]
+        assert last.get("phase") == "result", self.log(name)[-5:]
+        return last
+
+    def rounds(self, name: str) -> int:
+        path = self.folder / "sites" / name / "state" / "history.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+    def until(self, done: Callable[[], bool], timeout: float = 60) -> None:
+        end = time.monotonic() + timeout
+        while not done():
+            assert time.monotonic() < end, {name: self.log(name)[-1:] for name in self.names}
+            time.sleep(0.05)
+
+    def site(self, name: str) -> Site:
+        """The state a site left on its disk."""
+        mission = FieldMission(read_site(self.folder / "sites" / name / "site.toml"))
+        store = Store(self.folder / "sites" / name / "state")
+        way = self.task().way(mission.config.algorithms()[mission.config.algorithm])
+        risk = way.problem.train.rows(slice(self.names.index(name), self.names.index(name) + 1))
+        setup = Setup(name, risk, way.algorithm, self.task().net.diameter, None)  # type: ignore[arg-type]
+        found = store.image(partial(restored, setup=setup))
+        assert found is not None
+        return found
+
+    def theta(self) -> Array:
+        return np.concatenate([self.site(name).theta for name in self.names])
+
+    def task(self) -> Task:
+        if not hasattr(self, "_task"):
+            sites = split_rows(self.rows, self.parts, test=0.0, seed=SEED)
+            sites = sites._replace(names=tuple(self.names))
+            config = from_settings(self.settings)
+            self._task = prepare(sites, self.rows.columns, self.graph, choices(config))
+        return self._task
+
+    def twin(self, rounds: int, tol: float | None = None) -> list[Record]:
+        """The same in one process."""
+        way = self.task().way(from_settings(self.settings).algorithms()["coke"])
+        return list(
+            simulate(way.problem, self.graph, way.algorithm, rounds=rounds,
+                     tol=way.tolerance(tol), spent=way.spent, scored=())
+        )  # fmt: skip
+
+    def ledger(self) -> Ledger:
+        results = [self.result(name) for name in self.names]
+        return Ledger(*(sum(r[key] for r in results) for key in Ledger._fields))
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+def antisymmetric(field: Field, names: Sequence[str]) -> None:
+    """g_ij = −g_ji to the bit wherever both ends are at the same step."""
+    sites = {name: field.site(name) for name in names}
+    for a, site in sites.items():
+        for b, end in site.open.items():
+            other = sites[b].ends[a]
+            if (end.epoch, end.s) == (other.epoch, other.s):
+                np.testing.assert_array_equal(end.g, -other.g)
+                np.testing.assert_array_equal(end.own, other.cp)
+
+
+__all__ = ["Field", "Graph", "antisymmetric", "made_rows"]

@@ -1,0 +1,74 @@
+"""The rules of one end, what can happen in a small network, and rules that do not work: mutants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from coke.field import edge as edges
+from coke.field.edge import Coder, Edge, End
+from coke.field.words import Frame, Word
+from coke.maths.algorithms.coke import Schedule
+from coke.maths.arrays import Array
+
+
+@dataclass(frozen=True)
+class Digit:
+    """One number from 0 to 255, as one byte."""
+
+    def encode(self, x: Array) -> bytes:
+        """The byte."""
+        return bytes([int(x[0])])
+
+    def decode(self, data: bytes, size: int) -> Array:
+        """The number."""
+        return np.array([float(data[0])])
+
+
+def line(lower: bool) -> Edge:
+    """An edge of one number, silent where nothing changes."""
+    return Edge(Coder(Digit(), 1), Schedule(lambda k: 0.5), False, lower, np.inf)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The rules of one end; a mutant is a machine with another rule."""
+
+    hear: Callable[[Edge, End, Frame], edges.Reply] = edges.hear
+    complete: Callable[[Edge, End], End] = edges.complete
+    kept: Callable[[End], End] = lambda end: end._replace(box=(None, None))  # what a kill leaves
+    durable_first: bool = True  # the image is on disk before the first byte leaves
+    outstanding: bool = True  # a completed step is followed by the next word at once
+
+
+@dataclass(frozen=True)
+class Model:
+    """What can happen, and how much of it."""
+
+    steps: int = 2
+    flight: int = 2  # letters on their way, each way on each edge
+    sites: int = 2  # on a path …
+    ring: bool = False  # … or around a circle
+    silence: bool = False  # every word is news or silence; else each has its own content
+    double: bool = True
+    resets: int = 0
+    closings: int = 0
+    rollbacks: int = 0
+    machine: Machine = Machine()
+    most: int = 2_000_000  # states
+
+
+# Section 9 of the protocol's notes: what does not work.
+
+SENDS_FIRST = Machine(durable_first=False)
+RECOMPUTES = Machine(kept=lambda end: end._replace(box=(None, None), out=None))
+ONE_WORD = Machine(complete=lambda edge, end: edges.complete(edge, end)._replace(prev=None))
+NOTHING_OUTSTANDING = Machine(outstanding=False)
+
+
+def answers_all(edge: Edge, end: End, frame: Frame) -> edges.Reply:
+    """Every old word is answered, also one that is an answer."""
+    again = frame._replace(again=True) if isinstance(frame, Word) else frame
+    return edges.hear(edge, end, again)

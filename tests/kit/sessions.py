@@ -1,0 +1,106 @@
+"""Zenoh on this machine: identities, addresses, outsiders, and a neighbour in its own process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from coke.field.carriers.address import Place, zenoh_settings
+from coke.field.carriers.base import Carrier
+from coke.field.identity import Identity
+
+if TYPE_CHECKING:
+    from kit.certificates import Authority
+
+PLAIN = Place("a", "net", ("tcp/127.0.0.1:7447",), {"b": None}, allow_plaintext_loopback=True)
+
+
+def identity(ca: Authority, name: str, expires: timedelta = timedelta(days=1)) -> Identity:
+    return Identity(name, *ca.issue(name, expires=expires), datetime.now(UTC) + expires)
+
+
+def address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"tls/127.0.0.1:{free.getsockname()[1]}"
+
+
+def site(own: Identity, listen: str | None, neighbours: Mapping[str, str | None]) -> Place:
+    return Place(own.name, "net", (listen,) if listen else (), neighbours, own)
+
+
+@contextlib.contextmanager
+def outsider(
+    own: Identity, *, at: str | None = None, to: str | None = None, mtls: bool = True
+) -> Iterator[Any]:
+    """Zenoh as someone may run it who keeps to none of our rules."""
+    import zenoh
+
+    wanted = site(own, at or "tls/127.0.0.1:1", {"x": to})
+    settings = zenoh_settings(wanted) | {"listen/endpoints": [at] if at else []}
+    settings["access_control"] = {"enabled": False}
+    settings["transport/link/protocols"] = ["tcp", "tls"]
+    settings["transport/link/tls"]["enable_mtls"] = mtls
+    config = zenoh.Config()
+    for path, value in settings.items():
+        config.insert_json5(path, json.dumps(value))
+    with zenoh.open(config) as session:
+        yield session
+
+
+def until(condition: Callable[[], object], seconds: float = 10) -> bool:
+    end = time.monotonic() + seconds
+    while not (done := bool(condition())) and time.monotonic() < end:
+        time.sleep(0.005)
+    return done
+
+
+# The network in one process
+
+
+def drain(carrier: Carrier) -> list[tuple[str, bytes]]:
+    return list(iter(lambda: carrier.receive(0), None))
+
+
+def heard(ear: Any) -> list[bytes]:
+    return [bytes(sample.payload) for sample in iter(ear.try_recv, None)]
+
+
+ECHO = """
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from coke.field.identity import Identity
+from coke.field.carriers.address import Place
+from coke.field.carriers.zenoh import ZenohCarrier
+at, how, *paths = sys.argv[1:]
+own = Identity("b", *map(Path, paths), datetime.now(UTC))
+carrier = ZenohCarrier(Place("b", "net", (), {"a": at}, own))
+while (got := carrier.receive(30)) != ("a", b"end"):
+    carrier.send(*got)
+if how == "close":
+    carrier.close()
+"""
+
+
+@contextlib.contextmanager
+def echo(own: Identity, at: str, how: str = "close") -> Iterator[subprocess.Popen[bytes]]:
+    """A neighbour in another process, which says what it hears until it hears "end"."""
+    paths = map(str, (own.ca, own.certificate, own.key))
+    process = subprocess.Popen([sys.executable, "-c", ECHO, at, how, *paths])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answered(a: Carrier, frame: bytes) -> bool:
+    a.send("b", frame)
+    return a.receive(5) == ("b", frame)

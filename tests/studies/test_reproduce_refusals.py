@@ -1,0 +1,142 @@
+"""Reproducing the paper with wrong requests, missing or changed data, Ctrl-C; theory and fetch."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from coke.studies.reproduce.experiments import (
+    Job,
+    run_all,
+)
+from kit.commands import command
+
+
+@pytest.fixture
+def small_twitter(monkeypatch: Any, tmp_path: Path) -> Path:
+    """A data folder that holds nothing but a small stand-in for the Twitter rows."""
+    rng = np.random.default_rng(0)
+    columns = {name: rng.random(200) for name in ("x0", "x1", "y")}
+    (tmp_path / "data").mkdir()
+    pa.parquet.write_table(pa.table(columns), tmp_path / "data" / "twitter_adaraker.parquet")
+    monkeypatch.setenv("COKE_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "data" / "twitter_adaraker.parquet"
+
+
+def test_bad_requests_are_refused(monkeypatch: Any, tmp_path: Path, capsys: Any) -> None:
+    for arguments, said in {
+        ("tabel1",): "Did you mean 'table1'",
+        ("table1", "--seeds", "0"): "at least one seed",
+        ("table1", "--rounds", "10"): "2000 rounds",
+        ("table3", "--rounds", "30"): "2000 rounds",
+    }.items():
+        assert command(monkeypatch, "reproduce", *arguments, "--out", str(tmp_path)) == 2
+        assert said in capsys.readouterr().err.replace("\n", " ")
+    monkeypatch.setenv("COKE_DATA", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert command(monkeypatch, "reproduce", "table4", "--out", str(tmp_path)) == 2
+    assert "coke data fetch energy" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_missing_data_are_told_before_any_run(
+    small_twitter: Path, monkeypatch: Any, tmp_path: Path, capsys: Any
+) -> None:
+    """Table 3 has its Twitter rows, not Tom's hardware; a damaged file is no better than none."""
+    monkeypatch.setattr("coke.studies.reproduce.experiments.run_all", None)
+    out = ["--out", str(tmp_path / "out")]
+    assert command(monkeypatch, "reproduce", "table3", *out) == 2
+    assert "coke data fetch toms_hardware" in capsys.readouterr().err
+    small_twitter.write_bytes(b"PAR1")
+    assert command(monkeypatch, "reproduce", "table1", *out) == 2
+    assert "twitter_adaraker.parquet" in capsys.readouterr().err
+    small_twitter.unlink()
+    for named in ("table1", "figure1"):
+        assert command(monkeypatch, "reproduce", named, *out) == 2
+        assert "cannot be downloaded" in capsys.readouterr().err
+
+
+def test_a_run_is_kept_for_its_data_and_its_constants(
+    small_twitter: Path, monkeypatch: Any, tmp_path: Path
+) -> None:
+    """Other rows, levels or marks make another result, so the kept one is not taken for it."""
+
+    def kept() -> set[str]:
+        run_all([Job("twitter-large", "iid", 0, 5)], tmp_path, 1, lambda done, total: None)
+        return {path.name for path in (tmp_path / "jobs").iterdir()}
+
+    assert len(kept()) == 1
+    assert len(kept()) == 1
+    table = pa.parquet.read_table(small_twitter)
+    pa.parquet.write_table(table.slice(1), small_twitter)
+    assert len(kept()) == 2
+    monkeypatch.setattr("coke.studies.reproduce.experiments.CURVE", 200)
+    assert len(kept()) == 3
+    monkeypatch.setattr("coke.studies.reproduce.experiments.K", (1, 2))
+    assert len(kept()) == 4
+    monkeypatch.setattr("coke.studies.reproduce.experiments.LEVELS", {})
+    assert len(kept()) == 5
+
+
+@pytest.mark.usefixtures("small_twitter")
+def test_ctrl_c_stops_and_says_what_is_kept(tmp_path: Path) -> None:
+    options = ["--seeds", "2", "--rounds", "1000000", "--workers", "2", "--out", str(tmp_path)]
+    code = "from coke.cli.main import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "reproduce", "figure2", *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "jobs").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(1.0)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "finished runs are kept in" in said
+
+
+def test_theory_prints_the_guarantee_beside_what_is_measured(
+    monkeypatch: Any, tmp_path: Path, capsys: Any
+) -> None:
+    small = "[data]\nagents = 4\nsize_range = [80, 120]\n[features]\nn_features = 10\n"
+    (tmp_path / "c.toml").write_text("lambda = 0.5\nrho = 0.05\n" + small)
+    assert command(monkeypatch, "theory", str(tmp_path / "c.toml"), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["assumptions_hold"] is True
+    assert 0 < found["measured_factor"] <= found["guaranteed_factor"] < 1
+    assert found["best_guaranteed_factor"] <= found["guaranteed_factor"] + 1e-12
+    assert command(monkeypatch, "theory", str(tmp_path / "c.toml")) == 0
+    assert "guaranteed factor" in capsys.readouterr().out
+    (tmp_path / "c.toml").write_text('loss = "hinge"\n' + small)
+    assert command(monkeypatch, "theory", str(tmp_path / "c.toml")) == 2
+
+
+def test_fetch_says_what_went_wrong(monkeypatch: Any, tmp_path: Path, capsys: Any) -> None:
+    to = ["--to", str(tmp_path), "--json"]
+    closed = ["--url", "http://127.0.0.1:9/x"]
+    assert command(monkeypatch, "data", "fetch", "energy", *closed, *to) == 2
+    assert "check the connection" in json.loads(capsys.readouterr().out)["error"]
+    assert command(monkeypatch, "data", "fetch", "enrgy", *to) == 2
+    said = capsys.readouterr()
+    assert "Did you mean 'energy'" in json.loads(said.out)["error"]
+    assert said.err.startswith("error:")  # no progress bar before it
+    (tmp_path / "mine.zip").write_bytes(b"not an archive")
+    file = ["--file", str(tmp_path / "mine.zip")]
+    assert command(monkeypatch, "data", "fetch", "energy", *file, *to) == 2
+    assert "not UCI's energydata_complete.csv" in json.loads(capsys.readouterr().out)["error"]

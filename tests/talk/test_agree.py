@@ -1,0 +1,248 @@
+"""What sites agree on before training: the network, units, classes, and a common basis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, reduce
+from typing import Any
+
+import msgspec
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from coke.data.scaling import Columns, columns_of
+from coke.errors import CokeError, GraphError, InputError, MessageError
+from coke.learning.basis import Common, Own, common_basis
+from coke.maths.features.features import FeatureSettings, draw_features
+from coke.maths.features.mixtures import truncated
+from coke.maths.features.whitening import moments
+from coke.maths.graph import build_graph
+from coke.maths.ledger import HEADER, Ledger
+from coke.talk.conversation import Network, Talk, Turn, cost, flood, swept, together
+from coke.talk.sums import (
+    Told,
+    add_grams,
+    add_targets,
+    decode_told,
+    describe_inputs,
+    encode_told,
+    needed,
+    tell,
+)
+from kit.problems import GRAPHS
+
+NAMES = tuple("abcdef")
+RNG = np.random.default_rng(0)
+SITES = [RNG.normal(0.5 * i, 1 + i, size=(40, 3)) for i in range(6)]
+
+
+def flooded(graph: nx.Graph) -> tuple[Network, dict[str, Ledger]]:
+    talks = {
+        name: flood(name, [NAMES[n] for n in sorted(graph[i])]) for i, name in enumerate(NAMES)
+    }
+    found, ledgers = together(talks)
+    assert len({(net.names, net.diameter, str(net.tree)) for net in found.values()}) == 1
+    return found["a"], ledgers
+
+
+def all_sites(net: Network, talk: Callable[[str, int], Talk[Any]]) -> tuple[list[Any], Ledger]:
+    found, ledgers = together({name: talk(name, i) for i, name in enumerate(NAMES)})
+    total = Ledger(*map(sum, zip(*ledgers.values(), strict=True)))
+    return [found[name] for name in NAMES], total
+
+
+@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+def test_everybody_learns_the_whole_graph(graph: nx.Graph) -> None:
+    net, ledgers = flooded(graph)
+    assert net.names == NAMES
+    assert sorted(map(sorted, net.graph.edges)) == sorted(map(sorted, graph.edges))
+    assert net.diameter == nx.diameter(graph)
+    # A step of the flood for every step of the diameter, a header on every copy.
+    assert all(ledger.transmissions <= net.diameter for ledger in ledgers.values())
+    headers = sum(2 * HEADER for _ in graph.edges) * net.diameter
+    copies = sum(ledgers[NAMES[i]].wire_bytes for i in graph)
+    assert copies == headers + sum(graph.degree[i] * ledgers[NAMES[i]].bytes for i in graph)
+
+
+def test_larger_graphs_too() -> None:
+    graph = build_graph("small-world", 60, seed=1)
+    names = [f"s{i:02d}" for i in range(60)]
+    talks = {name: flood(name, [names[n] for n in graph[i]]) for i, name in enumerate(names)}
+    found, _ = together(talks)
+    for net in found.values():
+        assert net.graph.edges == found["s00"].graph.edges
+    assert found["s00"].diameter == nx.diameter(graph)
+
+
+def test_an_edge_needs_both_ends_and_names_are_unique() -> None:
+    half = {"a": flood("a", ["b"]), "b": flood("b", ["a", "c"]), "c": flood("c", [])}
+    with pytest.raises(GraphError, match=r"does not name|wait for each other"):
+        together(half)
+    first, second = flood("b", ["a"]), flood("a", ["b"])
+    next(first), next(second)
+    with pytest.raises(GraphError, match="two sites are called b"):
+        second.send({"b": b"\x92\x92\xa1b\x91\xa1a\x92\xa1b\x92\xa1a\xa1c"})
+
+
+LETTERS = st.sampled_from("abcd")
+RECORDS = st.lists(st.tuples(LETTERS, st.lists(LETTERS, max_size=2)), max_size=3)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=60) | RECORDS.map(msgspec.msgpack.encode))
+def test_any_bytes_are_records_or_refused(data: bytes) -> None:
+    """What is new to b, too, is passed on as it came; a refusal says what came or is wrong."""
+    found = _flooded_by_b(data)
+    if isinstance(found, MessageError):
+        assert str(found).startswith((f"{len(data)} bytes are no records", "a site's name is"))
+        return
+    kind = list[tuple[str, tuple[str, ...]]]
+    came = msgspec.msgpack.decode(data, type=kind) if data else []
+    if isinstance(found, Network):
+        assert found.names == ("a", "b")
+    elif isinstance(found, bytes):
+        new = sorted({(x, to) for x, to in came if x not in "ab" and "b" not in to})
+        assert found == (msgspec.msgpack.encode(new) if new else b"")
+    else:
+        assert isinstance(found, GraphError)
+        assert any(name in str(found) for name, _ in came)
+
+
+def _flooded_by_b(data: bytes) -> bytes | Network | CokeError:
+    """What a says next, or concludes, or refuses."""
+    talk = flood("a", ["b"])
+    next(talk)
+    try:
+        return talk.send({"b": data}).tell["b"]
+    except StopIteration as stop:
+        return stop.value
+    except CokeError as error:
+        return error
+
+
+def same(a: Columns, b: Columns) -> None:
+    assert a.T == b.T
+    for x, y in zip(a[1:], b[1:], strict=True):
+        assert_allclose(x, y, rtol=1e-12)
+
+
+@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+def test_told_numbers_are_those_of_all_rows_together(graph: nx.Graph) -> None:
+    net, _ = flooded(graph)
+    whole = columns_of(np.concatenate(SITES))
+
+    def talk(me: str, i: int) -> Talk[Told]:
+        return tell(partial(swept, net, me), Told(columns_of(SITES[i]), (f"c{i % 3}",)))
+
+    found, ledger = all_sites(net, talk)
+    for told in found:
+        assert told.labels == ("c0", "c1", "c2")
+        same(told.columns, whole)
+        for a, b in zip(told.columns[1:], found[0].columns[1:], strict=True):
+            assert_array_equal(a, b)
+    assert ledger.transmissions == 10
+    assert ledger.wire_bytes == ledger.bytes + 10 * HEADER
+
+
+def test_merging_moments_is_pooling_rows() -> None:
+    parts = reduce(Columns.merged, map(columns_of, SITES))
+    same(parts, columns_of(np.concatenate(SITES)))
+
+
+@given(data=st.binary(max_size=200), d=st.integers(0, 3))
+def test_any_bytes_tell_of_columns_or_are_refused(data: bytes, d: int) -> None:
+    try:
+        told = decode_told(data, [d] * 4)
+    except MessageError:
+        return
+    assert all(np.isfinite(part).all() for part in told.columns[1:])
+    assert decode_told(encode_told(told), [d] * 4).labels == told.labels
+
+
+def test_what_nobody_needs_is_not_told() -> None:
+    columns = columns_of(SITES[0])
+    short = encode_told(Told(needed(columns, moments=False, ranges=True)))
+    assert len(short) < len(encode_told(Told(columns)))
+
+
+@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+def test_descriptions_merge_to_the_pooled_moments(graph: nx.Graph) -> None:
+    """One Gaussian each: mean and covariance of all rows together, up to the coding's 10 %."""
+    net, _ = flooded(graph)
+
+    def talk(me: str, i: int) -> Talk[Any]:
+        own = [truncated(moments(SITES[i]), 5)]
+        return describe_inputs(partial(swept, net, me), own, columns_of(SITES[i][:, :1]), 1e-3)
+
+    found, ledger = all_sites(net, talk)
+    whole = moments(np.concatenate(SITES))
+    (one,) = found[0].mixture
+    sd = np.sqrt(np.diag(whole.cov))
+    assert (np.abs(one.mean - whole.mean) <= 0.2 * sd).all()
+    assert_allclose(np.diag(one.cov), np.diag(whole.cov), rtol=0.25)
+    assert_allclose(found[0].spread, np.concatenate(SITES)[:, 0].std(), rtol=1e-6)
+    for other in found:
+        assert_array_equal(other.mixture[0].cov, one.cov)
+    assert ledger.transmissions == 10
+    assert 10 * 12 < ledger.bytes < 10 * 120
+
+
+def test_gram_matrices_and_targets_add_up() -> None:
+    net, _ = flooded(GRAPHS["random"])
+    grams = [X.T @ X for X in SITES]
+    y = [columns_of(X[:, :1]) for X in SITES]
+    found, _ = all_sites(net, lambda me, i: add_grams(partial(swept, net, me), grams[i], y[i]))
+    spreads, ledger = all_sites(net, lambda me, i: add_targets(partial(swept, net, me), y[i]))
+    for total, spread in found:
+        assert_allclose(total, sum(grams), rtol=1e-5)
+        assert_array_equal(total, found[0][0])
+        assert spread == spreads[0]
+    assert ledger.bytes == 10 * 12
+
+
+@pytest.mark.parametrize("whitening", ["mixture", "moments", "gram", "sample"])
+@pytest.mark.parametrize("mapping", ["cos-sin", "cos-phase"])
+def test_every_site_has_the_same_basis_and_it_whitens(whitening: str, mapping: str) -> None:
+    """The average Gram matrix in the basis is near the identity, to the bit the same everywhere."""
+    net, _ = flooded(GRAPHS["ring"])
+    f = draw_features(FeatureSettings(15, sigma=2.0, mapping=mapping, seed=0), 3)
+    X = [RNG.normal(size=(400, 3)) for _ in range(6)]
+    A = [f(Xi).T @ f(Xi) / len(Xi) for Xi in X]
+    sample = RNG.normal(size=(500, 3)) if whitening == "sample" else None
+    common = Common(f, 2.0, 6, 1e-3, 2.0, whitening, sample, 0)
+    own = [Own(X[i], A[i], columns_of(X[i][:, :1])) for i in range(6)]
+    found, ledger = all_sites(
+        net, lambda me, i: common_basis(partial(swept, net, me), common, own[i])
+    )
+    ridge = 1e-3 * np.eye(len(A[0]))
+    inner, _ = found[0].basis.statistics(np.mean(A, axis=0) + ridge, np.zeros(len(A[0])))
+    values = np.linalg.eigvalsh(inner)
+    assert 0.4 < values[0] < values[-1] < 2.5
+    for other in found:
+        assert_array_equal(other.basis.C, found[0].basis.C)
+    assert ledger.transmissions == 10
+    if whitening == "sample":
+        assert ledger.bytes == 10 * 12  # nothing about the inputs
+
+
+def test_a_basis_that_is_not_known_or_lacks_its_sample_is_refused() -> None:
+    net, _ = flooded(GRAPHS["ring"])
+    f = draw_features(FeatureSettings(4, seed=0), 3)
+    own = Own(SITES[0], np.eye(8), columns_of(SITES[0][:, :1]))
+    for kind, said in (("gramm", "Did you mean 'gram'"), ("sample", "public inputs")):
+        talk = common_basis(
+            partial(swept, net, "a"), Common(f, 1.0, 6, 1e-3, 2.0, kind, None, 0), own
+        )
+        with pytest.raises(InputError, match=said):
+            next(talk)
+
+
+def test_a_broadcast_is_one_transmission_and_a_copy_each_on_the_wire() -> None:
+    turn = Turn({"b": b"xyz", "c": b"xyz"}, (), broadcast=True)
+    assert cost(Ledger(), turn) == (1, 3, 2 * (3 + HEADER))
+    assert cost(Ledger(), turn._replace(broadcast=False)) == (2, 6, 2 * (3 + HEADER))
+    assert cost(Ledger(), Turn({"b": b""}, (), broadcast=True)) == (0, 0, HEADER)
