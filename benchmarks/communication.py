@@ -10,6 +10,11 @@ from __future__ import annotations
 
 import os
 
+from coke.learning.agreement import Terms
+from coke.learning.open import open_ready
+from coke.learning.ready import Ready, agree
+from coke.maths.losses import LOSSES
+
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy loads; two processes share the machine
 
 import json
@@ -22,18 +27,15 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 
-from coke.data.sites import by_label, deal, split_rows
+from coke.data.site import split as split_rows
+from coke.data.sites import by_label, deal
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows, inputs_of, read_rows
 from coke.engines.process import simulate
-from coke.learning.loading import load_task
-from coke.learning.prepare import Choices, prepare
-from coke.learning.task import Task
-from coke.maths.features.features import FeatureSettings
 from coke.maths.graph import build_graph
 from coke.maths.losses.problem import local_only
 from coke.settings import from_settings
-from coke.studies.compare.compare import Comparison, Paper
+from coke.studies.compare.compare import Comparison
 from coke.studies.reproduce.recipes import find_file
 from coke.threads import OneThread
 
@@ -49,24 +51,26 @@ OUT = Path("out/bench-communication.json")
 Found = dict[str, Any]
 
 
-def task_of(rows: Rows, parts: Any, choices: Choices, edges: int, seed: int) -> Task:
+def ready_of(rows: Rows, parts: Any, edges: int, seed: int, **settings: Any) -> Ready:
     """Rows at sites, a random graph, and all that a method needs."""
-    sites = split_rows(rows, parts, test=0.3, seed=seed)
+    wanted = from_settings({"seed": seed, **settings})
+    numbers = LOSSES[wanted.loss].kind == "numbers"
+    sites = split_rows(parts, test=0.3, seed=seed).kept(rows, numbers=numbers)
     graph = build_graph("random", len(parts), edges=edges, seed=seed)
-    return prepare(sites, rows.columns, graph, choices)
+    return agree(sites, graph, Terms(wanted, rows.columns))
 
 
 def paper_case(name: str, split: str, seed: int) -> Found:
     """All methods on one of the paper's data sets, and ours once more to the tighter goal."""
     sigma, L, lam, v, mu = CASES[name]
     rows = read_rows(find_file(f"{name}_adaraker"), "y")
-    features = FeatureSettings(L, "gaussian", sigma, "cos-sin", "iid", seed)
+    how = {"lambda": lam, "v": v, "mu": mu, "data": {"scale": "none"}}
+    features = {"n_features": L, "sigma": sigma}
     parts = deal(rows.y, 10, split=split, seed=seed)
-    task = task_of(rows, parts, Choices(features, "quadratic", lam, "none"), 28, seed)
-    case, paper = task.case(), Paper(1e-2, v, mu, 0.99, 5000)
-    loose = Comparison(case, paper, 1.01)
+    task = ready_of(rows, parts, 28, seed, features=features, **how)
+    loose = Comparison(task, 1.01, 5000)
     found = {method: loose.row(method).document("mse") for method in METHODS}
-    found[TIGHT] = Comparison(case, paper, 1.001).row("coke").document("mse")
+    found[TIGHT] = Comparison(task, 1.001, 5000).row("coke").document("mse")
     return {"rows": found, "stop": stop(task)}
 
 
@@ -75,9 +79,9 @@ def synthetic_case(split: str, seed: int) -> Found:
     rows = synthetic_rows(20, (4000, 6000), seed=seed)
     assert rows.sites is not None
     parts = by_label(rows.sites) if split == "iid" else deal(rows.y, 20, split=split, seed=seed)
-    features = FeatureSettings(100, "gaussian", 1.0, "cos-sin", "iid", seed)
-    task = task_of(rows, parts, Choices(features, "quadratic", 5e-5, "minmax"), 95, seed)
-    comparison = Comparison(task.case(), Paper(1e-2, 1.0, 0.95, 0.99, 2000), 1.01)
+    how = {"lambda": 5e-5, "features": {"sigma": 1.0}, "data": {"scale": "minmax"}}
+    task = ready_of(rows, parts, 95, seed, **how)
+    comparison = Comparison(task, 1.01, 2000)
     ours, theirs = (comparison.row(name).document("mse") for name in ("coke", "coke-paper"))
     return {"rows": {"coke": ours, "coke-paper": theirs}, "stop": stop(task)}
 
@@ -93,9 +97,9 @@ def adult_case(split: str, seed: int) -> Found:
     centred = rows.X - rows.X.mean(axis=0)
     by = rows.y if split == "iid" else centred @ np.linalg.eigh(centred.T @ centred)[1][:, -1]
     parts = deal(by, 10, split=split, seed=seed)
-    features = FeatureSettings(100, "gaussian", 3.0, "cos-sin", "iid", seed)
-    task = task_of(rows, parts, Choices(features, "logistic", 1e-3, "none"), 28, seed)
-    comparison = Comparison(task.case(), Paper(1e-2, 1.0, 0.95, 0.99, 60), 1.01)
+    how = {"loss": "logistic", "features": {"sigma": 3.0}, "data": {"scale": "none"}}
+    task = ready_of(rows, parts, 28, seed, **how)
+    comparison = Comparison(task, 1.01, 60)
     methods = ("coke", "coke-paper", "tree-gradient")
     found = {name: comparison.row(name).document("logistic") for name in methods}
     return {"rows": found, "stop": stop(task)}
@@ -114,7 +118,7 @@ def beijing_case(split: str, seed: int) -> Found:
             "missing": "drop",
         },
     }
-    task, _, _ = load_task(from_settings(settings))
+    task = open_ready(from_settings(settings))
     ours = stop(task)
     test = task.problem.test
     assert test is not None
@@ -129,9 +133,9 @@ def beijing_case(split: str, seed: int) -> Found:
     return {"rows": {}, "stop": ours | extra}
 
 
-def stop(task: Task) -> Found:
+def stop(task: Ready) -> Found:
     """Where the default settings stop by themselves."""
-    way = task.way(None)
+    way = task.case("coke")
     records = simulate(
         way.problem, task.graph, way.algorithm,
         rounds=1000, tol=way.tolerance(1e-3), spent=way.spent, scored=(),

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import os
 
+from coke.maths.features.whitening import Gaussian
+from coke.privacy.private import SPREAD
+
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy loads; others share the machine
 
 import math
@@ -49,8 +52,6 @@ from coke.privacy.release import (
     Release,
     entropy_normals,
     private_risk,
-    range_inputs,
-    spread_for,
 )
 from leaks import LAM, D, N, Rows, broken, d, features_of, leak, off, promise, risk_of, said, waves
 
@@ -176,7 +177,7 @@ def basis() -> None:
         risk = private_risk([released(features, rows, epsilon) for rows in sites], np.ones(N), LAM)
         Phi = features(rng.normal(size=(500, d)) / 4)
         ways = {
-            "range": expected_gram(features, range_inputs(d)),
+            "range": expected_gram(features, [Gaussian(1.0, np.zeros(d), np.eye(d) / 3)]),
             "sample": Phi.T @ Phi / len(Phi),
             "gram": risk.A.mean(axis=0),
         }
@@ -190,7 +191,7 @@ def basis() -> None:
 def stopped(risk: Quadratic, held: Quadratic, graph: Graph, G: Array) -> tuple[int, int, float]:
     """Rounds, bytes and MSE over the optimum's when the automatic method stops."""
     problem = Problem(risk, held).whitened(whitening(G + matrix(risk.G, D)))
-    method, tol = automatic(2.0, graph, spread_for(1.0)), 1e-3 * spread_for(1.0)
+    method, tol = automatic(2.0, graph, SPREAD), 1e-3 * SPREAD
     last = list(simulate(problem, graph, method, rounds=500, tol=tol, scored=()))[-1]
     best = problem.score(problem.everywhere(problem.optimum)).global_test
     return last.k, last.ledger.bytes, last.score.global_test / best

@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ import pyarrow.parquet
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import Ridge
 
-from coke.data.passes import Passing, stream_columns, stream_statistics
-from coke.data.scaling import fit_scaling
+from coke.data.passes import Passing, complete, stream_statistics
+from coke.data.scaling import Columns, columns_of, fit_scaling
 from coke.data.sources import Source, open_arrays, open_table
 from coke.maths import compiled
 from coke.maths.features.features import Features, FeatureSettings, draw_features
@@ -42,6 +42,12 @@ D, L, SIGMA, LAM = 77, 200, 9.0, 1e-3
 PIECE = 1 << 20  # rows written at a time
 KINDS: dict[Kind, str] = {np.float32: "auto", np.float64: "double"}
 WAYS = {"plain": Passing()} | ({"fast": Passing(fast=True)} if compiled.available() else {})
+
+
+def stream_columns(rows: Source) -> Columns:
+    """Moments and ranges of the inputs and, last, the target: what units take."""
+    parts = (columns_of(np.column_stack([chunk.X, chunk.y])) for chunk in complete(rows))
+    return reduce(Columns.merged, parts)
 
 
 def features(mapping: str) -> Features:

@@ -16,17 +16,17 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from coke.data.sites import by_label, deal, split_rows
+from coke.data.site import split
+from coke.data.sites import by_label, deal
 from coke.data.tables import Labels, Rows, checked_rows
-from coke.engines.history import History
-from coke.engines.process import simulate
-from coke.errors import DataError, InputError, unknown
-from coke.learning.loading import choices
-from coke.learning.prepare import prepare
-from coke.learning.task import Task
+from coke.errors import ConvergenceError, DataError, InputError, unknown
+from coke.learning.agreement import Terms
+from coke.learning.open import private_place
+from coke.learning.ready import Ready, agree
+from coke.learning.train import train
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph, checked_graph
-from coke.privacy.release import place
+from coke.maths.losses import LOSSES
 from coke.settings import Config, from_settings
 from coke.transformer import FEATURES, plain, validated
 
@@ -143,14 +143,15 @@ class _Consensus(BaseEstimator):
             raise InputError(unknown("engine", self.engine, ENGINES))
         if self.engine == "agents":
             return self._fit_agents(config, rows, parts, graph)
-        return self._simulated(config, self._task(config, rows, parts, graph))
+        return self._simulated(self._ready(config, rows, parts, graph))
 
-    def _task(self, config: Config, rows: Rows, parts: Any, graph: Graph) -> Task:
+    def _ready(self, config: Config, rows: Rows, parts: Any, graph: Graph) -> Ready:
         sample = None if self.sample is None else self._public()
-        sites = split_rows(rows, parts, test=0.0, seed=self.seed)
-        with place(self.releases) as folder:
-            how = choices(config, rows.columns, sample, folder)
-            return prepare(sites, rows.columns, graph, how)
+        numbers = LOSSES[config.loss].kind == "numbers"
+        sites = split(parts, test=0.0, seed=self.seed).kept(rows, numbers=numbers)
+        kept = None if self.releases is None else Path(self.releases)
+        with private_place(config, kept) as folder:
+            return agree(sites, graph, Terms(config, rows.columns, sample, folder))
 
     def _public(self) -> Array:
         try:
@@ -158,17 +159,18 @@ class _Consensus(BaseEstimator):
         except DataError as error:
             raise DataError(f"sample: {error}") from error
 
-    def _simulated(self, config: Config, task: Task) -> Self:
-        way = task.way(config.algorithms()[self.algorithm])
-        self.history_: Any = History(self.algorithm, task.problem.train.metric, task.sites)
-        limits = {key: getattr(self, key) for key in ("rounds", "max_bytes", "max_transmissions")}
-        tol, how = way.tolerance(config.tolerance(self.algorithm)), way.algorithm
-        for last in simulate(way.problem, task.graph, how, tol=tol, spent=way.spent, **limits):
-            self.history_.append(last)
-        self.thetas_ = way.theta(last.state.theta)
-        self.optimum_ = task.problem.optimum
-        self.alone_, self.budget_ = task.alone, task.budget
-        self.model_ = task.model(self.thetas_.mean(axis=0))
+    def _simulated(self, ready: Ready) -> Self:
+        trained = train(ready, self.algorithm)
+        last = trained.last
+        if trained.error is not None or last is None:
+            raise ConvergenceError(trained.error)
+        self.history_: Any = trained.history
+        assert trained.theta is not None  # there was a round
+        self.thetas_, self.optimum_ = trained.theta, ready.problem.optimum
+        noised = ready.noised
+        self.alone_ = None if noised is None else noised.alone
+        self.budget_ = None if noised is None else noised.budget
+        self.model_ = trained.model(ready)
         self.n_iter_, self.converged_ = last.k, last.settled
         self.transmissions_, self.bytes_, self.wire_bytes_ = last.ledger
         return self

@@ -15,10 +15,8 @@ from coke.data.passes import PRECISIONS
 from coke.data.scaling import SCALES
 from coke.data.sites import SPLITS
 from coke.errors import ConfigError, FileError, nearest, unknown
-from coke.learning.basis import WHITENINGS
-from coke.learning.task import build_algorithm
 from coke.maths import compiled
-from coke.maths.algorithms.algorithm import Algorithm
+from coke.maths.algorithms import ALGORITHMS
 from coke.maths.features.features import FeatureSettings
 from coke.maths.graph import GRAPHS
 from coke.privacy.noise import Budget
@@ -27,6 +25,8 @@ from coke.privacy.release import check_private
 Settings = dict[str, Any]
 LOSSES = ("quadratic", "logistic", "hinge")
 MISSING = ("refuse", "drop")
+WHITENINGS = ("mixture", "moments", "gram", "sample", "range")
+LIMITS = ("tol", "max_bytes", "max_transmissions")
 LOOKING = ("mixture", "moments")  # whitenings for which a site looks at its inputs
 PUBLIC = "public"  # units known before any row
 AUTO = "auto"  # σ from the spread of the inputs
@@ -99,11 +99,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     features: FeatureConfig = FeatureConfig()
     graph: GraphConfig = GraphConfig()
 
-    def algorithms(self) -> dict[str, Algorithm | None]:
-        """The algorithm and those beside it, by name, checked; None for the automatic one."""
-        names = dict.fromkeys([self.algorithm, *self.beside])
-        common = {"rho": self.rho, "v": self.v, "mu": self.mu, "eta": self.eta}
-        return {name: build_algorithm(name, **common) for name in names}
+    def algorithms(self) -> list[str]:
+        """The algorithm and those beside it."""
+        return list(dict.fromkeys([self.algorithm, *self.beside]))
 
     def tolerance(self, name: str) -> float | None:
         """In units of the target's spread; the paper's methods run all rounds unless told."""
@@ -182,7 +180,13 @@ def _known_keys(settings: Settings, kind: Any, where: str) -> None:
 
 def _checked(config: Config) -> None:
     """All that can be refused before a row is read."""
-    config.algorithms()
+    for name in config.algorithms():
+        _known("algorithm", name, ALGORITHMS)
+    for key, good in {"rho": config.rho > 0, "eta": config.eta > 0, "v": config.v >= 0}.items():
+        if not good or not getattr(config, key) < inf:
+            raise ConfigError(f"{key}={getattr(config, key)}: expected a positive number; v ≥ 0")
+    if not 0 < config.mu < 1:
+        raise ConfigError(f"mu={config.mu}: expected 0 < μ < 1; the paper uses 0.95 … 0.99")
     feature_settings(config).checked()
     _known("loss", config.loss, LOSSES)
     _known("graph", config.graph.kind, GRAPHS)
@@ -293,3 +297,24 @@ def feature_settings(config: Config) -> FeatureSettings:
         raise ConfigError(f'sigma={f.sigma!r}: expected a positive number, or "{AUTO}"')
     sigma = 1.0 if isinstance(f.sigma, str) else f.sigma
     return FeatureSettings(f.n_features, f.kernel, sigma, f.mapping, f.sampling, config.seed)
+
+
+def check_source(config: Config) -> None:
+    """The file and its columns belong together."""
+    data = config.data
+    if data.file is not None and data.target is None:
+        raise ConfigError(f"data.file = {data.file!r} without data.target: name the target column")
+    if data.file is None and (data.target or data.site):
+        raise ConfigError("data.target or data.site without data.file: name the file of the rows")
+    by_file = data.file is not None and Path(data.file).is_dir()
+    if by_file and data.site is not None:
+        raise ConfigError(f"data.site with the folder {data.file}: its files are the sites")
+    if data.stream and (data.file is None or not (by_file or data.site)):
+        raise ConfigError("data.stream without sites: name data.file and data.site, or a folder")
+    if str(data.file).endswith(".npy") and not (data.stream or data.on_disk):
+        raise ConfigError(
+            f"{data.file}: arrays are read in chunks only: add data.stream = true, or for class "
+            "labels data.on_disk"
+        )
+    if data.file is None and config.loss != "quadratic":
+        raise ConfigError(f'loss = "{config.loss}" needs class labels: name a data.file with them')

@@ -15,13 +15,13 @@ import pyarrow.parquet
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.data.parts import joined, open_streams
+from coke.data.out_of_core import joined, pass_over
 from coke.data.passes import Passing
 from coke.data.scaling import Scaling, columns_of, fit_scaling
-from coke.data.sites import Sites
+from coke.data.site import Kept, Making
 from coke.data.sources import Source, open_arrays
 from coke.errors import CokeError, DataError
-from coke.learning.loading import load_sites, load_task
+from coke.learning.open import open_ready, open_sites
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.losses.quadratic import Quadratic
 from coke.settings import from_settings
@@ -40,25 +40,24 @@ def test_streams_leave_the_statistics_of_the_same_rows(
 ) -> None:
     """Training and test rows are those of `split_rows`: moments, ranges and statistics agree."""
     here, plain = sorted(agents), whole(test, seed).of(sorted(agents))
-    streams = open_streams(open_arrays(X, Y, SITES, chunk=chunk), HOW, test=test, seed=seed).of(
-        here
-    )
+    streams = pass_over(open_arrays(X, Y, SITES, chunk=chunk), HOW, test=test, seed=seed).of(here)
     assert streams.names == plain.names
     scaling = units_of(plain)
-    for told, x, y in zip(streams.columns, plain.X, plain.y, strict=True):
+    for i, (x, y) in enumerate(zip(plain.X, plain.y, strict=True)):
+        told = streams.columns(i)
         rows = np.column_stack([x, y])
         assert len(y) == told.T
         assert_allclose([told.mean, told.sd], [rows.mean(axis=0), rows.std(axis=0)], rtol=1e-9)
         assert_array_equal([told.low, told.high], [rows.min(axis=0), rows.max(axis=0)])
     phi = draw_features(FeatureSettings(5, sigma=2.0, seed=1), 3)
-    problem = streams.problem(phi, scaling, 0.1)
+    problem = streams.problem(Making(phi, scaling, "quadratic", np.empty(0), 0.1))
     parts = {"train": (plain.X, plain.y), "test": (plain.X_test, plain.y_test)}
     for name, (xs, ys) in parts.items():
         Z, z = [scaling.inputs(x) for x in xs], [scaling.targets(y) for y in ys]
         agree(getattr(problem, name), Quadratic.from_rows(phi, Z, z, 0.1), 1e-12)
 
 
-def units_of(sites: Sites) -> Scaling:
+def units_of(sites: Kept) -> Scaling:
     rows = np.column_stack([np.concatenate(sites.X), np.concatenate(sites.y)])
     return fit_scaling("standard", 3, columns_of(rows))
 
@@ -79,25 +78,25 @@ def test_a_streamed_task_is_the_loaded_one(
     files: Path, kind: str, precision: str, within: float
 ) -> None:
     """Units, statistics, agreement and basis, whichever way the rows are given."""
-    wanted, graph, _ = load_task(config(files, "file", stream=False))
-    found, network, rows = load_task(config(files, kind, stream=True, precision=precision))
-    assert found.sites == wanted.sites
-    assert set(network.edges) == set(graph.edges)
-    assert not any(map(len, rows.X))
+    wanted = open_ready(config(files, "file", stream=False))
+    found = open_ready(config(files, kind, stream=True, precision=precision))
+    assert found.names == wanted.names
+    assert set(found.graph.edges) == set(wanted.graph.edges)
+    assert found.rows is None
     assert_array_equal(found.spent, wanted.spent)
     assert_allclose(found.spread, wanted.spread, rtol=1e-12)
     for name in ("train", "test"):
         agree(getattr(found.problem, name), getattr(wanted.problem, name), within)
-    ours, theirs = found.way(None), wanted.way(None)
+    ours, theirs = found.case("coke"), wanted.case("coke")
     assert_allclose(ours.spread, theirs.spread, rtol=1e-6)
     assert_allclose(found.problem.optimum, wanted.problem.optimum, atol=1e3 * within)
 
 
 def test_a_folder_of_files_is_a_file_with_a_column_of_sites(files: Path) -> None:
     """In memory: the same rows at the same sites."""
-    file, folder = (load_sites(config(files, kind, stream=False)) for kind in ("file", "folder"))
-    assert isinstance(file.sites, Sites)
-    assert isinstance(folder.sites, Sites)
+    file, folder = (open_sites(config(files, kind, stream=False)) for kind in ("file", "folder"))
+    assert isinstance(file.sites, Kept)
+    assert isinstance(folder.sites, Kept)
     equal(folder.sites, file.sites)
     assert folder.columns == file.columns
 
@@ -125,9 +124,10 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
             np.broadcast_to(X[:1], (rows, 3)), np.broadcast_to(Y[:1], rows), np.arange(rows) % 2
         )
         tracemalloc.start()
-        streams = open_streams(source, Passing(), test=0.3, seed=0)
-        streams.problem(draw_features(FeatureSettings(5, seed=1), 3), units, 0.1)
-        assert len(streams.columns) == 2
+        streams = pass_over(source, Passing(), test=0.3, seed=0)
+        phi = draw_features(FeatureSettings(5, seed=1), 3)
+        streams.problem(Making(phi, units, "quadratic", np.empty(0), 0.1))
+        assert streams.columns(1).T
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most
@@ -161,14 +161,14 @@ def test_what_cannot_stream_is_refused(
     data = {"file": "rows.parquet", "target": "y", "site": "where", "stream": True}
     table = {**data, **changes.pop("data", {})}
     with pytest.raises(CokeError, match=said):
-        load_task(from_settings({"whitening": "gram", **changes, "data": table}))
+        open_ready(from_settings({"whitening": "gram", **changes, "data": table}))
 
 
 def test_the_papers_methods_stream_with_any_whitening(files: Path) -> None:
     """They have none."""
     wanted = config(files, "file", stream=True, algorithm="dkla")
     mixed = from_settings({**wanted.settings(), "whitening": "mixture"})
-    assert load_task(mixed)[0].way(mixed.algorithms()["dkla"]).problem.test is not None
+    assert open_ready(mixed).case("dkla").problem.test is not None
 
 
 def sources(columns: Sequence[Sequence[str]]) -> dict[str, Source]:
@@ -189,4 +189,4 @@ def test_a_site_whose_file_has_no_rows_is_named(files: Path, stream: bool, suffi
     path = files / "sites" / f"Ahlen.{suffix}"
     (pa.csv.write_csv if suffix == "csv" else pa.parquet.write_table)(empty, path)
     with pytest.raises(CokeError, match="Ahlen"):
-        load_task(config(files, "folder", stream))
+        open_ready(config(files, "folder", stream))

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data.blocks import BLOCK
-from coke.data.passes import Passing, complete, stream_columns, stream_statistics
+from coke.data.passes import Passing, complete, stream_statistics
 from coke.data.scaling import Scaling, columns_of, fit_scaling
 from coke.data.sources import Chunk, Source, open_arrays, open_table
 from coke.errors import DataError, InputError
 from coke.maths import compiled
 from coke.maths.losses.quadratic import Quadratic
-from kit.streams import DOUBLE, LAM, SITES, Array, D, X, Y, expected, features, many
+from kit.streams import DOUBLE, LAM, SITES, Array, D, X, Y, expected, features, many, stream_columns
 
 FAST = pytest.mark.skipif(not compiled.available(), reason="needs the extra `fast`")
 
@@ -186,7 +186,7 @@ def test_memory_does_not_grow_with_the_rows(workers: int) -> None:
 def test_progress_counts_rows() -> None:
     seen: list[int] = []
     source = open_arrays(X, Y, chunk=64)
-    names, _ = stream_statistics(source, features(), lam=LAM, how=Passing(progress=seen.append))
+    names, _, _ = stream_statistics(source, features(), lam=LAM, how=Passing(progress=seen.append))
     assert seen == [64, 128, 192, 200]
     assert source.rows == 200
     assert names == ("0",)

@@ -11,17 +11,19 @@ import pyarrow.parquet
 import pytest
 from numpy.testing import assert_array_equal
 
-from coke.data.parts import numbered, open_streams, picked
+from coke.data.out_of_core import owners, pass_over, picked
 from coke.data.passes import Passing
 from coke.data.scaling import Scaling
-from coke.data.sites import by_label, split_rows
+from coke.data.site import Making, split
+from coke.data.sites import by_label
 from coke.data.sources import Source, open_arrays, open_table
 from coke.data.tables import checked_rows
 from coke.errors import CokeError, DataError
-from coke.learning.loading import open_rows
+from coke.learning.open import open_rows
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.losses.quadratic import Quadratic
 from kit.parted import HOW, SITES, T, X, Y, any_way, config, equal, save_all, whole
+from kit.ready import held, rows_of
 
 
 @pytest.fixture
@@ -36,10 +38,10 @@ def test_picked_rows_are_those_of_the_sites(
 ) -> None:
     """Of any sites, whatever the chunks, by their numbers or by the sites' labels."""
     source = open_arrays(X, Y, SITES, chunk=chunk)
-    rows = numbered(source, HOW)
+    rows = owners(source, HOW)
     assert rows.sites is not None
-    split = split_rows(rows, by_label(rows.sites), test=test, seed=seed)
-    found = picked(source, HOW, split.of(sorted(agents)), by_label=labelled)
+    places = split(by_label(rows.sites), test=test, seed=seed)
+    found = picked(source, HOW, places.of(sorted(agents)), rows.y, by_label=labelled)
     equal(found, whole(test, seed).of(sorted(agents)))
 
 
@@ -62,34 +64,34 @@ def test_of_a_sorted_file_little_more_than_the_sites_rows_is_read(
     table = pa.table({**inputs, "y": Y[ORDER], "where": SORTED[kind]})
     pa.parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=10)
     source, read = open_table(tmp_path / "rows.parquet", "y", site="where", chunk=10), list[int]()
-    rows = numbered(source, HOW)
+    rows = owners(source, HOW)
     assert rows.sites is not None
-    sites = split_rows(rows, by_label(rows.sites), test=0.3, seed=1).of(agents)
-    wanted = split_rows(checked_rows(X[ORDER], Y[ORDER], SITES[ORDER]), by_label(SITES[ORDER]),
+    sites = split(by_label(rows.sites), test=0.3, seed=1).of(agents)
+    wanted = held(checked_rows(X[ORDER], Y[ORDER], SITES[ORDER]), by_label(SITES[ORDER]),
                         test=0.3, seed=1).of(agents)  # fmt: skip
     counting = HOW._replace(progress=read.append)
-    found = picked(source, counting, sites, by_label=True)
-    for a, b in zip(found[1:], wanted[1:], strict=True):
+    found = picked(source, counting, sites, rows.y, by_label=True)
+    for a, b in zip(rows_of(found), rows_of(wanted), strict=True):
         for x, y in zip(a, b, strict=True):
             assert_array_equal(x, y)
-    own = sum(map(len, (*sites.y, *sites.y_test)))
+    own = sum(map(len, (*sites.train, *sites.test)))
     assert own <= read[-1] <= own + 20
-    streams = open_streams(source, HOW, test=0.3, seed=1).of(agents)
+    streams = pass_over(source, HOW, test=0.3, seed=1).of(agents)
     assert own <= (streams.source.rows or 0) <= own + 20
-    assert [told.T for told in streams.columns] == [len(y) for y in wanted.y]
+    assert [streams.columns(i).T for i in range(len(agents))] == [len(y) for y in wanted.y]
 
 
 def test_of_a_folder_only_the_sites_files_are_read(files: Path) -> None:
     """The others may be gone by then."""
     source = open_rows(config(files, "folder", stream=False))
-    rows = numbered(source, HOW)
+    rows = owners(source, HOW)
     assert rows.sites is not None
-    split = split_rows(rows, by_label(rows.sites), test=0.3, seed=0)
+    places = split(by_label(rows.sites), test=0.3, seed=0)
     for name in ("Aachen.parquet", "Bonn.csv", "Köln.parquet"):
         (files / "sites" / name).unlink()
-    equal(picked(source, HOW, split.of([3]), by_label=True), whole(0.3, 0).of([3]))
+    equal(picked(source, HOW, places.of([3]), rows.y, by_label=True), whole(0.3, 0).of([3]))
     with pytest.raises(CokeError, match="Bonn"):
-        picked(source, HOW, split.of([1, 3]), by_label=True)
+        picked(source, HOW, places.of([1, 3]), rows.y, by_label=True)
 
 
 def test_missing_inputs_are_found_where_they_are_read() -> None:
@@ -97,22 +99,22 @@ def test_missing_inputs_are_found_where_they_are_read() -> None:
     holes = X.copy()
     holes[np.flatnonzero(SITES == "Ulm")[5], 1] = np.nan
     source = open_arrays(holes, Y, SITES, chunk=10)
-    rows = numbered(source, HOW)
+    rows = owners(source, HOW)
     assert rows.sites is not None
-    split = split_rows(rows, by_label(rows.sites), test=0.0, seed=0)
+    places = split(by_label(rows.sites), test=0.0, seed=0)
     with pytest.raises(DataError, match=r"rows near those of site .*Ulm.*: .*x1 \(1\)"):
-        picked(source, HOW, split.of([3]), by_label=True)
-    assert len(numbered(source, HOW._replace(missing="drop")).y) == T - 1
+        picked(source, HOW, places.of([3]), rows.y, by_label=True)
+    assert len(owners(source, HOW._replace(missing="drop")).y) == T - 1
 
 
 def test_a_file_that_changes_between_passes_is_refused() -> None:
-    rows = numbered(open_arrays(X, Y, SITES), HOW)
+    rows = owners(open_arrays(X, Y, SITES), HOW)
     assert rows.sites is not None
-    split = split_rows(rows, by_label(rows.sites), test=0.0, seed=0)
+    places = split(by_label(rows.sites), test=0.0, seed=0)
     more = np.where(SITES == "Bonn", "Köln", SITES)
     for other in (open_arrays(X[:-20], Y[:-20], SITES[:-20]), open_arrays(X, Y, more)):
         with pytest.raises(DataError, match="did a file change"):
-            picked(other, HOW, split.of([0, 2]), by_label=True)
+            picked(other, HOW, places.of([0, 2]), rows.y, by_label=True)
 
 
 def parquet(path: Path, sites: Any) -> Source:
@@ -130,14 +132,17 @@ def test_sites_alone_have_the_bits_they_have_among_all(
     where = {"sorted parquet": np.sort(SITES), "many sites": np.arange(T) % 60}.get(kind, SITES)
     arrays = open_arrays(X, Y, where, chunk=25)
     source = parquet(tmp_path / "rows.parquet", where) if "parquet" in kind else arrays
-    every = open_streams(source, Passing(), test=0.3, seed=0)
+    every = pass_over(source, Passing(), test=0.3, seed=0)
     some = every.of(agents)
-    for i, told in zip(agents, some.columns, strict=True):
-        for a, b in zip(every.columns[i], told, strict=True):
+    for at, i in enumerate(agents):
+        for a, b in zip(every.columns(i), some.columns(at), strict=True):
             assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
     phi = draw_features(FeatureSettings(5, sigma=2.0, seed=1), 3)
     plain = Scaling(np.zeros(3), np.ones(3), 0.0, 1.0)
-    whole, part = (streams.problem(phi, plain, 0.1) for streams in (every, some))
+    whole, part = (
+        streams.problem(Making(phi, plain, "quadratic", np.empty(0), 0.1))
+        for streams in (every, some)
+    )
     for risk, alone in ((whole.train, part.train), (whole.test, part.test)):
         assert isinstance(risk, Quadratic)
         assert isinstance(alone, Quadratic)
@@ -150,18 +155,16 @@ def test_a_nested_column_is_not_mistaken_for_the_sites(tmp_path: Path) -> None:
     table = pa.table({"a": inner, "x": X[:60, 0], "y": Y[:60], "a.b": np.tile([0, 1], 30)})
     pa.parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=10)
     source = open_table(tmp_path / "rows.parquet", "y", site="a.b", drop=["a"], chunk=10)
-    streams = open_streams(source, Passing(), test=0.0, seed=0)
-    assert [told.T for told in streams.of([0]).columns] == [30]
+    streams = pass_over(source, Passing(), test=0.0, seed=0)
+    assert streams.of([0]).columns(0).T == 30
 
 
 def test_zeros_of_both_signs_are_one_site() -> None:
     where = np.where(np.arange(60) < 30, 0.0, -0.0)
     where[::2] = 5.0
-    streams = open_streams(
-        open_arrays(X[:60], Y[:60], where, chunk=10), Passing(), test=0.0, seed=0
-    )
+    streams = pass_over(open_arrays(X[:60], Y[:60], where, chunk=10), Passing(), test=0.0, seed=0)
     assert streams.names == ("0.0", "5.0")
-    assert [told.T for told in streams.of([0]).columns] == [30]
+    assert streams.of([0]).columns(0).T == 30
 
 
 @pytest.mark.parametrize("agent", [0, 3])
@@ -169,12 +172,12 @@ def test_a_stream_whose_file_changes_is_refused(agent: int, tmp_path: Path) -> N
     """Aachen has got some of Ulm's rows."""
     path = tmp_path / "rows.npy"
     np.save(path, SITES)
-    streams = open_streams(open_arrays(X, Y, path), Passing(), test=0.0, seed=0).of([agent])
+    streams = pass_over(open_arrays(X, Y, path), Passing(), test=0.0, seed=0).of([agent])
     np.save(path, np.where((SITES == "Ulm") & (np.arange(T) < 150), "Aachen", SITES))
     with pytest.raises(DataError, match="did a file change"):
-        _ = streams.columns
+        streams.columns(0)
 
 
 def test_sites_in_another_byte_order_are_read() -> None:
     numbers = np.arange(T, dtype=">i8") % 3
-    assert open_streams(open_arrays(X, Y, numbers), Passing(), test=0.0, seed=0).labels == (0, 1, 2)
+    assert pass_over(open_arrays(X, Y, numbers), Passing(), test=0.0, seed=0).own == (0, 1, 2)

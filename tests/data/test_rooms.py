@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,32 +19,31 @@ import pytest
 
 from coke.data import formats as openers
 from coke.data.ondisk import OnDisk
-from coke.data.sites import Sites
+from coke.data.site import Kept
 from coke.engines.process import simulate
 from coke.errors import CokeError, ConfigError, DataError, FileError
-from coke.learning.loading import load_sites, load_task
-from coke.learning.prepare import Choices, prepare
+from coke.learning.open import open_ready, open_sites
 from coke.maths.algorithms.coke import COKE
 from coke.maths.arrays import mapped
-from coke.maths.features.features import FeatureSettings
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import build_graph
 from coke.maths.losses.margin import Margin, end_to_end
 from coke.maths.losses.problem import Problem
 from coke.settings import Config, FeatureConfig, from_settings
 from kit.commands import coke
+from kit.ready import ready, rows_of
 
 GRAPH = build_graph("ring", 4, seed=0)
 
 
-def sites(T: int, classes: int) -> Sites:
+def sites(T: int, classes: int) -> Kept:
     """Four sites with T rows each, and a few for testing."""
     rng = np.random.default_rng(0)
     X = [rng.normal(size=(T, 3)) for _ in range(8)]
     y = [np.floor(classes * (0.999 * np.sin(x[:, 0] + x[:, 1]) ** 2)).astype(int) for x in X]
     few = [slice(None)] * 4 + [slice(20)] * 4
     X, y = ([part[some] for part, some in zip(parts, few, strict=True)] for parts in (X, y))
-    return Sites(tuple("abcd"), tuple(X[:4]), tuple(y[:4]), tuple(X[4:]), tuple(y[4:]))
+    return Kept(tuple("abcd"), tuple(X[:4]), tuple(y[:4]), tuple(X[4:]), tuple(y[4:]))
 
 
 @pytest.mark.parametrize(("loss", "classes"), [("logistic", 2), ("logistic", 3), ("hinge", 2)])
@@ -51,9 +51,10 @@ def test_a_run_from_files_is_the_run_from_memory(loss: str, classes: int, tmp_pa
     """θ, losses, the optimum and the whitened problem, to the last bit; no file is left."""
     found = []
     for room in (np.empty, OnDisk(tmp_path)):
-        how = Choices(FeatureSettings(6, sigma=1.5, seed=0), loss, 1e-2, "standard", room=room)
-        task = prepare(sites(60, classes), ("a", "b", "c"), GRAPH, how)
-        whitened = task.way(None).problem
+        features = {"n_features": 6, "sigma": 1.5}
+        rows = replace(sites(60, classes), room=room)
+        task = ready(rows, GRAPH, loss=loss, lam=1e-2, features=features)
+        whitened = task.case("coke").problem
         *_, last = simulate(whitened, GRAPH, COKE(0.1), rounds=5)
         assert not [*tmp_path.iterdir()]
         numbers = last.state.theta, last.state.loss, np.array(last.score), task.problem.optimum
@@ -65,10 +66,10 @@ def test_a_run_from_files_is_the_run_from_memory(loss: str, classes: int, tmp_pa
 def test_features_in_files_take_no_memory(loss: str, tmp_path: Path) -> None:
     """Nor do rounds, losses and the optimum copy them."""
     T, D = 20_000, 100
-    how = Choices(FeatureSettings(D // 2, seed=0), loss, 1e-2, "none", room=OnDisk(tmp_path))
-    rows = sites(T, 2)
+    features, data = {"n_features": D // 2, "sigma": 1.0}, {"scale": "none"}
+    rows = replace(sites(T, 2), room=OnDisk(tmp_path))
     tracemalloc.start()
-    task = prepare(rows, ("a", "b", "c"), GRAPH, how)
+    task = ready(rows, GRAPH, loss=loss, lam=1e-2, features=features, data=data)
     before = tracemalloc.get_traced_memory()[1]
     *_, last = simulate(task.problem, GRAPH, COKE(0.1), rounds=2)
     _ = task.problem.optimum
@@ -76,8 +77,8 @@ def test_features_in_files_take_no_memory(loss: str, tmp_path: Path) -> None:
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert np.isfinite(last.score.train)
-    features = 4 * T * D * 8
-    assert max(before, most) <= 0.6 * features  # a chunk and its square root, labels, margins
+    size = 4 * T * D * 8
+    assert max(before, most) <= 0.6 * size  # a chunk and its square root, labels, margins
 
 
 def test_parts_that_lie_end_to_end_are_one_array(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,9 +93,10 @@ def test_parts_that_lie_end_to_end_are_one_array(monkeypatch: pytest.MonkeyPatch
 
 
 def test_classes_share_their_features_also_when_whitened(tmp_path: Path) -> None:
-    how = Choices(FeatureSettings(4, seed=0), "logistic", 1e-2, "none", room=OnDisk(tmp_path))
-    task = prepare(sites(40, 3), ("a", "b", "c"), GRAPH, how)
-    for problem in (task.problem, task.way(None).problem):
+    rows = replace(sites(40, 3), room=OnDisk(tmp_path))
+    features, data = {"n_features": 4, "sigma": 1.0}, {"scale": "none"}
+    task = ready(rows, GRAPH, loss="logistic", lam=1e-2, features=features, data=data)
+    for problem in (task.problem, task.case("coke").problem):
         parts = problem.train.parts  # type: ignore[attr-defined]
         assert len(parts) == 3
         assert all(part.Phi is parts[0].Phi for part in parts)
@@ -169,16 +171,16 @@ def test_rows_read_in_chunks_are_those_read_at_once(source: str, kind: str, tmp_
     saved(tmp_path, kind)
     at_once = settings(tmp_path, "rows.parquet" if source == "sites" else source)
     in_chunks = settings(tmp_path, source, on_disk=str(tmp_path / "scratch"))
-    wanted, found = load_sites(at_once), load_sites(in_chunks)
+    wanted, found = open_sites(at_once), open_sites(in_chunks)
     assert (found.columns, found.sites.names) == (wanted.columns, wanted.sites.names)
-    assert isinstance(found.sites, Sites)
-    assert isinstance(wanted.sites, Sites)
-    for a, b in zip(found.sites[1:], wanted.sites[1:], strict=True):
+    assert isinstance(found.sites, Kept)
+    assert isinstance(wanted.sites, Kept)
+    for a, b in zip(rows_of(found.sites), rows_of(wanted.sites), strict=True):
         for x, y in zip(a, b, strict=True):
             np.testing.assert_array_equal(x, y)
-    one, other = (load_task(how)[0] for how in (at_once, in_chunks))
-    assert one.classes.tolist() == other.classes.tolist()
-    assert one.classes.dtype == other.classes.dtype
+    one, other = (open_ready(how) for how in (at_once, in_chunks))
+    assert one.agreement.classes.tolist() == other.agreement.classes.tolist()
+    assert one.agreement.classes.dtype == other.agreement.classes.dtype
     np.testing.assert_array_equal(one.problem.optimum, other.problem.optimum)
 
 
@@ -200,7 +202,7 @@ def test_classes_of_a_text_file_are_of_the_kind_of_all_its_rows(
     lines = [f"{i % 7},{i % 3},{'ab'[i % 2]},{first if i < 600 else late}" for i in range(700)]
     (tmp_path / "rows.csv").write_text("\n".join(["x0,x1,where,y", *lines]) + "\n")
     one, other = (
-        load_task(settings(tmp_path, "rows.csv", **more))[0].classes.tolist()
+        open_ready(settings(tmp_path, "rows.csv", **more)).agreement.classes.tolist()
         for more in ({}, {"on_disk": str(tmp_path / "scratch")})
     )
     assert one == other == sorted([first, late])
@@ -213,7 +215,7 @@ def test_text_that_is_none_is_refused_either_way(tmp_path: Path) -> None:
     pa.parquet.write_table(table.set_column(3, "y", spoilt), tmp_path / "rows.parquet")
     for more in ({}, {"on_disk": str(tmp_path / "scratch")}):
         with pytest.raises(CokeError, match="cannot be read"):
-            load_task(settings(tmp_path, "rows.parquet", **more))
+            open_ready(settings(tmp_path, "rows.parquet", **more))
 
 
 def test_arrays_with_class_labels_are_read_in_chunks_too(tmp_path: Path) -> None:
@@ -225,11 +227,11 @@ def test_arrays_with_class_labels_are_read_in_chunks_too(tmp_path: Path) -> None
     y, s = (str(tmp_path / f"{name}.npy") for name in "ys")
     source = settings(tmp_path, "X.npy", on_disk=str(tmp_path / "scratch"), target=y)
     source = msgspec.structs.replace(source, data=msgspec.structs.replace(source.data, site=s))
-    one, other = (load_task(how)[0] for how in (settings(tmp_path, "rows.parquet"), source))
-    assert one.classes.tolist() == other.classes.tolist()
+    one, other = (open_ready(how) for how in (settings(tmp_path, "rows.parquet"), source))
+    assert one.agreement.classes.tolist() == other.agreement.classes.tolist()
     np.testing.assert_array_equal(one.problem.optimum, other.problem.optimum)
     with pytest.raises(ConfigError, match=r"for class labels data\.on_disk"):
-        load_task(settings(tmp_path, "X.npy", target=y))
+        open_ready(settings(tmp_path, "X.npy", target=y))
 
 
 def test_files_whose_classes_are_of_different_kinds_are_refused(tmp_path: Path) -> None:
@@ -237,7 +239,7 @@ def test_files_whose_classes_are_of_different_kinds_are_refused(tmp_path: Path) 
     table = pa.table({**{f"x{j}": [1.0] for j in range(3)}, "y": ["yes"]})
     pa.parquet.write_table(table, tmp_path / "sites" / "b.parquet")
     with pytest.raises(DataError, match="all text, all numbers"):
-        load_task(settings(tmp_path, "sites"))
+        open_ready(settings(tmp_path, "sites"))
 
 
 def test_rows_on_disk_take_little_memory(tmp_path: Path) -> None:
@@ -253,7 +255,7 @@ def test_rows_on_disk_take_little_memory(tmp_path: Path) -> None:
     features = FeatureConfig(n_features=D // 2)
     how = msgspec.structs.replace(how, features=features, whitening="gram")
     tracemalloc.start()
-    task, _, _ = load_task(how)
+    task = open_ready(how)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert sum(task.problem.train.T) == T - 2 * round(0.3 * T / 2)
@@ -271,7 +273,7 @@ def test_a_row_on_disk_takes_few_bytes_of_memory(tmp_path: Path) -> None:
         del table, y, where
         how = settings(tmp_path, "rows.parquet", on_disk=str(tmp_path / "scratch"))
         tracemalloc.start()
-        load_sites(how)
+        open_sites(how)
         most.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert most[1] - most[0] <= 90 * 50_000
@@ -279,7 +281,7 @@ def test_a_row_on_disk_takes_few_bytes_of_memory(tmp_path: Path) -> None:
 
 def test_the_quadratic_loss_keeps_no_features(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"use data\.stream"):
-        load_task(from_settings({"data": {"on_disk": str(tmp_path)}}))
+        open_ready(from_settings({"data": {"on_disk": str(tmp_path)}}))
 
 
 def test_a_risk_by_hand_needs_no_room() -> None:

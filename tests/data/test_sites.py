@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.data.scaling import Columns, columns_of, fit_scaling, scaled
-from coke.data.sites import Sites, by_label, deal, split_rows
+from coke.data.scaling import Columns, columns_of, fit_scaling
+from coke.data.site import Kept
+from coke.data.sites import by_label, deal
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows
 from coke.errors import DataError
+from kit.ready import held
 
 
 @given(
@@ -57,7 +59,7 @@ def test_given_sizes() -> None:
 def test_every_site_holds_out_its_share_and_keeps_a_row(test: float, seed: int) -> None:
     labels = np.array([0] * 1 + [1] * 2 + [2] * 50)
     rows = Rows(np.arange(53.0)[:, None], np.arange(53.0), labels, ("x",))
-    sites = split_rows(rows, by_label(labels), test=test, seed=seed)
+    sites = held(rows, by_label(labels), test=test, seed=seed)
     for i, T in enumerate((1, 2, 50)):
         assert len(sites.y[i]) + len(sites.y_test[i]) == T
         assert len(sites.y[i]) >= 1
@@ -66,7 +68,7 @@ def test_every_site_holds_out_its_share_and_keeps_a_row(test: float, seed: int) 
         assert_array_equal(sites.X[i][:, 0], sites.y[i])  # rows stay whole
 
 
-def told(sites: Sites) -> Columns:
+def told(sites: Kept) -> Columns:
     """What all sites tell of their inputs and target, merged one after the other."""
     rows = zip(sites.X, sites.y, strict=True)
     return reduce(Columns.merged, [columns_of(np.column_stack(both)) for both in rows])
@@ -78,9 +80,9 @@ def test_scaling_uses_training_rows_of_all_sites_and_can_be_undone(how: str) -> 
     X = rng.normal(3, 5, size=(60, 4))
     X[:, 2] = 7.0  # a constant column
     rows = checked_rows(X, rng.normal(10, 2, 60), np.repeat(["a", "b", "c"], 20))
-    sites = split_rows(rows, by_label(rows.sites), test=0.3, seed=0)  # type: ignore[arg-type]
+    sites = held(rows, by_label(rows.sites), test=0.3, seed=0)  # type: ignore[arg-type]
     scaling = fit_scaling(how, 4, told(sites))
-    units = scaled(sites, scaling, scale_target=True)
+    units = sites.units(scaling)
     Z, z = np.concatenate(units.X), np.concatenate(units.y)
     varying = [0, 1, 3]
     if how == "standard":
@@ -100,16 +102,16 @@ def test_scaling_does_not_mind_units(unit: float) -> None:
     """Metres or nanometres: the scaled rows are the same."""
     X = np.random.default_rng(0).normal(3, 5, size=(40, 2))
     rows = checked_rows(X * unit, X[:, 0] * unit)
-    sites = split_rows(rows, {0: np.arange(40)}, test=0.0, seed=0)
+    sites = held(rows, {0: np.arange(40)}, test=0.0, seed=0)
     scaling = fit_scaling("standard", 2, told(sites))
-    units = scaled(sites, scaling, scale_target=True)
+    units = sites.units(scaling)
     assert_allclose(units.X[0], (X - X.mean(axis=0)) / X.std(axis=0), atol=1e-12)
     assert_allclose(units.y[0], units.X[0][:, 0], atol=1e-12)
 
 
 def test_numbers_too_large_to_scale_are_refused() -> None:
     rows = checked_rows(np.array([[1e300], [-1e300]]), np.zeros(2))
-    sites = split_rows(rows, {0: np.arange(2)}, test=0.0, seed=0)
+    sites = held(rows, {0: np.arange(2)}, test=0.0, seed=0)
     with pytest.raises(DataError, match="larger units"):
         told(sites)
 

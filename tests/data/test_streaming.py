@@ -16,11 +16,24 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data import formats as openers
-from coke.data.passes import Streamed, complete, stream_columns, stream_statistics
+from coke.data.passes import Streamed, complete, stream_statistics
 from coke.data.scaling import columns_of, fit_scaling
 from coke.data.sources import open_arrays, open_table
 from coke.errors import CokeError, DataError, FileError
-from kit.streams import DOUBLE, KINDS, LAM, SITES, TABLE, D, X, Y, expected, features, save
+from kit.streams import (
+    DOUBLE,
+    KINDS,
+    LAM,
+    SITES,
+    TABLE,
+    D,
+    X,
+    Y,
+    expected,
+    features,
+    save,
+    stream_columns,
+)
 
 MIXED = np.array([3, *SITES[1:]], dtype=object)
 
@@ -33,7 +46,7 @@ def test_every_source_leaves_the_statistics_of_its_rows(
     source, phi = save(tmp_path)[kind](), features(mapping)
     assert all(len(chunk.y) <= 64 for chunk in source.chunks())
     scaling = fit_scaling("standard", D, stream_columns(source))
-    names, risk = stream_statistics(source, phi, scaling, lam=LAM, how=DOUBLE)
+    names, risk, _ = stream_statistics(source, phi, scaling, lam=LAM, how=DOUBLE)
     wanted = expected(phi, fit_scaling("standard", D, columns_of(np.column_stack([X, Y]))))
     assert names == ("Aachen", "Bonn", "Köln")
     for got, want in zip((risk.A, risk.b, risk.yy), (wanted.A, wanted.b, wanted.yy), strict=True):
@@ -185,7 +198,7 @@ def test_damaged_files_are_read_or_refused(
             data[int(share * (128 if head else len(data)))] ^= change
         path.write_bytes(data)
         try:
-            names, risk = statistics_of(Path(folder), name)
+            names, risk, _ = statistics_of(Path(folder), name)
         except CokeError:
             return
         assert np.isfinite(risk.A).all()

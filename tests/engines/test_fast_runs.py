@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from coke import History
 from coke.errors import ConfigError
 from coke.field.mission import FieldMission, read_site
-from coke.learning.loading import load_task
+from coke.learning.open import open_ready
 from coke.maths import compiled
 from coke.maths.losses.quadratic import Quadratic
 from coke.settings import default_settings, from_settings, merged
@@ -56,8 +56,8 @@ def test_ranks_are_one_process_with_compiled_rounds_too(folder: Path) -> None:
 @numba
 def test_all_risks_that_train_are_compiled() -> None:
     settings = merged(default_settings(), {**SMALL, "fast": True})
-    task, _, _ = load_task(from_settings(settings))
-    for problem in (task.problem, task.way(None).problem):
+    task = open_ready(from_settings(settings))
+    for problem in (task.problem, task.case("coke").problem):
         assert isinstance(problem.train, Quadratic)
         assert problem.train.fast
 

@@ -107,16 +107,16 @@ def test_what_is_refused_is_said_once(rows: Path, arguments: list[Any], text: st
 ALONE = """
 import sys
 from mpi4py import MPI
-from coke import prepare
+from coke.learning import ready
 from coke.cli.main import main
 from coke.errors import DataError
 
-made = prepare._made
+made = ready._made
 def fails(*given):
     if MPI.COMM_WORLD.rank == 1:
         raise {error}
     return made(*given)
-prepare._made = fails
+ready._made = fails
 sys.argv[0] = "coke"
 main()
 """

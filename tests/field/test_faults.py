@@ -210,11 +210,11 @@ def test_loss_and_doubles_change_nothing(nets: Nets, pace: Any) -> None:
     assert net.asymmetry() == 0
     told = {a for agent in net.agents.values() for a in agent.outcome().asymmetry.values()}
     assert 0.0 in told <= {0.0, None}  # None: that end was a step behind, or never heard
-    whitened = net.task().whitened
+    whitened, basis, _ = net.task().whitened
     for agent in net.agents.values():
         assert agent.agreed is not None
-        assert_array_equal(agent.agreed.agreed.basis.C, whitened.basis.C)
-    np.testing.assert_allclose(net.theta(), np.tile(whitened.problem.optimum, (4, 1)), atol=GOAL)
+        assert_array_equal(agent.agreed.whitened[1].whitening.C, basis.whitening.C)
+    np.testing.assert_allclose(net.theta(), np.tile(whitened.optimum, (4, 1)), atol=GOAL)
 
 
 def test_duals_that_move_without_the_pair_are_wrong(

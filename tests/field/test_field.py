@@ -54,7 +54,7 @@ def test_ten_agents_are_the_simulation_bit_for_bit(
         assert result["largest_asymmetry"] == 0.0
         assert result["predicted_shift"] == 0.0
         model = load_model(field.folder / "sites" / name / "state" / "model.coke")
-        way = field.task().way(None)
+        way = field.task().case("coke")
         theta = way.theta(whole[-1].state.theta)[field.names.index(name)]
         assert_array_equal(model.theta[0], theta)
 

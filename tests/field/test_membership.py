@@ -75,7 +75,7 @@ def test_a_site_that_joins_is_in_the_answer(nets: Nets) -> None:
     net.wait()
     assert net.distance() <= GOAL
     agreed = [agent.agreed for agent in net.agents.values()]
-    assert len({a.agreed.basis.C.tobytes() for a in agreed if a is not None}) == 1
+    assert len({a.whitened[1].whitening.C.tobytes() for a in agreed if a is not None}) == 1
     assert net.end(D, next(iter(net.friends[D]))).epoch == 1
 
 

@@ -13,22 +13,24 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from coke.data.files import pack, write_file
-from coke.data.sites import Sites
+from coke.data.site import Kept
 from coke.errors import CokeError
 from coke.field.edge import Setup
 from coke.field.mission import FieldMission, read_site
 from coke.field.node import Site
 from coke.field.state import restored
 from coke.field.store import Store
-from coke.learning.prepare import prepare
+from coke.learning.ready import agree
 from coke.maths.features.features import draw_features
 from coke.maths.losses.quadratic import Quadratic
 from coke.privacy import release as private
 from coke.privacy.noise import Budget
 from coke.privacy.share import load_share
+from coke.settings import feature_settings
 from coke.studies.audit import site_warnings
 from kit.agents import A, made_nets
 from kit.field import Field, made_rows
+from kit.ready import rows_of
 
 pytest.importorskip("zenoh", reason="agents need the extra coke[agent]")
 
@@ -47,10 +49,10 @@ def release(field: Field, name: str) -> Path:
 def handed_over(source: Field, target: Field, name: str) -> None:
     """The other site's release, as if it had been drawn from this site's rows."""
     mission = FieldMission(read_site(target.folder / "sites" / name / "site.toml"))
-    units, how = mission.choices.public, mission.choices
+    units, how = mission.terms.public, feature_settings(mission.config)
     assert units is not None
     X, y = units.inputs(mission.rows.X[0]), units.targets(mission.rows.y[0])
-    terms = private.Terms(draw_features(how.features, X.shape[1]), 1.0, Budget(3.0, 1e-5))
+    terms = private.Terms(draw_features(how, X.shape[1]), 1.0, Budget(3.0, 1e-5))
     found, meta = private.load_release(release(source, name))
     meta = msgspec.structs.replace(meta, made_from=private.made_from(meta.salt, terms, (X, y)))
     release(target, name).parent.mkdir(parents=True, exist_ok=True)
@@ -63,9 +65,6 @@ def handed_over(source: Field, target: Field, name: str) -> None:
 def left(field: Field, name: str) -> Site:
     """What a site left on its disk; its edges' tags are digests of every word said on them."""
     zero = Quadratic(np.eye(16)[None], np.zeros((1, 16)), np.zeros(1), np.ones(1), 1.0)
-    algorithm = FieldMission(read_site(field.folder / "sites" / name / "site.toml"))
-    how = algorithm.config.algorithms()["coke"]
-    assert how is None
     from coke.maths.algorithms.coke import automatic
 
     setup = Setup(name, zero, automatic(2.0, field.graph, 0.5), 3, None)
@@ -139,12 +138,10 @@ def test_agents_add_up_securely_over_bad_links_and_through_a_crash(
     for path in shares.values():
         copy(path, together / path.name)
     rows: list[Any] = [net.mission(name).rows for name in net.names]
-    choices = net.mission(A).choices
-    assert choices.private is not None
-    choices = choices._replace(private=choices.private._replace(folder=together))
-    sites = Sites(tuple(net.names), *(tuple(r[k][0] for r in rows) for k in range(1, 5)))
-    task = prepare(sites, net.rows.columns, net.graph, choices)
-    basis = task.whitened.basis
+    terms = net.mission(A).terms._replace(releases=together)
+    parts: list[Any] = [tuple(part[0] for part in kind) for kind in zip(*map(rows_of, rows))]
+    task = agree(Kept(tuple(net.names), *parts), net.graph, terms)
+    basis = task.whitened[1].whitening
     for name in net.names:
         risk, same = net.site(name).setup.risk, task.problem.train.whitened(basis)
         assert isinstance(risk, Quadratic)

@@ -23,8 +23,7 @@ from coke.field.mission import FieldMission
 from coke.field.node import Site, started
 from coke.field.state import image
 from coke.field.words import Place, Word, encode
-from coke.learning.prepare import Ready
-from coke.learning.task import Task
+from coke.learning.ready import Ready
 from coke.maths.algorithms.codecs import Float64
 from coke.maths.algorithms.coke import COKE
 from coke.maths.losses.quadratic import Quadratic
@@ -121,18 +120,18 @@ def test_values_beyond_reason_are_struck_out_and_leave_no_trace(nets: Nets, kind
     assert isinstance(fails(net, B), ConvergenceError)
 
 
-def lockstep(task: Task, cap: float, liar: str | None = None) -> dict[str, Site]:
+def lockstep(task: Ready, cap: float, liar: str | None = None) -> dict[str, Site]:
     """200 rounds of a whole network; a liar is ever so sure of −θ*, and says so by the rules."""
-    way, sites = task.way(None), dict[str, Site]()
+    way, sites = task.case("coke"), dict[str, Site]()
     assert isinstance(way.algorithm, COKE)
-    for i, name in enumerate(task.sites):
+    for i, name in enumerate(task.names):
         risk = way.problem.train.rows(slice(i, i + 1))
         if name == liar:
             sure, target = 1e4 * np.eye(risk.size)[None], -way.problem.optimum[None]
             risk = Quadratic(sure, 1e4 * target, risk.T, risk.T, 0.0)
         whole = cap * 2.0 * way.spread
-        setup = Setup(name, risk, way.algorithm, task.net.diameter, None, whole)
-        sites[name] = started(setup, [task.sites[n] for n in task.graph[i]])
+        setup = Setup(name, risk, way.algorithm, task.agreement.net.diameter, None, whole)
+        sites[name] = started(setup, [task.names[n] for n in task.graph[i]])
     for _ in range(200):
         turns = {name: site.round() for name, site in sites.items()}
         sites = {name: turn.site for name, turn in turns.items()}
@@ -142,10 +141,10 @@ def lockstep(task: Task, cap: float, liar: str | None = None) -> dict[str, Site]
     return sites
 
 
-def honest_loss(task: Task, sites: dict[str, Site], liar: str) -> float:
+def honest_loss(task: Ready, sites: dict[str, Site], liar: str) -> float:
     """Of the honest sites' models on the honest sites' rows."""
-    risk, who = task.whitened.problem.train, [n != liar for n in task.sites]
-    thetas = np.concatenate([sites[n].theta for n in task.sites])[who]
+    risk, who = task.case("coke").problem.train, [n != liar for n in task.names]
+    thetas = np.concatenate([sites[n].theta for n in task.names])[who]
     return float(np.mean([risk.losses(np.tile(t, (len(who), 1)))[who].mean() for t in thetas]))
 
 
@@ -156,7 +155,7 @@ def test_a_stubborn_neighbour_is_bounded_where_duals_are_capped(tmp_path: Path) 
     and are protected less: bounded, not prevented.
     """
     task = Net(tmp_path, 10, 19, features={"n_features": 20, "sigma": 2.0}, rows=2000).task()
-    cap, best = 0.05, task.whitened.problem.optimum
+    cap, best = 0.05, task.case("coke").problem.optimum
     honest = lockstep(task, cap)
     assert max(np.abs(site.theta - best).max() for site in honest.values()) <= 1e-6
     usual = honest_loss(task, honest, B)

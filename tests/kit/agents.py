@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coke.data.sites import deal, split_rows
+from coke.data.sites import deal
 from coke.data.tables import Rows, checked_rows
 from coke.field.agent import Agent, Status
 from coke.field.carriers.base import Fault, Memory, faithful
@@ -22,12 +23,12 @@ from coke.field.node import Site
 from coke.field.pace import Pace
 from coke.field.store import Store
 from coke.field.words import Word, decode, encode
-from coke.learning.prepare import Ready, prepare
-from coke.learning.task import Task
+from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Array
 from coke.maths.graph import build_graph
 from coke.maths.losses.quadratic import Quadratic
 from coke.maths.losses.risk import matrix
+from kit.ready import held
 
 SEED = 0
 A, B, C, D = (f"site-{i}" for i in range(4))
@@ -180,12 +181,11 @@ class Net:
         before = [e.g - (e.own - e.cp) * (e.s - f.s) + f.g for e, f in pairs if e.s >= f.s]
         return float(max(np.abs(apart).max() for apart in before))
 
-    def task(self) -> Task:
+    def task(self) -> Ready:
         """The same network in one process."""
-        sites = split_rows(self.rows, self.parts, test=0.0, seed=SEED)
-        config = self.mission(self.names[0])
-        named = sites._replace(names=tuple(self.names))
-        return prepare(named, self.rows.columns, self.graph, config.choices)
+        sites = replace(held(self.rows, self.parts, seed=SEED), names=tuple(self.names))
+        terms = self.mission(self.names[0]).terms
+        return agree(replace(sites, numbers=terms.numbers), self.graph, terms)
 
 
 Nets = Callable[..., Net]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from coke.data.sites import deal, split_rows
+from coke.data.sites import deal
 from coke.data.tables import Rows, checked_rows
 from coke.engines.process import Record, simulate
 from coke.field.edge import Setup
@@ -25,13 +26,13 @@ from coke.field.mission import FieldMission, read_site
 from coke.field.node import Site
 from coke.field.state import restored
 from coke.field.store import Store
-from coke.learning.loading import choices
-from coke.learning.prepare import prepare
-from coke.learning.task import Task
+from coke.learning.agreement import Terms
+from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph
 from coke.maths.ledger import Ledger
 from coke.settings import from_settings
+from kit.ready import held
 
 SEED = 0
 
@@ -116,9 +117,9 @@ class Field:
         """The state a site left on its disk."""
         mission = FieldMission(read_site(self.folder / "sites" / name / "site.toml"))
         store = Store(self.folder / "sites" / name / "state")
-        way = self.task().way(mission.config.algorithms()[mission.config.algorithm])
+        way = self.task().case(mission.config.algorithm)
         risk = way.problem.train.rows(slice(self.names.index(name), self.names.index(name) + 1))
-        setup = Setup(name, risk, way.algorithm, self.task().net.diameter, None)  # type: ignore[arg-type]
+        setup = Setup(name, risk, way.algorithm, self.task().agreement.net.diameter, None)  # type: ignore[arg-type]
         found = store.image(partial(restored, setup=setup))
         assert found is not None
         return found
@@ -126,17 +127,16 @@ class Field:
     def theta(self) -> Array:
         return np.concatenate([self.site(name).theta for name in self.names])
 
-    def task(self) -> Task:
+    def task(self) -> Ready:
         if not hasattr(self, "_task"):
-            sites = split_rows(self.rows, self.parts, test=0.0, seed=SEED)
-            sites = sites._replace(names=tuple(self.names))
-            config = from_settings(self.settings)
-            self._task = prepare(sites, self.rows.columns, self.graph, choices(config))
+            sites = replace(held(self.rows, self.parts, seed=SEED), names=tuple(self.names))
+            terms = Terms(from_settings(self.settings), self.rows.columns)
+            self._task = agree(sites, self.graph, terms)
         return self._task
 
     def twin(self, rounds: int, tol: float | None = None) -> list[Record]:
         """The same in one process."""
-        way = self.task().way(from_settings(self.settings).algorithms()["coke"])
+        way = self.task().case("coke")
         return list(
             simulate(way.problem, self.graph, way.algorithm, rounds=rounds,
                      tol=way.tolerance(tol), spent=way.spent, scored=())

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from coke.data.passes import Passing
-from coke.data.sites import Sites, by_label, split_rows
+from coke.data.site import Kept
+from coke.data.sites import by_label
 from coke.data.tables import checked_rows
 from coke.settings import Config, from_settings
+from kit.ready import held, rows_of
 
 T, HOW = 300, Passing("double")
 rng = np.random.default_rng(0)
@@ -34,13 +36,13 @@ any_way = given(
 )
 
 
-def whole(test: float, seed: int) -> Sites:
-    return split_rows(checked_rows(X, Y, SITES), by_label(SITES), test=test, seed=seed)
+def whole(test: float, seed: int) -> Kept:
+    return held(checked_rows(X, Y, SITES), by_label(SITES), test=test, seed=seed)
 
 
-def equal(one: Sites, other: Sites) -> None:
+def equal(one: Kept, other: Kept) -> None:
     assert one.names == other.names
-    for a, b in zip(one[1:], other[1:], strict=True):
+    for a, b in zip(rows_of(one), rows_of(other), strict=True):
         for x, y in zip(a, b, strict=True):
             assert_array_equal(x, y)
 

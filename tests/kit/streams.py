@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import pyarrow.feather
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from coke.data.passes import Passing
-from coke.data.scaling import Scaling
+from coke.data.passes import Passing, complete
+from coke.data.scaling import Columns, Scaling, columns_of
 from coke.data.sources import Source, open_arrays, open_table
 from coke.maths.features.features import Features, FeatureSettings, draw_features
 from coke.maths.losses.quadratic import Quadratic
@@ -76,3 +77,9 @@ def many(T: int = 20_000, d: int = 20) -> tuple[Array, Array]:
     rng = np.random.default_rng(2)
     X = rng.normal(size=(T, d))
     return X, np.sin(X[:, 0]) * X[:, 1] + 0.3 * rng.normal(size=T)
+
+
+def stream_columns(source: Source) -> Columns:
+    """Moments and ranges of the inputs and, last, the target, over all rows."""
+    parts = (columns_of(np.column_stack([chunk.X, chunk.y])) for chunk in complete(source))
+    return reduce(Columns.merged, parts)

@@ -16,7 +16,7 @@ from kit.agents import Net, Nets
 def twin(net: Net, **limits: Any) -> Record:
     """The last round of the same network in one process."""
     task, mission = net.task(), net.mission(net.names[0])
-    way = task.way(mission.config.algorithms()[mission.config.algorithm])
+    way = task.case(mission.config.algorithm)
     tol = way.tolerance(mission.config.tolerance(mission.config.algorithm))
     records = simulate(
         way.problem, net.graph, way.algorithm, tol=tol, spent=way.spent, scored=(), **limits

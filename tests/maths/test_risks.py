@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from coke.data.sites import deal, split_rows
+from coke.data.sites import deal
 from coke.data.tables import checked_rows, inputs_of
 from coke.engines.process import simulate
 from coke.errors import InputError
-from coke.learning.prepare import Choices, prepare
 from coke.maths.algorithms.coke import COKE, Geometric, dkla
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.features.kernels import gram
@@ -29,6 +28,7 @@ from coke.maths.losses.problem import Problem, exact_kernel, local_only, one_sho
 from coke.maths.losses.quadratic import CHUNK, Quadratic
 from coke.maths.losses.risk import Risk
 from kit.problems import GRAPHS, case
+from kit.ready import held, ready
 
 Array = NDArray[np.float64]
 N, D = 4, 10
@@ -211,16 +211,16 @@ def test_adult_consensus_is_as_accurate_as_the_centre(
     X = inputs_of(table, [name for name in table.column_names if name.startswith("x")])
     y, train = table["y"].to_numpy(), np.array(table["split"].to_pylist()) == "train"
     rows = checked_rows(X[train], y[train])
-    sites = split_rows(rows, deal(rows.y, 10, seed=0), test=0.0, seed=0)
-    settings = FeatureSettings(50, sigma=3.0, seed=0)
+    sites = held(rows, deal(rows.y, 10, seed=0))
     graph = build_graph("random", 10, edges=28, seed=0)
-    task = prepare(sites, rows.columns, graph, Choices(settings, loss, 1e-3, "none"))
-    *_, last = simulate(task.problem, graph, COKE(1e-3, Geometric(1.0, 0.9)), rounds=90, scored=())
+    features = {"n_features": 50, "sigma": 3.0}
+    own = ready(sites, graph, loss=loss, features=features, data={"scale": "none"})
+    *_, last = simulate(own.problem, graph, COKE(1e-3, Geometric(1.0, 0.9)), rounds=90, scored=())
 
     def accuracy(theta: Array) -> float:
-        return float(np.mean(task.model(theta).predict(X[~train]) == y[~train]))
+        return float(np.mean(own.agreement.model(theta).predict(X[~train]) == y[~train]))
 
-    centre = accuracy(task.problem.optimum)
+    centre = accuracy(own.problem.optimum)
     assert centre > 0.83
     assert abs(accuracy(last.state.theta.mean(axis=0)) - centre) <= 0.002
     for theta in last.state.theta:

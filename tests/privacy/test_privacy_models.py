@@ -13,7 +13,7 @@ from test_attacks import off, rows, said
 from coke.errors import ConfigError, InputError
 from coke.maths.algorithms.coke import COKE, Geometric, automatic
 from coke.maths.features.features import FeatureSettings, draw_features
-from coke.maths.features.whitening import expected_gram, whitening
+from coke.maths.features.whitening import Gaussian, expected_gram, whitening
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic, statistics
 from coke.privacy.attacks import (
@@ -27,13 +27,12 @@ from coke.privacy.attacks import (
     recovered_rows,
 )
 from coke.privacy.noise import Budget, calibrated, draws, ranking_bound
+from coke.privacy.private import SPREAD
 from coke.privacy.release import (
     Release,
     check_private,
     private_risk,
     public_scaling,
-    range_inputs,
-    spread_for,
 )
 from kit.problems import Array
 from kit.releases import DELTA, D, N, features_of, released
@@ -63,9 +62,11 @@ def test_messages_depend_on_the_release_alone() -> None:
     heard = []
     for releases, squares in zip(worlds, yy, strict=True):
         risk = private_risk(releases, np.array(squares), 1e-3)
-        P = expected_gram(features, range_inputs(5)) + risk.G * np.eye(D)
+        P = expected_gram(features, [Gaussian(1.0, np.zeros(5), np.eye(5) / 3)]) + risk.G * np.eye(
+            D
+        )
         problem = Problem(risk).whitened(whitening(P))
-        algorithm = automatic(2.0, graph, spread_for(1.0))
+        algorithm = automatic(2.0, graph, SPREAD)
         hats, spoke = said(problem, graph, algorithm, 60)
         heard.append((hats.tobytes(), spoke.tobytes()))
     assert yy[0] != yy[1]
@@ -157,12 +158,12 @@ def test_a_basis_that_costs_no_privacy_serves(how: str) -> None:
     risk = private_risk(releases, np.ones(N), 1e-3)
     Phi = features(units.inputs(rng.normal(size=(500, 5))))
     G = {
-        "range": expected_gram(features, range_inputs(5)),
+        "range": expected_gram(features, [Gaussian(1.0, np.zeros(5), np.eye(5) / 3)]),
         "sample": Phi.T @ Phi / len(Phi),
         "gram": risk.A.mean(axis=0),
     }[how]
     problem = Problem(risk).whitened(whitening(G + risk.G * np.eye(D)))
-    hats, _ = said(problem, graph, automatic(2.0, graph, spread_for(1.0)), 120)
+    hats, _ = said(problem, graph, automatic(2.0, graph, SPREAD), 120)
     assert off(hats[-1], problem.everywhere(problem.optimum)) < 0.02
 
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.cli.main import main
-from coke.data.sites import Sites
+from coke.data.site import Kept
 from coke.engines.process import simulate
 from coke.errors import InputError
-from coke.learning.prepare import Choices, prepare
 from coke.maths.algorithms.codecs import Coarse, Float64
 from coke.maths.algorithms.coke import COKE, Geometric, Shrinking, automatic, step_size
 from coke.maths.features.features import FeatureSettings, draw_features
@@ -34,10 +33,11 @@ from coke.maths.graph import build_graph
 from coke.maths.ledger import HEADER, Ledger
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
-from coke.studies.compare.compare import Comparison, Paper
+from coke.studies.compare.compare import Comparison
 from coke.studies.compare.goal import Trace, advice
 from coke.talk.tree import conjugate_gradients, spanning_tree
 from kit.problems import GRAPHS, case
+from kit.ready import ready
 
 RNG = np.random.default_rng(0)
 S0 = 1e-3
@@ -193,11 +193,10 @@ def small_comparison(goal: float = 1.01, loss: str = "quadratic") -> Comparison:
     c = case(L=20, lam=0.01)
     y = c.y if loss == "quadratic" else [np.where(yi > np.median(yi), "up", "down") for yi in c.y]
     empty = tuple(np.empty((0, X.shape[1])) for X in c.X)
-    sites = Sites(tuple("abcdef"), tuple(c.X), tuple(y), empty, tuple(yi[:0] for yi in y))
-    choices = Choices(FeatureSettings(20, sigma=2.0, seed=0), loss, 0.01, "none")
-    task = prepare(sites, ("a", "b", "c"), GRAPHS["random"], choices)
-    rounds = 300 if loss == "quadratic" else 60  # enough to need ten times our bytes
-    return Comparison(task.case(), Paper(0.01, 1.0, 0.95, 0.3, rounds), goal)
+    sites = Kept(tuple("abcdef"), tuple(c.X), tuple(y), empty, tuple(yi[:0] for yi in y))
+    how: Any = {"features": {"n_features": 20, "sigma": 2.0}, "data": {"scale": "none"}, "eta": 0.3}
+    own = ready(sites, GRAPHS["random"], loss=loss, lam=0.01, **how)
+    return Comparison(own, goal, 300 if loss == "quadratic" else 60)  # for ten times our bytes
 
 
 def test_every_method_is_held_to_the_same_goal() -> None:
@@ -224,7 +223,7 @@ def test_every_method_is_held_to_the_same_goal() -> None:
 def test_class_labels_are_compared_by_objective(loss: str) -> None:
     """1 % of the optimal objective; methods that add up statistics are left out, with a reason."""
     comparison = small_comparison(loss=loss)
-    problem = comparison.case.problem
+    problem = comparison.ready.problem
     assert_allclose(
         comparison.goal.optimum,
         np.mean([problem.train.objectives(problem.optimum[None])]),
@@ -242,7 +241,7 @@ def test_class_labels_are_compared_by_objective(loss: str) -> None:
 def test_settled_is_not_the_first_hit() -> None:
     """A loss that meets the goal, leaves it and comes back has settled when it came back."""
     comparison = small_comparison()
-    theta = comparison.case.problem.everywhere(comparison.case.problem.optimum)
+    theta = comparison.ready.problem.everywhere(comparison.ready.problem.optimum)
     losses = [2.0, 1.0, 1.5, 1.0, 1.001, 1.0]
     traces = [
         Trace(k, loss * comparison.goal.optimum, Ledger(k, 10 * k, 20 * k), lambda: theta)

@@ -17,8 +17,8 @@ from coke.studies.reproduce.experiments import (
     Result,
     kept_rounds,
     levels_of,
+    ready_of,
     run_job,
-    task_of,
 )
 from coke.studies.reproduce.published import LEVELS, MARKS, METHODS, NAMES, SETTINGS, K, settings_of
 from coke.studies.reproduce.summary import levels_table, marks_table, statistics
@@ -120,7 +120,7 @@ def test_a_job_is_the_papers_experiment(data_file: DataFile, monkeypatch: Any) -
     """Energy as its caption says: 10 sites, 70 % for training, 200 entries; near the paper."""
     monkeypatch.setenv("COKE_DATA", str(data_file("energy.parquet").parent))
     job = Job("energy", "iid", 0)
-    risk = task_of(job).problem.train
+    risk = ready_of(job).problem.train
     assert len(risk.T) == 10
     assert risk.size == 200
     assert_allclose(risk.T.sum(), 0.7 * 18_604, atol=10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
@@ -16,12 +17,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data.scaling import Columns, columns_of
 from coke.errors import CokeError, GraphError, InputError, MessageError
-from coke.learning.basis import Common, Own, common_basis
-from coke.maths.features.features import FeatureSettings, draw_features
+from coke.learning.agreement import Agreement, Begun, Terms
+from coke.learning.basis import Own, common_basis
 from coke.maths.features.mixtures import truncated
 from coke.maths.features.whitening import moments
 from coke.maths.graph import build_graph
 from coke.maths.ledger import HEADER, Ledger
+from coke.settings import from_settings
 from coke.talk.conversation import Network, Talk, Turn, cost, flood, swept, together
 from coke.talk.sums import (
     Told,
@@ -30,7 +32,6 @@ from coke.talk.sums import (
     decode_told,
     describe_inputs,
     encode_told,
-    needed,
     tell,
 )
 from kit.problems import GRAPHS
@@ -165,7 +166,7 @@ def test_any_bytes_tell_of_columns_or_are_refused(data: bytes, d: int) -> None:
 
 def test_what_nobody_needs_is_not_told() -> None:
     columns = columns_of(SITES[0])
-    short = encode_told(Told(needed(columns, moments=False, ranges=True)))
+    short = encode_told(Told(columns.needed(moments=False, ranges=True)))
     assert len(short) < len(encode_told(Told(columns)))
 
 
@@ -209,36 +210,43 @@ def test_gram_matrices_and_targets_add_up() -> None:
 def test_every_site_has_the_same_basis_and_it_whitens(whitening: str, mapping: str) -> None:
     """The average Gram matrix in the basis is near the identity, to the bit the same everywhere."""
     net, _ = flooded(GRAPHS["ring"])
-    f = draw_features(FeatureSettings(15, sigma=2.0, mapping=mapping, seed=0), 3)
+    how = {"n_features": 15, "sigma": 2.0, "mapping": mapping}
     X = [RNG.normal(size=(400, 3)) for _ in range(6)]
-    A = [f(Xi).T @ f(Xi) / len(Xi) for Xi in X]
     sample = RNG.normal(size=(500, 3)) if whitening == "sample" else None
-    common = Common(f, 2.0, 6, 1e-3, 2.0, whitening, sample, 0)
-    own = [Own(X[i], A[i], columns_of(X[i][:, :1])) for i in range(6)]
+    common = agreed(net, sample, whitening=whitening, features=how)
+    f = common.features
+    A = [f(Xi).T @ f(Xi) / len(Xi) for Xi in X]
+    own = [Own(X[i], A[i], columns_of(X[i][:, :1]), 1e-3) for i in range(6)]
     found, ledger = all_sites(
         net, lambda me, i: common_basis(partial(swept, net, me), common, own[i])
     )
     ridge = 1e-3 * np.eye(len(A[0]))
-    inner, _ = found[0].basis.statistics(np.mean(A, axis=0) + ridge, np.zeros(len(A[0])))
+    inner, _ = found[0].whitening.statistics(np.mean(A, axis=0) + ridge, np.zeros(len(A[0])))
     values = np.linalg.eigvalsh(inner)
     assert 0.4 < values[0] < values[-1] < 2.5
     for other in found:
-        assert_array_equal(other.basis.C, found[0].basis.C)
+        assert_array_equal(other.whitening.C, found[0].whitening.C)
     assert ledger.transmissions == 10
     if whitening == "sample":
         assert ledger.bytes == 10 * 12  # nothing about the inputs
 
 
-def test_a_basis_that_is_not_known_or_lacks_its_sample_is_refused() -> None:
+def agreed(net: Network, sample: Any, **wanted: Any) -> Agreement:
+    """What sites know of each other where units are given."""
+    given = {"data": {"scale": "none"}, "sample": None if sample is None else "given", **wanted}
+    nothing = Told(columns_of(np.empty((1, 0))))
+    terms = Terms(from_settings(given), ("a", "b", "c"), sample)
+    return Agreement(terms, Begun(net, nothing, None))
+
+
+def test_a_basis_that_lacks_its_sample_is_refused() -> None:
     net, _ = flooded(GRAPHS["ring"])
-    f = draw_features(FeatureSettings(4, seed=0), 3)
-    own = Own(SITES[0], np.eye(8), columns_of(SITES[0][:, :1]))
-    for kind, said in (("gramm", "Did you mean 'gram'"), ("sample", "public inputs")):
-        talk = common_basis(
-            partial(swept, net, "a"), Common(f, 1.0, 6, 1e-3, 2.0, kind, None, 0), own
-        )
-        with pytest.raises(InputError, match=said):
-            next(talk)
+    features = {"n_features": 4, "sigma": 1.0}
+    common = agreed(net, RNG.normal(size=(5, 3)), whitening="sample", features=features)
+    common = replace(common, terms=common.terms._replace(sample=None))
+    own = Own(SITES[0], np.eye(8), columns_of(SITES[0][:, :1]), 1e-3)
+    with pytest.raises(InputError, match="public inputs"):
+        next(common_basis(partial(swept, net, "a"), common, own))
 
 
 def test_a_broadcast_is_one_transmission_and_a_copy_each_on_the_wire() -> None:

@@ -25,7 +25,7 @@ from coke.field.agent import Agent, Outcome, Status
 from coke.field.carriers.zenoh import ZenohCarrier
 from coke.field.mission import FieldMission, SiteConfig, pace_of, place_of, read_site
 from coke.field.store import Store
-from coke.learning.prepare import Ready
+from coke.learning.ready import Ready
 from coke.maths.ledger import Ledger
 from coke.report.tables import shown
 from coke.studies.audit import site_warnings
@@ -188,9 +188,9 @@ def _leave(
     assert own.agreed is not None
     outcome = own.outcome()
     mission.model(own.agreed, outcome).save(store.folder / "model.coke")
-    alone = own.agreed.task.alone
-    if alone is not None:  # the owner may keep the better one, and need tell nobody
-        own.agreed.task.model(alone[0]).save(store.folder / "model-alone.coke")
+    noised = own.agreed.noised
+    if noised is not None:  # the owner may keep the better one, and need tell nobody
+        own.agreed.agreement.model(noised.alone[0]).save(store.folder / "model-alone.coke")
     rounds = store.rounds(outcome.rounds)
     table = pa.Table.from_pylist(rounds)
     atomically(store.folder / "history.parquet", lambda part: pa.parquet.write_table(table, part))
@@ -203,17 +203,17 @@ def summary(
     config: SiteConfig, mission: FieldMission, ready: Ready, outcome: Outcome
 ) -> dict[str, Any]:
     """What training came to, for people and machines."""
-    task, N = ready.task, len(ready.task.net.names)
+    problem, noised, N = ready.problem, ready.noised, ready.agreement.N
     theta = mission.theta(ready, outcome)[None]
-    losses = {"train": float(task.problem.train.losses(theta)[0])}
-    if task.problem.test is not None:
-        losses["test"] = float(task.problem.test.losses(theta)[0])
-    metric = task.problem.train.metric
-    if task.alone is not None and task.problem.test is not None:
-        losses["alone_test"] = float(task.problem.test.losses(task.alone)[0])
+    losses = {"train": float(problem.train.losses(theta)[0])}
+    if problem.test is not None:
+        losses["test"] = float(problem.test.losses(theta)[0])
+    metric = problem.train.metric
+    if noised is not None and problem.test is not None:
+        losses["alone_test"] = float(problem.test.losses(noised.alone)[0])
     private: dict[str, Any] = {}
-    if task.budget is not None:
-        spent = task.budget.epsilon
+    if noised is not None:
+        spent = noised.budget.epsilon
         private = {"epsilon": config.epsilon, "delta": config.delta, "epsilon_spent": spent}
     known = [a for a in outcome.asymmetry.values() if a is not None]
     folder = Path(config.site.state)

@@ -15,8 +15,8 @@ from coke.cli import options
 from coke.cli.console import AsJson, console, print_json
 from coke.data.files import write_file
 from coke.errors import ConfigError
-from coke.learning.loading import load_task
-from coke.learning.workflow import Folder
+from coke.learning.folder import Folder
+from coke.learning.open import open_ready
 from coke.studies.audit import Finding, as_rows, audited, victim_of, warnings
 
 
@@ -51,13 +51,13 @@ def audit(
         )
     folder = Folder(out) if out else None
     with console.status("a run, and the attacks on it"):
-        task, _, _ = load_task(wanted, folder.path if folder else None)
-        way = task.way(wanted.algorithms()[wanted.algorithm])
-        found, said = audited(task, way, listened, probes), warnings(task)
-    i, n = victim_of(task)
+        ready = open_ready(wanted, folder.path if folder else None)
+        case = ready.case(wanted.algorithm)
+        found, said = audited(ready, case, listened, probes), warnings(ready)
+    i, n = victim_of(ready)
     document: dict[str, Any] = {
-        "site": task.sites[i],
-        "neighbour": task.sites[n],
+        "site": ready.names[i],
+        "neighbour": ready.names[n],
         "privacy": wanted.privacy,
         "algorithm": wanted.algorithm,
         "rounds": listened,

@@ -18,9 +18,9 @@ from rich.progress import (
 from rich.text import Text
 
 from coke.cli.console import console
-from coke.data.parts import Watch as Passes
+from coke.data.site import Watch as Passes
 from coke.engines.process import Record
-from coke.learning.workflow import Watch
+from coke.learning.train import Watch
 from coke.settings import Config
 
 

@@ -16,10 +16,10 @@ from coke.cli import options
 from coke.cli.console import AsJson, console, print_json
 from coke.data.files import write_file
 from coke.errors import ConfigError
-from coke.learning.loading import load_task
-from coke.learning.workflow import Folder
+from coke.learning.folder import Folder
+from coke.learning.open import open_ready
 from coke.report.tables import shown
-from coke.studies.compare.compare import Comparison, Paper
+from coke.studies.compare.compare import Comparison
 from coke.studies.compare.goal import Row, advice
 
 HORIZON = {"quadratic": 2000}  # rounds of the paper's methods
@@ -66,10 +66,9 @@ def compare(
         )
     folder = Folder(out) if out else None
     with console.status("reading rows, one pass over them"):
-        task, _, _ = load_task(wanted)
+        ready = open_ready(wanted)
         most = horizon or HORIZON.get(wanted.loss, SHORTER)
-        paper = Paper(wanted.rho, wanted.v, wanted.mu, wanted.eta, most)
-        comparison = Comparison(task.case(), paper, goal)
+        comparison = Comparison(ready, goal, most)
     rows = _rows(comparison, method or list(comparison.methods))
     document = {
         "goal": goal,

@@ -11,7 +11,7 @@ from coke.cli import options
 from coke.cli.console import AsJson, console, print_json
 from coke.errors import ConfigError
 from coke.field.local import Plan, run_network, write_network
-from coke.learning.loading import load_rows, parts_of
+from coke.learning.open import load_rows, parts_of
 from coke.maths.graph import build_graph
 
 app = typer.Typer(help="A network of agents on this machine.", no_args_is_help=True)
@@ -52,7 +52,7 @@ def init(
         raise ConfigError(f"{folder}: expected a new or empty folder; choose another")
     wanted = options.config_from(config, locals())
     rows = load_rows(wanted)
-    parts = parts_of(wanted, rows)
+    parts = parts_of(wanted, rows.y, rows.sites)
     network = build_graph(wanted.graph.kind, len(parts), edges=wanted.graph.edges, seed=wanted.seed)
     wait = options.number_or_word(patience) or "auto"
     paths = write_network(folder, Plan(name, network, rows, parts, wanted.shared(), wait))

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from coke.cli.console import AsJson, console, print_json
 from coke.data.files import write_file
 from coke.errors import ConfigError, FileError, unknown
-from coke.learning.workflow import Folder
+from coke.learning.folder import Folder
 from coke.studies.reproduce.published import (
     FIGURES,
     LEVELS,

@@ -14,23 +14,13 @@ from coke.cli import options
 from coke.cli.bars import reading, training
 from coke.cli.console import AsJson, console, run_rows, show_run
 from coke.data.files import write_file
-from coke.data.sites import Sites
 from coke.engines.ranks.collectives import ended_together, job
 from coke.errors import ConfigError
-from coke.learning.loading import load_task
-from coke.learning.task import Task
-from coke.learning.workflow import (
-    Effects,
-    Folder,
-    Interrupted,
-    Outcome,
-    accuracy,
-    consensus_model,
-    summary,
-    train_all,
-    yardsticks,
-)
-from coke.maths.graph import Graph
+from coke.learning.folder import Folder
+from coke.learning.open import open_ready
+from coke.learning.ready import Ready
+from coke.learning.train import Effects, Interrupted, Trained, train_all
+from coke.report.summary import accuracy, summary, yardsticks
 from coke.settings import Config, from_settings, merged
 from coke.studies.audit import warnings
 
@@ -129,20 +119,21 @@ def _on_ranks(comm: MPI.Comm | None) -> Iterator[None]:
 def _run(config: Config, comm: MPI.Comm | None, effects: Effects, json: bool) -> None:
     folder = effects.folder
     with reading(config) as watch:
-        task, network, sites = load_task(config, folder.path if folder else None, comm, watch)
-    everybody, before = task.everybody, folder.path if folder else None
+        ready = open_ready(config, folder.path if folder else None, comm, watch)
+    everybody, before = ready.everybody, folder.path if folder else None
     said = [] if everybody is None else warnings(everybody, before)
     for line in said:
         console.print(f"privacy: {line}; see docs/privacy.md", markup=False, soft_wrap=True)
-    outcomes, stopped = _trained(config, task, network, effects)
-    document = _document(task, network, sites, outcomes) if outcomes else None
+    done, stopped = _trained(config, ready, effects)
+    document = _document(ready, done) if done else None
     if document is not None:
         document |= {"interrupted": stopped, "warnings": said}
         if config.privacy == "dp":
             document |= {"epsilon": config.epsilon, "delta": config.delta}
-            document["epsilon_spent"] = None if task.budget is None else task.budget.epsilon
+            noised = ready.noised
+            document["epsilon_spent"] = None if noised is None else noised.budget.epsilon
         if folder:
-            document |= _leave(folder, config, task, network, outcomes, document)
+            document |= _leave(folder, config, ready, done, document)
         show_run(document, json)
     if stopped:
         how = f"; go on with: coke run --resume {folder.path}" if folder else ""
@@ -159,53 +150,43 @@ def _config(path: Path | None, resume: Path | None, changes: dict[str, Any]) -> 
                 f"--resume {resume} with {', '.join(fixed)}: a resumed run keeps its own settings; "
                 "only --rounds, --tol and budgets may change"
             )
-        saved = Folder(resume, create=False).saved_config().settings()
+        saved = Folder(resume, create=False).saved_settings().settings()
         return from_settings(merged(saved, changes))
     return from_settings(options.settings_from(path, changes))
 
 
-def _trained(
-    config: Config, task: Task, graph: Graph, effects: Effects
-) -> tuple[list[Outcome], bool]:
+def _trained(config: Config, ready: Ready, effects: Effects) -> tuple[list[Trained], bool]:
     """What came of the rounds, and whether Ctrl-C ended them."""
-    with training(config, task.problem.train.metric) as watch:
+    with training(config, ready.problem.train.metric) as watch:
         try:
-            return train_all(config, task, graph, effects._replace(watch=watch)), False
+            return train_all(ready, effects._replace(watch=watch)), False
         except Interrupted as interruption:
-            return interruption.outcomes, True
+            return interruption.done, True
 
 
-def _document(
-    task: Task, graph: Graph, sites: Sites, outcomes: list[Outcome]
-) -> dict[str, Any] | None:
+def _document(ready: Ready, done: list[Trained]) -> dict[str, Any] | None:
     """What there is to say, at the first process; None elsewhere."""
     right: dict[str, Any] = {}
-    if task.loss != "quadratic":
-        right = accuracy(task, consensus_model(task, outcomes[0]), sites)
-    everybody = task.everybody
+    if not ready.agreement.terms.numbers:
+        right = accuracy(ready, done[0].model(ready))
+    everybody = ready.everybody
     if everybody is None:
         return None
-    whole = [outcome for outcome in outcomes if outcome.error is None]
-    own, *others = [summary(everybody, graph, outcome) for outcome in whole]
-    failed = [{"algorithm": o.name, "error": o.error} for o in outcomes if o.error is not None]
+    own, *others = [summary(everybody, one) for one in done if one.error is None]
+    failed = [{"algorithm": one.name, "error": one.error} for one in done if one.error is not None]
     apart = {"beside": others, "failed": failed, "yardsticks": yardsticks(everybody)}
     return own | right | apart
 
 
 def _leave(
-    folder: Folder,
-    config: Config,
-    task: Task,
-    graph: Graph,
-    outcomes: list[Outcome],
-    document: dict[str, Any],
+    folder: Folder, config: Config, ready: Ready, done: list[Trained], document: dict[str, Any]
 ) -> dict[str, Any]:
     """Model, pictures and report in the folder; the histories are there already."""
     from coke.report.page import html_report, pictures  # here: matplotlib is slow to import
 
-    consensus_model(task, outcomes[0]).save(folder.model)
-    best = document[f"optimum_train_{task.problem.train.metric}"]
-    images = pictures([o.history for o in outcomes if len(o.history)], graph, best)
+    done[0].model(ready).save(folder.model)
+    best = document[f"optimum_train_{ready.problem.train.metric}"]
+    images = pictures([one.history for one in done if len(one.history)], ready.graph, best)
     for name, image in images.items():
         write_file(folder.path / f"{name}.png", image)
     settings = msgspec.json.format(msgspec.json.encode(config.settings())).decode()

@@ -13,11 +13,10 @@ from rich.table import Table
 
 from coke.cli import options
 from coke.cli.console import AsJson, console, print_json
-from coke.data.sites import Sites
 from coke.engines.process import simulate
 from coke.errors import ConfigError
-from coke.learning.loading import load_task
-from coke.learning.task import Task
+from coke.learning.open import open_ready
+from coke.learning.ready import Ready
 from coke.maths.algorithms.coke import dkla
 from coke.maths.features.kernels import gram
 from coke.maths.graph import Graph
@@ -50,9 +49,9 @@ def theory(
     if wanted.data.stream:
         raise ConfigError("stream = true: the constants need rows in memory; use some of the rows")
     with console.status("reading rows, one pass over them"):
-        task, graph, sites = load_task(wanted)
+        ready = open_ready(wanted)
     with console.status(f"{MEASURED} rounds of DKLA, to measure its pace"):
-        document = summary(wanted, task, graph, sites)
+        document = summary(wanted, ready)
     if json:
         print_json(document)
         return
@@ -91,17 +90,18 @@ MEANINGS = {
 }
 
 
-def summary(config: Config, task: Task, graph: Graph, sites: Sites) -> dict[str, Any]:
+def summary(config: Config, ready: Ready) -> dict[str, Any]:
     """Everything as numbers."""
-    problem, N = task.problem, len(task.sites)
+    problem, graph, N, rows = ready.problem, ready.graph, len(ready.names), ready.rows
     risk = problem.train
     assert isinstance(risk, Quadratic)
     c, T = constants(risk, graph), float(risk.T.sum())
     rate, rho = guaranteed_rate(c, config.rho), best_rho(c)
     pace = measured_factor(problem, graph, config.rho)
-    X = task.scaling.inputs(np.concatenate(sites.X))
+    assert rows is not None  # settings that keep none are refused
+    X = np.concatenate(rows.X)
     some = X[np.random.default_rng(config.seed).permutation(len(X))[:SAMPLE]]
-    K = gram(config.features.kernel, some, some, task.common.sigma)
+    K = gram(config.features.kernel, some, some, ready.agreement.sigma)
     wide = degrees_of_freedom(K, 1 / math.sqrt(T))
     return {
         "assumptions_hold": assumptions(risk, graph).hold,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coke.data.blocks import BLOCK, Block, Kernel, Numbers, Part
-from coke.data.scaling import Columns, Scaling, columns_of
+from coke.data.scaling import Scaling
 from coke.data.sources import Chunk, Source
 from coke.data.tables import checked_rows
 from coke.errors import DataError, InputError, unknown
@@ -57,6 +57,7 @@ class Streamed(NamedTuple):
 
     names: tuple[str, ...]
     risk: Quadratic
+    test: Quadratic | None = None  # of rows for testing, of which a site may have none
 
 
 def complete(source: Source, how: Passing = PLAIN) -> Iterator[Chunk]:
@@ -104,17 +105,6 @@ def labelled(source: Source, how: Passing) -> Source:
     return source.slim() if how.missing == "refuse" else source
 
 
-def stream_columns(source: Source, how: Passing = PLAIN) -> Columns:
-    """Moments and ranges of the inputs and, last, the target, over all rows: for `fit_scaling`."""
-    told: Columns | None = None
-    chunks = (chunk._replace(codes=None) for chunk in complete(source, how.checked()))
-    for block in _blocks(chunks, BLOCK):
-        some = columns_of(np.column_stack([block.X, block.y]))
-        told = some if told is None else told.merged(some)
-    assert told is not None  # a pass without rows was refused
-    return told
-
-
 def stream_statistics(
     source: Source,
     features: Features,
@@ -136,7 +126,7 @@ def stream_statistics(
     plain = Scaling(np.zeros(d), np.ones(d), 0.0, 1.0)
     loops = compiled_loops() if how.checked().fast else NUMPY
     kernel = Kernel(features, scaling or plain, loops, double=how.precision == "double")
-    sums: dict[Any, _Sum] = {}
+    sums: dict[_Whose, _Sum] = {}
     with OneThread().limit():
         # A block of a site's rows is to wait in no more room than the site's sums take.
         rows = min(BLOCK, max(64, features.size**2 // max(1, d)))
@@ -144,7 +134,18 @@ def stream_statistics(
             if part.site not in sums:
                 sums[part.site] = _Sum(features.size, loops)
             sums[part.site].add(part)
-    return _streamed(sums, kernel.unit, lam)
+    try:
+        labels = sorted({whose.site for whose in sums})
+    except TypeError as error:
+        raise DataError(
+            "site labels of different kinds cannot be sorted: use all text or all numbers"
+        ) from error
+    train = _risk([sums[_Whose(name)] for name in labels], kernel.unit, lam)
+    test = None
+    if any(whose.held for whose in sums):
+        nothing = _Sum(features.size, loops)
+        test = _risk([sums.get(_Whose(name, True), nothing) for name in labels], kernel.unit, lam)
+    return Streamed(tuple(map(str, labels)), train, test)
 
 
 def _blocks(chunks: Iterable[Chunk], rows: int) -> Iterator[Block]:
@@ -160,6 +161,13 @@ def _blocks(chunks: Iterable[Chunk], rows: int) -> Iterator[Block]:
             yield from waiting[site].full(X, y)
     for left in waiting.values():
         yield from left.rest()
+
+
+class _Whose(NamedTuple):
+    """Whose rows, and what for."""
+
+    site: Any
+    held: bool = False
 
 
 class _Waiting:
@@ -191,17 +199,20 @@ class _Waiting:
             yield Block(self.site, X, y)
 
 
-def _by_site(chunk: Chunk) -> Iterator[tuple[Any, Numbers, Array]]:
-    """Each site's rows in the order they came."""
-    if chunk.codes is None or len(chunk.labels) == 1:
-        yield (chunk.labels[0] if chunk.codes is not None else 0), chunk.X, chunk.y
+def _by_site(chunk: Chunk) -> Iterator[tuple[_Whose, Numbers, Array]]:
+    """Each site's rows in the order they came, those for testing apart."""
+    if chunk.codes is None or (len(chunk.labels) == 1 and chunk.held is None):
+        yield _Whose(chunk.labels[0] if chunk.codes is not None else 0), chunk.X, chunk.y
         return
-    order = np.argsort(chunk.codes, kind="stable")
-    ends = np.cumsum(np.bincount(chunk.codes, minlength=len(chunk.labels)))
+    kinds = [False] if chunk.held is None else [False, True]
+    codes = chunk.codes if chunk.held is None else 2 * chunk.codes + chunk.held
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(kinds) * len(chunk.labels)))
+    whose = (_Whose(site, held) for site in chunk.labels for held in kinds)
     X, y = chunk.X[order], chunk.y[order]
-    for site, last, first in zip(chunk.labels, ends, [0, *ends[:-1]], strict=True):
+    for one, last, first in zip(whose, ends, [0, *ends[:-1]], strict=True):
         if last > first:
-            yield site, X[first:last], y[first:last]
+            yield one, X[first:last], y[first:last]
 
 
 def _in_order(
@@ -234,21 +245,17 @@ class _Sum:
         self.T += part.T
 
 
-def _streamed(sums: dict[Any, _Sum], unit: float, lam: float) -> Streamed:
-    try:
-        labels = sorted(sums)
-    except TypeError as error:
-        raise DataError(
-            "site labels of different kinds cannot be sorted: use all text or all numbers"
-        ) from error
-    T = np.array([float(sums[name].T) for name in labels])
-    A, b = np.empty((len(T), *sums[labels[0]].A.shape)), np.empty((len(T), len(sums[labels[0]].b)))
-    for i, name in enumerate(labels):
-        A[i], b[i] = sums[name].A * (unit / T[i]), sums[name].b * (np.sqrt(unit) / T[i])
-        del sums[name].A  # one copy is enough
-    yy = np.array([sums[name].yy for name in labels]) / T
+def _risk(sums: list[_Sum], unit: float, lam: float) -> Quadratic:
+    """The sums over T_i; a site without rows has zeros."""
+    T = np.array([float(one.T) for one in sums])
+    D = len(sums[0].b)
+    A, b = np.empty((len(T), D, D)), np.empty((len(T), D))
+    for i, one in enumerate(sums):
+        A[i], b[i] = one.A * (unit / max(T[i], 1.0)), one.b * (np.sqrt(unit) / max(T[i], 1.0))
+        one.A = np.empty((0, 0)) if one.T else one.A  # one copy is enough
+    yy = np.array([one.yy for one in sums]) / np.maximum(T, 1.0)
     if not (np.isfinite(A).all() and np.isfinite(b).all() and np.isfinite(yy).all()):
         raise DataError(
             "numbers beyond 1e150 or so are of no use here: scale them, or use larger units"
         )
-    return Streamed(tuple(map(str, labels)), Quadratic(A, b, yy, T, lam / len(T)))
+    return Quadratic(A, b, yy, T, lam / len(T))

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coke.data.sites import Sites
 from coke.errors import DataError, unknown
-from coke.maths.arrays import Array, Room, in_parts, mapped
+from coke.maths.arrays import Array, in_parts
 
 SCALES = ("none", "standard", "minmax", "public")
 
@@ -47,6 +46,19 @@ class Columns(NamedTuple):
     sd: Array  # (c,)
     low: Array  # (c,)
     high: Array  # (c,)
+
+    @classmethod
+    def of_number(cls, T: float, mean: float, sd: float) -> Columns:
+        """Of T numbers with that mean and standard deviation."""
+        at = np.array([mean])
+        return cls(T, at, np.array([sd]), at, at)
+
+    def needed(self, *, moments: bool, ranges: bool) -> Columns:
+        """Without those numbers that nobody needs."""
+        nothing = np.empty(0)
+        mean, sd = (self.mean, self.sd) if moments else (nothing, nothing)
+        low, high = (self.low, self.high) if ranges else (nothing, nothing)
+        return Columns(self.T, mean, sd, low, high)
 
     def merged(self, other: Columns) -> Columns:
         """Of both sets of rows together."""
@@ -93,18 +105,3 @@ def fit_scaling(how: str, d: int, told: Columns) -> Scaling:
     scale = np.where(flat, 1.0, scale)
     y_shift, y_scale = (shift[d], scale[d]) if len(shift) > d else (0.0, 1.0)
     return Scaling(shift[:d], scale[:d], float(y_shift), float(y_scale))
-
-
-def scaled(sites: Sites, scaling: Scaling, *, scale_target: bool, room: Room = np.empty) -> Sites:
-    """The same sites in the common units, the inputs in `room`."""
-
-    def target(y: Array) -> Array:
-        return scaling.targets(y.astype(np.float64)) if scale_target else y
-
-    return Sites(
-        sites.names,
-        mapped(scaling.inputs, sites.X, len(scaling.x_scale), room),
-        tuple(map(target, sites.y)),
-        mapped(scaling.inputs, sites.X_test, len(scaling.x_scale), room),
-        tuple(map(target, sites.y_test)),
-    )

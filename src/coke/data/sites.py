@@ -1,34 +1,19 @@
-"""Sites: who holds which rows, and which of them are kept for testing."""
+"""Who holds which rows: by label, or dealt out; and which of them are for testing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coke.data.tables import Labels, Rows
+from coke.data.tables import Labels
 from coke.errors import DataError, unknown
-from coke.maths.arrays import Array, Mask
+from coke.maths.arrays import Mask
 
 Index = NDArray[np.int64]
 SPLITS = ("iid", "sorted")
-
-
-class Sites(NamedTuple):
-    """The rows of N sites, each with training rows and (perhaps no) test rows."""
-
-    names: tuple[str, ...]
-    X: tuple[Array, ...]  # (T_i, d) each
-    y: tuple[Labels, ...]
-    X_test: tuple[Array, ...]
-    y_test: tuple[Labels, ...]
-
-    def of(self, agents: Sequence[int]) -> Sites:
-        """Those sites alone."""
-        parts: list[Any] = [tuple(part[i] for i in agents) for part in self]
-        return Sites(*parts)
 
 
 def by_label(labels: Labels) -> dict[Any, Index]:
@@ -100,22 +85,3 @@ def held_out(T: int, test: float, rng: np.random.Generator) -> Mask:
     tested = np.zeros(T, np.bool_)
     tested[rng.permutation(T)[: min(round(test * T), T - 1)]] = True
     return tested
-
-
-def split_rows(rows: Rows, parts: dict[Any, Index], *, test: float, seed: int) -> Sites:
-    """The sites' rows, a share `test` of each site's (rounded, never all) held out at random."""
-    if not 0 <= test < 1:
-        raise DataError(f"test={test}: expected a share from 0 to below 1; the paper uses 0.3")
-    rng = np.random.default_rng(seed)
-    train, held = [], []
-    for part in parts.values():
-        tested = held_out(len(part), test, rng)
-        held.append(np.sort(part[tested]))
-        train.append(np.sort(part[~tested]))
-    return Sites(
-        tuple(map(str, parts)),
-        tuple(rows.X[i] for i in train),
-        tuple(rows.y[i] for i in train),
-        tuple(rows.X[i] for i in held),
-        tuple(rows.y[i] for i in held),
-    )

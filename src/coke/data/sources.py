@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from coke.data.formats import Batches, Named, opener
 from coke.data.tables import NUMBERS, SITES, TARGETS, Test, input_names, plain, require
 from coke.errors import DataError, FileError
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, Mask
 
 CHUNK = 16384  # rows
 TARGET = (NUMBERS[0], "the statistics of the quadratic loss need numbers; convert it before")
@@ -43,6 +43,7 @@ class Chunk(NamedTuple):
     codes: NDArray[np.int64] | None  # (t,)  the place of each row's site in `labels`
     labels: tuple[Any, ...]  # the sites of this chunk
     classes: tuple[Any, ...] | None = None  # the classes of this chunk
+    held: Mask | None = None  # (t,)  which rows are for testing; None: none
 
     @property
     def targets(self) -> Numbers:

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from coke.data.files import read_file
-from coke.data.sites import Sites, split_rows
+from coke.data.site import Kept, split
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
 from coke.field.agent import Outcome
@@ -24,12 +24,13 @@ from coke.field.carriers.base import Limits
 from coke.field.edge import Setup
 from coke.field.identity import load, site_name
 from coke.field.pace import Pace
-from coke.learning.loading import choices
+from coke.learning.agreement import Terms
 from coke.learning.model import Model
-from coke.learning.prepare import Ready, joining, site_talk
-from coke.learning.task import plain_theta
-from coke.maths.algorithms.coke import COKE, automatic
+from coke.learning.ready import Ready, Want, joining, site_talk
+from coke.maths.algorithms import ALGORITHMS
+from coke.maths.algorithms.coke import COKE
 from coke.maths.arrays import Array
+from coke.maths.losses import LOSSES
 from coke.settings import Config, Settings, read_settings, typed
 from coke.talk.conversation import Talk
 
@@ -139,12 +140,13 @@ class FieldMission:
             rows = read_rows(data.file, data.target, drop=data.drop, missing=data.missing)
         rows = rows._replace(sites=None)
         parts = {table.name: np.arange(len(rows.y))}
-        self.rows: Sites = split_rows(rows, parts, test=data.test, seed=config.seed)
+        places = split(parts, test=data.test, seed=config.seed)
+        self.rows: Kept = places.kept(rows, numbers=LOSSES[config.loss].kind == "numbers")
         self.columns = rows.columns
         sample = None
         if config.sample is not None:
             sample = inputs_of(read_table(config.sample), rows.columns)
-        self.choices = choices(config, rows.columns, sample, Path(table.releases))
+        self.terms = Terms(config, rows.columns, sample, Path(table.releases))
 
     @property
     def name(self) -> str:
@@ -189,47 +191,46 @@ class FieldMission:
 
     def talk(self, neighbours: Sequence[str]) -> Talk[Ready]:
         """The conversation before training."""
-        return site_talk(self.rows, self.columns, sorted(neighbours), self.choices)
+        return site_talk(self.rows, sorted(neighbours), self.terms, self.want)
 
     def join(self, totals: Any) -> Ready:
         """The same from what the others have agreed on."""
-        return joining(self.rows, self.columns, totals, self.choices)
+        return joining(self.rows, self.terms, totals, self.want)
 
     def totals(self, ready: Ready) -> tuple[bytes, ...]:
         """For those who join later."""
-        return ready.totals
+        assert ready.alone is not None
+        return ready.alone.totals
+
+    @property
+    def want(self) -> Want:
+        """What the algorithm needs of the agreement."""
+        entry, tol = ALGORITHMS[self.config.algorithm], self.config.tolerance(self.config.algorithm)
+        return Want(entry.basis, tol is not None or self.config.site.cap < inf)
 
     def setup(self, ready: Ready) -> Setup:
         """The site's risk in the basis agreed on, and the algorithm that follows."""
-        config, task, (basis, spread) = self.config, ready.task, ready.agreed
-        algorithm = config.algorithms()[config.algorithm]
-        risk = task.problem.train
-        if algorithm is None:
-            risk = risk.whitened(basis)
-            algorithm = automatic(risk.kappa, task.net.graph, spread)
-        assert isinstance(algorithm, COKE)  # CTA is refused above
-        tol = config.tolerance(config.algorithm)
-        limit = None if tol is None else tol * spread
-        cap = config.site.cap * self.unit(ready)
-        return Setup(self.name, risk, algorithm, task.net.diameter, limit, cap)
+        config, case = self.config, ready.case(self.config.algorithm)
+        assert isinstance(case.algorithm, COKE)  # CTA is refused above
+        limit, cap = case.tolerance(config.tolerance(config.algorithm)), config.site.cap
+        diameter, unit = ready.agreement.net.diameter, self.unit(ready)
+        return Setup(self.name, case.problem.train, case.algorithm, diameter, limit, cap * unit)
 
     def unit(self, ready: Ready) -> float:
         """The pull that counts as 1 in the setting `cap`."""
-        return float(ready.task.problem.train.kappa * (ready.agreed.spread or 1.0))
+        return float(ready.problem.train.kappa * (ready.spread or 1.0))
 
     def widest(self, ready: Ready) -> int:
         """N − 1."""
-        return len(ready.task.net.names) - 1
+        return ready.agreement.N - 1
 
     def theta(self, ready: Ready, outcome: Outcome) -> Array:
         """In the plain features."""
-        if self.config.algorithm != "coke":
-            return outcome.theta
-        return plain_theta(ready.agreed.basis, ready.task.outputs, outcome.theta)
+        return ready.case(self.config.algorithm).theta(outcome.theta)
 
     def model(self, ready: Ready, outcome: Outcome) -> Model:
         """The site's own model."""
-        return ready.task.model(self.theta(ready, outcome))
+        return ready.agreement.model(self.theta(ready, outcome))
 
 
 def _flat(settings: Settings, above: str = "") -> list[tuple[str, Any]]:

@@ -17,80 +17,65 @@ from typing import NamedTuple
 import numpy as np
 
 from coke.data.scaling import Columns
-from coke.errors import ConfigError, unknown
+from coke.errors import ConfigError
+from coke.learning.agreement import Agreement
 from coke.maths.arrays import Array
-from coke.maths.features.features import Features
 from coke.maths.features.mixtures import RANKS, describe, truncated
-from coke.maths.features.whitening import Whitening, expected_gram, moments, whitening
-from coke.privacy.release import range_inputs
+from coke.maths.features.whitening import Gaussian, Whitening, expected_gram, moments, whitening
+from coke.maths.losses import LOSSES
 from coke.talk.conversation import Sweep, Talk
 from coke.talk.sums import add_grams, add_targets, describe_inputs
 
 LEAST = 1e-7  # of the ridge: below it P would amplify what is rounding in φ, whose norm is one
-WHITENINGS = ("mixture", "moments", "gram", "sample", "range")
-
-
-class Common(NamedTuple):
-    """What all sites know before they say anything of their inputs."""
-
-    features: Features
-    sigma: float
-    N: int
-    share: float  # λ/N
-    kappa: float  # curvature of the loss
-    whitening: str
-    sample: Array | None  # (n, d) public inputs, scaled
-    seed: int
-    spread: float | None = None  # of the target, where it is public
-
-    @property
-    def ridge(self) -> float:
-        """What P needs beside the Gram matrix: 2λ/N over the loss's curvature κ; some, if λ = 0."""
-        return max(2.0 * self.share / self.kappa, LEAST)
 
 
 class Own(NamedTuple):
     """What a site knows of its own rows."""
 
-    X: Array  # (T, d) scaled inputs
+    X: Array  # (T, d) scaled inputs; none where they are out of reach
     A: Array  # (D, D) their Gram matrix
     y: Columns  # of its scaled target
+    G: float  # its regulariser, λ/N
 
 
-class Agreed(NamedTuple):
+class Basis(NamedTuple):
     """The same at every site, to the last bit."""
 
-    basis: Whitening
+    whitening: Whitening
     spread: float  # of the target: the unit of thresholds and tolerances
 
 
-def _public_gram(common: Common) -> Array:
-    f = common.features
-    if common.whitening == "range":
-        return expected_gram(f, range_inputs(f.omega.shape[1]))
-    if common.sample is None:
-        raise ConfigError('whitening = "sample" without a sample: name a file of public inputs')
-    return np.asarray(f(common.sample).T @ f(common.sample) / len(common.sample))
-
-
-def common_basis(sweep: Sweep, common: Common, own: Own) -> Talk[Agreed]:
+def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
     """One site's part in agreeing on P and the spread."""
-    f, ridge = common.features, common.ridge
-    if common.whitening not in WHITENINGS:
-        raise ConfigError(unknown("whitening", common.whitening, WHITENINGS))
-    if common.whitening in ("sample", "range"):
-        G = _public_gram(common)
-        spread = common.spread
+    f, how, spread = agreement.features, agreement.terms.settings.whitening, agreement.spread
+    ridge = max(2.0 * own.G / LOSSES[agreement.terms.settings.loss].kappa, LEAST)
+    if how in ("sample", "range"):
+        G = _public_gram(agreement)
         if spread is None:
             spread = yield from add_targets(sweep, own.y)
-    elif common.whitening == "gram":
+    elif how == "gram":
         total, spread = yield from add_grams(sweep, own.A, own.y)
-        G = total / common.N
+        G = total / agreement.N
     else:
         told = [truncated(moments(own.X), RANKS[1])]
-        if common.whitening == "mixture":
-            told = describe(own.X, f, own.A, ridge, common.seed)
-        s0 = 0.3 * common.sigma * math.sqrt(ridge)
+        if how == "mixture":
+            told = describe(own.X, f, own.A, ridge, agreement.terms.settings.seed)
+        s0 = 0.3 * agreement.sigma * math.sqrt(ridge)
         mixture, spread = yield from describe_inputs(sweep, told, own.y, s0)
         G = expected_gram(f, mixture)
-    return Agreed(whitening(G + ridge * np.eye(len(G))), spread)
+    return Basis(whitening(G + ridge * np.eye(len(G))), spread)
+
+
+def _public_gram(agreement: Agreement) -> Array:
+    """From what was public before: a sample of inputs, or their ranges [−1, 1]ᵈ.
+
+    Uniform inputs by their moments alone: the noise of private sites asks for a λ so large that a
+    better P hardly helps.
+    """
+    f, sample, d = agreement.features, agreement.terms.sample, len(agreement.terms.columns)
+    if agreement.terms.settings.whitening == "range":
+        return expected_gram(f, [Gaussian(1.0, np.zeros(d), np.eye(d) / 3)])
+    if sample is None:
+        raise ConfigError('whitening = "sample" without a sample: name a file of public inputs')
+    Phi = f(agreement.units.inputs(sample))
+    return np.asarray(Phi.T @ Phi / len(sample))

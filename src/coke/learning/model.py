@@ -50,6 +50,10 @@ class Model(NamedTuple):
         f = self.decision(self.inputs(X))
         if self.loss == "quadratic":
             return self.scaling.predictions(f[:, 0])
+        return self.labels(f)
+
+    def labels(self, f: Array) -> Labels:
+        """The classes that such decisions (T, K) speak for."""
         best = (f[:, 0] > 0).astype(np.int64) if f.shape[1] == 1 else f.argmax(axis=1)
         return np.asarray(self.classes[best])
 

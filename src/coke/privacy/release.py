@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -25,7 +23,6 @@ from coke.data.scaling import Scaling
 from coke.errors import ConfigError, DataError, FileError, InputError
 from coke.maths.arrays import Array
 from coke.maths.features.features import Features
-from coke.maths.features.whitening import Gaussian
 from coke.maths.losses.quadratic import Quadratic, statistics
 from coke.privacy.noise import (
     Budget,
@@ -146,16 +143,6 @@ def private_statistics(
     return release
 
 
-@contextmanager
-def place(folder: str | Path | None) -> Iterator[Path]:
-    """Where releases are kept; without a folder they are forgotten, and drawn anew next time."""
-    if folder is not None:
-        yield Path(folder)
-        return
-    with TemporaryDirectory(prefix="coke-") as forgotten:
-        yield Path(forgotten)
-
-
 def new_salt() -> str:
     """So that the digest of a site's rows can be compared with no other."""
     return secrets.token_hex(16)
@@ -238,20 +225,6 @@ def public_scaling(low: Array, high: Array, target: tuple[float, float]) -> Scal
         raise InputError("ranges: expected for every column and the target a low below a high")
     middle, half = ends.mean(axis=0), 0.5 * (ends[1] - ends[0])
     return Scaling(middle[:-1], half[:-1], float(middle[-1]), float(half[-1]))
-
-
-def range_inputs(d: int) -> list[Gaussian]:
-    """Inputs as public units alone suggest: uniform on [−1, 1]ᵈ, by its moments.
-
-    `expected_gram` of it is a P that costs neither a message nor privacy. The noise asks for a λ so
-    large that a better P hardly helps.
-    """
-    return [Gaussian(1.0, np.zeros(d), np.eye(d) / 3)]
-
-
-def spread_for(Y: float) -> float:
-    """Y/2: a public stand-in for the target's spread, the unit of thresholds and tolerances."""
-    return Y / 2
 
 
 def check_private(*, loss: str, scale: str, auto_sigma: bool, whitening: str) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from coke.data.files import read_file, write_file
 from coke.engines.checkpoint import marks
 from coke.engines.process import simulate
-from coke.learning.task import Task, Way
+from coke.learning.ready import Case, Ready
 from coke.maths.algorithms.coke import COKE
 from coke.maths.arrays import Array, Mask
 from coke.maths.features.features import draw_features
@@ -35,6 +35,7 @@ from coke.privacy.attacks import (
     recovered_rows,
 )
 from coke.privacy.noise import Statistics, projected
+from coke.settings import feature_settings
 from coke.threads import OneThread
 
 if TYPE_CHECKING:
@@ -69,48 +70,48 @@ class Finding(NamedTuple):
     meaning: str
 
 
-def overheard(task: Task, way: Way, rounds: int) -> Overheard:
+def overheard(ready: Ready, case: Case, rounds: int) -> Overheard:
     """All messages of so many rounds."""
-    records = list(simulate(way.problem, task.graph, way.algorithm, rounds=rounds, scored=()))
+    records = list(simulate(case.problem, ready.graph, case.algorithm, rounds=rounds, scored=()))
     return Overheard(np.stack([r.state.hat for r in records]), np.stack([r.spoke for r in records]))
 
 
-def victim_of(task: Task) -> tuple[int, int]:
+def victim_of(ready: Ready) -> tuple[int, int]:
     """The site with the fewest neighbours, and one of them."""
-    i = min(task.graph, key=lambda n: (task.graph.degree[n], n))
-    return i, min(task.graph[i])
+    i = min(ready.graph, key=lambda n: (ready.graph.degree[n], n))
+    return i, min(ready.graph[i])
 
 
-def audited(task: Task, way: Way, rounds: int, probes: bool = True) -> list[Finding]:
+def audited(ready: Ready, case: Case, rounds: int, probes: bool = True) -> list[Finding]:
     """Every attack that fits the configuration, against the most exposed site."""
-    risk, how = way.problem.train, way.algorithm
+    risk, how = case.problem.train, case.algorithm
     assert isinstance(risk, Quadratic)
     assert isinstance(how, COKE)
-    i, n = victim_of(task)
-    heard = overheard(task, way, rounds)
-    known = Known(risk.G, how.rho, task.graph.degree[i], how.warm)
+    i, n = victim_of(ready)
+    heard = overheard(ready, case, rounds)
+    known = Known(risk.G, how.rho, ready.graph.degree[i], how.warm)
     truth = risk.A[i]
     guess = risk.A.mean(axis=0)  # what the agreement tells anyway
     base = _off(guess, truth)
     with OneThread().limit():
-        whole = reconstruct(full_view(*heard, task.graph, i), known, _prior(way, guess))
-        near = reconstruct(neighbours_view(*heard, task.graph, i, n), known, _prior(way, guess))
-    private = task.alone is not None
+        whole = reconstruct(full_view(*heard, ready.graph, i), known, _prior(case, guess))
+        near = reconstruct(neighbours_view(*heard, ready.graph, i, n), known, _prior(case, guess))
+    private = ready.noised is not None
     found = [
         _gram("hears the site and all its neighbours", _off(whole.A, truth), base, private),
         _gram("is one neighbour", _off(near.A, truth), base, private),
     ]
     patience = PATIENCE if how.codec is None else PATIENCE // 10  # ours settles ten times sooner
     if probes and 2 * risk.size * patience * len(risk.T) <= WORK:
-        found.append(_probed(risk, task, how, known, Plan(n, i, np.empty(0), patience)))
-    if len(task.rows.X[i]):
-        found += _rows(task, way, whole, i)
+        found.append(_probed(risk, ready, how, known, Plan(n, i, np.empty(0), patience)))
+    if ready.rows is not None:
+        found += _rows(ready, case, whole, i)
     return found
 
 
-def _prior(way: Way, guess: Array) -> Array | None:
+def _prior(case: Case, guess: Array) -> Array | None:
     """Coarse messages need a prior; exact ones do better without."""
-    codec = way.algorithm.codec if isinstance(way.algorithm, COKE) else None
+    codec = case.algorithm.codec if isinstance(case.algorithm, COKE) else None
     return None if codec is None else guess
 
 
@@ -128,11 +129,11 @@ def _gram(who: str, off: float, base: float, private: bool) -> Finding:
     return Finding(who, "relative error of the Gram matrix", off, base, said)
 
 
-def _probed(risk: Quadratic, task: Task, how: COKE, known: Known, plan: Plan) -> Finding:
+def _probed(risk: Quadratic, ready: Ready, how: COKE, known: Known, plan: Plan) -> Finding:
     """A neighbour that lies on its own edge, twice as many times as θ has entries."""
     i = plan.victim
     probes = np.random.default_rng(0).normal(size=(2 * risk.size, risk.size))
-    replies = probe(risk, task.graph, how, plan._replace(probes=probes))
+    replies = probe(risk, ready.graph, how, plan._replace(probes=probes))
     truth, base = risk.A[i], _off(risk.A.mean(axis=0), risk.A[i])
     found = from_probes(probes, replies, known)
     off = _off(found, truth) if np.isfinite(found).all() else np.inf
@@ -140,66 +141,68 @@ def _probed(risk: Quadratic, task: Task, how: COKE, known: Known, plan: Plan) ->
     return Finding("lies on its own edge", "relative error of the Gram matrix", off, base, said)
 
 
-def _rows(task: Task, way: Way, found: Statistics, i: int) -> list[Finding]:
+def _rows(ready: Ready, case: Case, found: Statistics, i: int) -> list[Finding]:
     """From the Gram matrix to rows, and to who is in the data."""
-    plain = _plain(way, found)
-    X, y = task.rows.X[i], task.rows.y[i]
+    plain, rows = _plain(case, found), ready.rows
+    assert rows is not None
+    X, y = rows.X[i], rows.y[i]
     out = []
     if len(X) <= FEW:
         rng = np.random.default_rng(0)
         spread = np.maximum(X.std(axis=0), 1e-3)
         starts = X.mean(axis=0) + spread * rng.normal(size=(SEARCHED, X.shape[1]))
-        got, _ = recovered_rows(task.features, plain, len(X), starts)
+        got, _ = recovered_rows(ready.agreement.features, plain, len(X), starts)
         hit = sum(bool((np.abs(got - x).max(axis=1) < 1e-3).any()) for x in X) if len(got) else 0
         said = f"{hit} of {len(X)} rows read off"
         out.append(Finding("inverts the features", "share of rows found", hit / len(X), 0.0, said))
-    if task.features.size <= SMALL and sum(map(len, task.rows.y)) > 2 * SOME:
-        out.append(_membership(task, plain, i, (X, y)))
+    if ready.agreement.features.size <= SMALL and sum(map(len, rows.y)) > 2 * SOME:
+        out.append(_membership(ready, plain, i, (X, y)))
     return out
 
 
-def _plain(way: Way, found: Statistics) -> Statistics:
+def _plain(case: Case, found: Statistics) -> Statistics:
     """In the plain features: A = C Ã Cᵀ, b = C b̃."""
-    if way.basis is None:
+    if case.basis is None:
         return Statistics(projected(found.A), found.b)
-    C = way.basis.C
+    C = case.basis.C
     return Statistics(projected(C @ found.A @ C.T), C @ found.b)
 
 
-def _membership(task: Task, found: Statistics, i: int, own: tuple[Array, Array]) -> Finding:
-    X, y = own
-    others = [n for n in range(len(task.rows.X)) if n != i]
-    Z = task.features(np.concatenate([task.rows.X[n] for n in others]))
-    z = np.concatenate([task.rows.y[n] for n in others])
+def _membership(ready: Ready, found: Statistics, i: int, own: tuple[Array, Array]) -> Finding:
+    (X, y), rows = own, ready.rows
+    assert rows is not None
+    others = [n for n in range(len(rows.X)) if n != i]
+    Z = ready.agreement.features(np.concatenate([rows.X[n] for n in others]))
+    z = np.concatenate([rows.y[n] for n in others])
     rng, half = np.random.default_rng(0), len(Z) // 2
     order, some = rng.permutation(len(Z)), rng.permutation(len(X))[:SOME]
     Z, z, X_some, y_some = Z[order], z[order], X[some], y[some]
     usual = population(Z[:half], z[:half])
-    mine = membership_scores(found, len(X), usual, task.features(X_some), y_some)
+    mine = membership_scores(found, len(X), usual, ready.agreement.features(X_some), y_some)
     theirs = membership_scores(found, len(X), usual, Z[half:][:SOME], z[half:][:SOME])
     share = auc(mine, theirs)
     said = "who is in the data can be told" if share > 0.6 else "hardly better than guessing"
     return Finding("asks who is in the data", "ranked right (AUC)", share, 0.5, said)
 
 
-def warnings(task: Task, folder: Path | None = None) -> list[str]:
+def warnings(ready: Ready, folder: Path | None = None) -> list[str]:
     """What is cheap to know before a run, for the owner of each site.
 
     In the folder is left what tells rows from those of the run before.
     """
-    if task.alone is not None:
+    if ready.noised is not None:
         return []  # they are private
-    D, T = task.problem.train.size // task.outputs, task.problem.train.T
-    said = exposed({name: (T[i], task.graph.degree[i]) for i, name in enumerate(task.sites)}, D)
-    return said + ([RETRAINED] if folder and _changed(folder / "rows.digest", task) else [])
+    D, T = ready.problem.train.size // ready.agreement.outputs, ready.problem.train.T
+    said = exposed({name: (T[i], ready.graph.degree[i]) for i, name in enumerate(ready.names)}, D)
+    return said + ([RETRAINED] if folder and _changed(folder / "rows.digest", ready) else [])
 
 
 def site_warnings(mission: FieldMission) -> list[str]:
     """The same for one site in the field, before it says a word."""
     (X,), site = mission.rows.X, mission.config.site
-    if mission.choices.private is not None:
+    if mission.terms.private is not None:
         return []
-    D = draw_features(mission.choices.features, X.shape[1]).size
+    D = draw_features(feature_settings(mission.config), X.shape[1]).size
     said = exposed({site.name: (len(X), len(site.neighbours))}, D)
     return said + ([RETRAINED] if site.run > 1 else [])
 
@@ -221,10 +224,10 @@ def exposed(sites: Mapping[str, tuple[float, int]], D: int) -> list[str]:
     return said
 
 
-def _changed(path: Path, task: Task) -> bool:
+def _changed(path: Path, ready: Ready) -> bool:
     """Whether rows or settings are not those that left their digest there; leaves theirs."""
     digest = hashlib.blake2b(digest_size=16)
-    for part in marks(task.problem):
+    for part in marks(ready.problem):
         digest.update(np.ascontiguousarray(part).tobytes())
     now = digest.hexdigest().encode()
     before = read_file(path) if path.exists() else now

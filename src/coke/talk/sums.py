@@ -53,13 +53,6 @@ def union(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
         ) from error
 
 
-def needed(columns: Columns, *, moments: bool, ranges: bool) -> Columns:
-    """The columns' numbers without those that nobody needs."""
-    nothing = np.empty(0)
-    mean, sd = (columns.mean, columns.sd) if moments else (nothing, nothing)
-    return Columns(columns.T, mean, sd, *(columns[3:] if ranges else (nothing, nothing)))
-
-
 def encode_told(told: Told) -> bytes:
     """In float64: inputs come in units from nanometres to parsecs."""
     arrays = [np.asarray(part, "<f8").tobytes() for part in told.columns[1:]]

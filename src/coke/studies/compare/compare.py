@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from coke.engines.process import simulate
 from coke.errors import InputError, unknown
+from coke.learning.ready import Ready
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.codecs import Coarse
-from coke.maths.algorithms.coke import COKE, FLOAT, Geometric, dkla
-from coke.maths.algorithms.cta import CTA
+from coke.maths.algorithms.coke import COKE, FLOAT, Geometric
 from coke.maths.arrays import Array, Mask
-from coke.maths.features.whitening import Whitening
-from coke.maths.graph import Graph
-from coke.maths.ledger import Ledger, Spent
-from coke.maths.losses.problem import Problem, local_only
+from coke.maths.ledger import Ledger
+from coke.maths.losses.problem import local_only
 from coke.maths.losses.quadratic import Quadratic
 from coke.studies.compare.goal import Goal, Row, Trace
 from coke.studies.compare.sweep import Swept, sweep
@@ -56,42 +53,22 @@ SLOW = ("coke-tuned",)  # for class labels: only where asked for by name
 Back = Callable[[Array], Array]  # from the basis a method works in to the plain features
 
 
-class Case(NamedTuple):
-    """What the methods are compared on."""
-
-    problem: Problem  # in the plain features
-    graph: Graph
-    whitened: Problem
-    algorithm: Algorithm  # the automatic one, for the whitened problem
-    spent: Spent  # by the sites, to agree on the basis
-    back: Back  # from the whitened problem to the plain one
-    basis: Whitening
-    inputs: int  # d
-
-
-class Paper(NamedTuple):
-    """The paper's settings, and for how many rounds to run them."""
-
-    rho: float
-    v: float
-    mu: float
-    eta: float
-    rounds: int
-
-
 class Comparison:
-    """One case, one goal; every method asked for by name."""
+    """One problem, one goal; every method asked for by name.
 
-    def __init__(self, case: Case, paper: Paper, goal: float):
-        self.case, self.paper = case, paper
-        self.risk, self.tree = case.problem.train, spanning_tree(case.graph)
-        self.goal, self.agreed = Goal(case.problem, goal), Ledger.of(case.spent)
+    The paper's COKE and DKLA run at the settings' ρ, v and μ for at most `rounds`.
+    """
+
+    def __init__(self, ready: Ready, goal: float, rounds: int):
+        self.ready, self.ours = ready, ready.case("coke")
+        self.risk, self.tree = ready.problem.train, spanning_tree(ready.graph)
+        self.goal, self.agreed = Goal(ready.problem, goal), Ledger.of(self.ours.spent)
         self._calls: dict[str, Callable[[], Row]] = {
             "coke": self.coke,
-            "coke-paper": partial(self.plain, "coke-paper", self._paper(), paper.rounds),
-            "dkla-paper": partial(self.plain, "dkla-paper", dkla(paper.rho), paper.rounds),
+            "coke-paper": partial(self.plain, "coke-paper", "coke-paper", rounds),
+            "dkla-paper": partial(self.plain, "dkla-paper", "dkla", rounds),
             "coke-tuned": self.coke_tuned,
-            "cta": partial(self.plain, "cta", CTA(paper.eta), HORIZONS["cta"]),
+            "cta": partial(self.plain, "cta", "cta", HORIZONS["cta"]),
             "tree-cg": self.tree_cg,
             "tree-pcg": self.tree_pcg,
             "tree-gradient": self.tree_gradient,
@@ -122,22 +99,21 @@ class Comparison:
             )
         return self.risk
 
-    def _paper(self) -> COKE:
-        return COKE(self.paper.rho, Geometric(self.paper.v, self.paper.mu))
-
     def coke(self) -> Row:
         """Ours: whitened, warm, coded, with thresholds that shrink in silence; nothing to tune."""
-        case = self.case
+        case = self.ours
         records = simulate(
-            case.whitened, case.graph, case.algorithm,
+            case.problem, self.ready.graph, case.algorithm,
             rounds=HORIZONS["coke"], spent=case.spent, scored=(),
         )  # fmt: skip
-        traces = (self._trace(r.k, case.back(r.state.theta), r.ledger) for r in records)
+        traces = (self._trace(r.k, case.theta(r.state.theta), r.ledger) for r in records)
         return self.goal.settle("coke", traces, self.agreed.bytes)
 
-    def plain(self, method: str, algorithm: Algorithm, rounds: int) -> Row:
+    def plain(self, method: str, algorithm: str | Algorithm, rounds: int) -> Row:
         """A method of the paper, on the plain features, with float64 messages."""
-        records = simulate(self.case.problem, self.case.graph, algorithm, rounds=rounds, scored=())
+        case = self.ready.case(algorithm)
+        graph = self.ready.graph
+        records = simulate(case.problem, graph, case.algorithm, rounds=rounds, scored=())
         traces = (self._trace(r.k, r.state.theta, r.ledger) for r in records)
         return self.goal.settle(method, traces)
 
@@ -159,7 +135,7 @@ class Comparison:
             # One that is off the goal and has spent more than another settled with cannot win.
             return np.asarray((settled < np.inf) | (r.spent[:, 1] <= settled.min()))
 
-        sweeping = sweep(self.case.problem, self.case.graph, grid,
+        sweeping = sweep(self.ready.problem, self.ready.graph, grid,
                          rounds=HORIZONS["coke-tuned"], going=going)  # fmt: skip
         for r in sweeping:
             value = np.where(np.isfinite(r.global_train), r.global_train, np.inf)
@@ -175,8 +151,9 @@ class Comparison:
 
     def tree_pcg(self) -> Row:
         """Conjugate gradients in float32, preconditioned by P from moments sent as float32."""
-        factor = cho_factor(self.case.basis.C @ self.case.basis.C.T)
-        size = FLOAT32 * (NUMBERS * self.case.inputs + 1)
+        assert self.ours.basis is not None  # ours always has one
+        factor = cho_factor(self.ours.basis.C @ self.ours.basis.C.T)
+        size = FLOAT32 * (NUMBERS * len(self.ready.agreement.terms.columns) + 1)
         ledger = Ledger().told(size, messages=self.tree.messages)
         points = conjugate_gradients(
             self.quadratic, self.tree, FLOAT32, lambda r: np.asarray(cho_solve(factor, r)), ledger
@@ -186,14 +163,14 @@ class Comparison:
     def tree_gradient(self) -> Row:
         """Heavy ball in the agreed basis, with coded innovations on the tree's edges."""
         points = coded_gradient(
-            self.case.whitened.train, self.tree, Coarse(), HORIZONS["tree-gradient"],
+            self.ours.problem.train, self.tree, Coarse(), HORIZONS["tree-gradient"],
             self.agreed, self.risk.kappa,
         )  # fmt: skip
-        return self.trees("tree-gradient", points, self.agreed.bytes, self.case.back)
+        return self.trees("tree-gradient", points, self.agreed.bytes, self.ours.theta)
 
     def one_shot_average(self) -> Row:
         """The mean of the local models, once over the tree."""
-        mean = self.case.problem.everywhere(local_only(self.risk).mean(axis=0))
+        mean = self.ready.problem.everywhere(local_only(self.risk).mean(axis=0))
         return self.once("one-shot-average", mean, self.tree.messages)
 
     def once(self, method: str, theta: Array, messages: int) -> Row:

@@ -17,15 +17,16 @@ from numpy.typing import NDArray
 
 import coke
 from coke.data.files import read_file, write_file
-from coke.data.sites import by_label, deal, split_rows
+from coke.data.site import split
+from coke.data.sites import by_label, deal
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows, inputs_of
 from coke.engines.process import Record, simulate
-from coke.learning.prepare import Choices, prepare
-from coke.learning.task import Task, build_algorithm
-from coke.maths.features.features import FeatureSettings
+from coke.learning.agreement import Terms
+from coke.learning.ready import Ready, agree
 from coke.maths.graph import Graph, build_graph
 from coke.maths.losses.problem import local_only
+from coke.settings import from_settings
 from coke.studies.reproduce.published import ETA, LEVELS, METHODS, RHO, ROUNDS, SETTINGS, K, Setting
 from coke.studies.reproduce.recipes import paper_file, paper_rows, raw_table
 from coke.threads import OneThread
@@ -106,7 +107,7 @@ def graph_of(job: Job) -> Graph:
     return build_graph("random", setting.agents, edges=setting.edges, seed=job.seed)
 
 
-def task_of(job: Job) -> Task:
+def ready_of(job: Job) -> Ready:
     """The job's problem."""
     setting = SETTINGS[job.setting]
     rows = load(setting, job.seed)
@@ -114,25 +115,31 @@ def task_of(job: Job) -> Task:
         parts = by_label(rows.sites)
     else:
         parts = deal(rows.y, setting.agents, split=job.split, seed=job.seed)
-    features = FeatureSettings(
-        setting.n_features, "gaussian", setting.sigma, setting.mapping, "iid", job.seed
-    )
-    sites = split_rows(rows, parts, test=0.3, seed=job.seed)
-    choices = Choices(features, "quadratic", setting.lam, "none")
-    return prepare(sites, rows.columns, graph_of(job), choices)
+    sites = split(parts, test=0.3, seed=job.seed).kept(rows)
+    features = {
+        "n_features": setting.n_features,
+        "sigma": setting.sigma,
+        "mapping": setting.mapping,
+    }
+    settings = from_settings(
+        {
+            "lambda": setting.lam, "seed": job.seed, "data": {"scale": "none"},
+            "features": features, "rho": RHO, "v": setting.v, "mu": setting.mu, "eta": ETA,
+        }
+    )  # fmt: skip
+    return agree(sites, graph_of(job), Terms(settings, rows.columns))
 
 
 def run_job(job: Job) -> Result:
     """CTA, DKLA and COKE on the job's problem, and the scores of those who do not talk."""
-    setting, task = SETTINGS[job.setting], task_of(job)
-    problem, graph = task.problem, graph_of(job)
-    phi = probe(task, job)
+    ready = ready_of(job)
+    problem, graph = ready.problem, ready.graph
+    phi = probe(ready, job)
     keep = kept_rounds(job.rounds)
     curves = {}
     for name in METHODS:
         wanted = "coke-paper" if name == "coke" else name
-        algorithm = build_algorithm(wanted, rho=RHO, v=setting.v, mu=setting.mu, eta=ETA)
-        assert algorithm is not None  # only the automatic one is
+        algorithm = ready.case(wanted).algorithm
         records = simulate(problem, graph, algorithm, rounds=job.rounds, scored=keep)
         curves[name] = follow(records, keep, levels_of(job.setting), phi)
     with OneThread().limit():
@@ -141,10 +148,10 @@ def run_job(job: Job) -> Result:
     return Result(job, curves, alone, best, float(phi @ problem.optimum))
 
 
-def probe(task: Task, job: Job) -> NDArray[np.float64]:
+def probe(ready: Ready, job: Job) -> NDArray[np.float64]:
     """φ(x) of the data's first row, at which the agents' predictions are followed."""
     rows = load(SETTINGS[job.setting], job.seed)
-    return task.features(task.scaling.inputs(rows.X[:1]))[0]
+    return ready.agreement.features(ready.agreement.units.inputs(rows.X[:1]))[0]
 
 
 def kept_rounds(rounds: int) -> set[int]:

@@ -1,0 +1,209 @@
+"""Sites whose rows are in a file that holds everybody's, a chunk in memory at a time.
+
+`Passed` keeps no row: three passes leave how many each site has, the moments of its columns, and
+its statistics. `picked` keeps some sites' rows, found by their numbers or by their sites' labels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coke.data.passes import Passing, complete, labelled, stream_statistics
+from coke.data.scaling import Columns, Scaling, columns_of
+from coke.data.site import Kept, Making, Places, Sites, Watch
+from coke.data.sites import by_label, held_out
+from coke.data.sources import Chunk, Source
+from coke.data.tables import Labels
+from coke.errors import DataError
+from coke.maths.arrays import Mask, Room
+from coke.maths.losses.problem import Problem
+
+
+def joined(sources: Mapping[str, Source]) -> Source:
+    """One site's rows after another's, all with the same columns."""
+    columns = {source.columns for source in sources.values()}
+    if len(columns) != 1:
+        raise DataError(
+            f"{len(sources)} files with {len(columns)} different sets of columns: expected one "
+            ".parquet or .csv file for every site, with the same columns in the same order"
+        )
+
+    def chunks(inputs: bool = True) -> Iterator[Chunk]:
+        for name, source in sources.items():
+            rows = 0
+            for chunk in (source if inputs else source.slim()).chunks():
+                rows += len(chunk.y)
+                yield chunk._replace(codes=np.zeros(len(chunk.y), np.int64), labels=(name,))
+            if not rows:
+                raise DataError(f"site {name}: its file has no rows; expected one at least")
+
+    def only(names: frozenset[str]) -> Source:
+        some = joined({name: source for name, source in sources.items() if name in names})
+        return some._replace(part=True)
+
+    rows = [source.rows for source in sources.values() if source.rows is not None]
+    known = sum(rows) if len(rows) == len(sources) else None
+    return Source(columns.pop(), known, chunks, partial(chunks, inputs=False), only)
+
+
+class Owners(NamedTuple):
+    """Targets and sites of all rows, without their inputs."""
+
+    y: Labels  # (T,)
+    sites: Labels | None  # (T,)
+
+
+def owners(source: Source, how: Passing, watch: Watch | None = None) -> Owners:
+    """One pass, to say whose the rows are."""
+    y, labels = list[Labels](), list[Labels]()
+    for chunk in complete(labelled(source, how), _watched(how, watch, "sites", source)):
+        y.append(chunk.targets)
+        if chunk.codes is not None:
+            labels.append(np.array(chunk.labels, dtype=object)[chunk.codes])
+    kinds = {"number" if part.dtype.kind in "iuf" else part.dtype.kind for part in y}
+    if len(kinds) > 1:
+        raise DataError(
+            "class labels of different kinds: expected all text, all numbers or all true or false"
+        )
+    return Owners(np.concatenate(y), np.concatenate(labels) if labels else None)
+
+
+def picked(
+    source: Source, how: Passing, places: Places, y: Labels, *,
+    by_label: bool, room: Room = np.empty, watch: Watch | None = None,
+) -> Kept:  # fmt: skip
+    """The sites at these places with their inputs, kept in `room`; `y` are all rows' targets.
+
+    Where sites are the source's own, not dealt out, only what holds their rows is read.
+    """
+    wanted = [*places.train, *places.test]
+    numbers = np.concatenate(wanted)
+    order = np.argsort(numbers)
+    sorted_numbers, names, first, done = numbers[order], frozenset(places.names), 0, 0
+    X, near = room((len(numbers), len(source.columns))), source.near(names) if by_label else source
+    for chunk in complete(near, _watched(how, watch, "rows", near)):
+        if by_label:
+            ours = np.array([str(label) in names for label in chunk.labels])
+            rows = np.flatnonzero(ours[chunk.codes])
+        else:
+            low, high = np.searchsorted(sorted_numbers, (first, first + len(chunk.y)))
+            rows = sorted_numbers[low:high] - first
+        at = order[done : done + len(rows)]
+        X[at] = chunk.X[rows[: len(at)]]
+        first, done = first + len(chunk.y), done + len(rows)
+    if done != len(numbers):
+        raise _changed(done, len(numbers))
+    parts, n = np.split(X, np.cumsum([len(part) for part in wanted])[:-1]), len(places.names)
+    return Kept(
+        names=places.names,
+        X=tuple(parts[:n]),
+        y=tuple(y[at] for at in places.train),
+        X_test=tuple(parts[n:]),
+        y_test=tuple(y[at] for at in places.test),
+        room=room,
+    )
+
+
+def _changed(found: int, before: int) -> DataError:
+    return DataError(
+        f"{found} rows where {before} were before: did a file change? Leave it alone during a run"
+    )
+
+
+@dataclass(frozen=True)
+class Passed(Sites):
+    """Sites whose rows stay in their file; their target is a number."""
+
+    names: tuple[str, ...]
+    source: Source
+    how: Passing
+    own: tuple[Any, ...]  # the sites' labels in the file
+    held: tuple[Mask, ...]  # (T_i,)  which of a site's rows are for testing: a byte a row
+    watch: Watch | None = None
+
+    def of(self, agents: Sequence[int]) -> Passed:
+        """Those sites alone."""
+        if list(agents) == list(range(len(self.own))):
+            return self
+        own, held = (tuple(part[i] for i in agents) for part in (self.own, self.held))
+        names = tuple(map(str, own))
+        return replace(self, names=names, source=self.source.near(names), own=own, held=held)
+
+    def columns(self, i: int) -> Columns:
+        """From one pass for all."""
+        return self._columns[i]
+
+    def labels(self, i: int) -> tuple[Any, ...]:
+        """A number is no class."""
+        return ()
+
+    def targets(self, i: int, units: Scaling) -> Columns:
+        """Of the raw ones, shifted and scaled."""
+        (T, mean, sd, low, high), to = self._columns[i], units.targets
+        return Columns(T, to(mean[-1:]), sd[-1:] / units.y_scale, to(low[-1:]), to(high[-1:]))
+
+    @cached_property
+    def _columns(self) -> tuple[Columns, ...]:
+        told: dict[Any, Columns] = {}
+        for chunk in self._chunks("units"):
+            assert chunk.codes is not None
+            assert chunk.held is not None
+            codes = np.where(chunk.held, -1, chunk.codes)
+            for code in np.unique(codes[codes >= 0]).tolist():
+                rows, label = codes == code, chunk.labels[code]
+                some = columns_of(np.column_stack([chunk.X[rows], chunk.y[rows]]))
+                told[label] = told[label].merged(some) if label in told else some
+        return tuple(told[label] for label in self.own)
+
+    def problem(self, how: Making) -> Problem:
+        """The statistics of training and test rows: one pass."""
+        rows = Source(self.source.columns, None, partial(self._chunks, "features"))
+        plain = self.how._replace(progress=None)
+        _, train, test = stream_statistics(rows, how.features, how.units, lam=0.0, how=plain)
+        return Problem(replace(train, G=how.G), None if test is None else replace(test, G=how.G))
+
+    def _chunks(self, purpose: str) -> Iterator[Chunk]:
+        """The rows of these sites, each said to be for training or for testing."""
+        seen, place = [0] * len(self.own), {label: i for i, label in enumerate(self.own)}
+        for chunk in complete(self.source, _watched(self.how, self.watch, purpose, self.source)):
+            sites = np.array([place.get(label, -1) for label in chunk.labels])[chunk.codes]
+            held = np.zeros(len(sites), np.bool_)
+            for i in np.unique(sites[sites >= 0]).tolist():
+                rows = np.flatnonzero(sites == i)
+                kind = self.held[i][seen[i] : seen[i] + len(rows)]
+                seen[i] += len(rows)
+                if len(kind) < len(rows):
+                    raise _changed(seen[i], len(self.held[i]))
+                held[rows] = kind
+            ours = sites >= 0
+            yield Chunk(chunk.X[ours], chunk.y[ours], sites[ours], self.own, held=held[ours])
+        for n, kept in zip(seen, self.held, strict=True):
+            if n != len(kept):
+                raise _changed(n, len(kept))
+
+
+def pass_over(
+    source: Source, how: Passing, *, test: float, seed: int, watch: Watch | None = None
+) -> Passed:
+    """All sites of a source, a share `test` of each held out as `split` does: one pass."""
+    T: Counter[Any] = Counter()
+    for chunk in complete(labelled(source, how), _watched(how, watch, "sites", source)):
+        assert chunk.codes is not None  # the sites are named
+        for code, n in zip(*np.unique(chunk.codes, return_counts=True), strict=True):
+            T[chunk.labels[code]] += int(n)
+    own, rng = tuple(by_label(np.array(list(T), dtype=object))), np.random.default_rng(seed)
+    held = tuple(held_out(T[label], test, rng) for label in own)
+    return Passed(tuple(map(str, own)), source, how, own, held, watch)
+
+
+def _watched(how: Passing, watch: Watch | None, purpose: str, source: Source) -> Passing:
+    """The same pass, told to whoever watches."""
+    if watch is None:
+        return how
+    return how._replace(progress=lambda rows: watch(purpose, rows, source.rows))

@@ -1,0 +1,210 @@
+"""Holders of rows: what each can tell of its own, and the problem that their rows make.
+
+`Site` is one holder, as a conversation sees it. `Sites` are those whose rows are in this process:
+`Kept` in memory or on disk, `coke.data.out_of_core.Passed` in a file that is passed over.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coke.data.labels import numbers_of
+from coke.data.scaling import Columns, Scaling, columns_of
+from coke.data.sites import Index, held_out
+from coke.data.tables import Labels, Rows
+from coke.errors import DataError
+from coke.maths.arrays import Array, Room, mapped
+from coke.maths.features.features import Features
+from coke.maths.losses import LOSSES
+from coke.maths.losses.problem import Problem
+from coke.maths.losses.risk import Risk
+
+Watch = Callable[[str, int, int | None], None]
+"""Told what a pass is for, how many rows it has read, and how many there are, if that is known."""
+
+
+class Making(NamedTuple):
+    """How rows become risks: the same at all sites."""
+
+    features: Features
+    units: Scaling
+    loss: str
+    classes: Labels  # sorted; none for numbers
+    G: float  # λ/N
+
+
+class Sites(ABC):
+    """The sites that are here. What they tell of their rows holds none."""
+
+    names: tuple[str, ...]
+
+    @abstractmethod
+    def of(self, agents: Sequence[int]) -> Sites:
+        """Those sites alone."""
+
+    @abstractmethod
+    def columns(self, i: int) -> Columns:
+        """Of site i's training inputs and, last, its target where that is a number."""
+
+    @abstractmethod
+    def labels(self, i: int) -> tuple[Any, ...]:
+        """The classes among all rows of site i, sorted; none where the target is a number."""
+
+    @abstractmethod
+    def targets(self, i: int, units: Scaling) -> Columns:
+        """Of site i's training targets in the common units; of classes 0 and 1, as margins are."""
+
+    @abstractmethod
+    def problem(self, how: Making) -> Problem:
+        """The risks of all sites here."""
+
+    def units(self, scaling: Scaling) -> Kept | None:
+        """The rows in the common units, where they are kept at all."""
+        return None
+
+    def __getitem__(self, i: int) -> Site:
+        return Site(self, i)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class Site(NamedTuple):
+    """One holder of rows."""
+
+    here: Sites
+    i: int
+
+    @property
+    def name(self) -> str:
+        """Its name, which no other site has."""
+        return self.here.names[self.i]
+
+    def columns(self) -> Columns:
+        """Of its training inputs and, last, its target where that is a number."""
+        return self.here.columns(self.i)
+
+    def labels(self) -> tuple[Any, ...]:
+        """The classes among its rows."""
+        return self.here.labels(self.i)
+
+    def rows(self) -> tuple[Array, Labels]:
+        """Its training inputs and targets, as they came."""
+        assert isinstance(self.here, Kept)  # whoever passes over rows is not asked for them
+        return self.here.X[self.i], self.here.y[self.i]
+
+
+@dataclass(frozen=True)
+class Kept(Sites):
+    """Rows of N sites, each with training rows and (perhaps no) test rows."""
+
+    names: tuple[str, ...]
+    X: tuple[Array, ...]  # (T_i, d) each
+    y: tuple[Labels, ...]
+    X_test: tuple[Array, ...]
+    y_test: tuple[Labels, ...]
+    numbers: bool = True  # whether the target is a number; else it is a class
+    room: Room = np.empty  # for rows with classes in other units, and their features
+    watch: Watch | None = None  # told of the rows whose features are made
+
+    def of(self, agents: Sequence[int]) -> Kept:
+        """Those sites alone."""
+        parts = ("names", "X", "y", "X_test", "y_test")
+        some: Any = {part: tuple(getattr(self, part)[i] for i in agents) for part in parts}
+        return replace(self, **some)
+
+    def columns(self, i: int) -> Columns:
+        """Of the rows themselves."""
+        if not self.numbers:
+            return columns_of(self.X[i])
+        return columns_of(np.column_stack([self.X[i], self.y[i].astype(np.float64)]))
+
+    def labels(self, i: int) -> tuple[Any, ...]:
+        """Of training and test rows; numbers are checked."""
+        everything = np.concatenate([self.y[i], self.y_test[i]])
+        if self.numbers:
+            numbers_of(everything)
+            return ()
+        return tuple(sorted(set(everything.tolist())))
+
+    def targets(self, i: int, units: Scaling) -> Columns:
+        """Of the rows themselves."""
+        if not self.numbers:
+            return Columns.of_number(float(len(self.y[i])), 0.0, 1.0)
+        return columns_of(units.targets(self.y[i].astype(np.float64))[:, None])
+
+    def units(self, scaling: Scaling) -> Kept:
+        """The same rows in the common units, the inputs in `room`."""
+
+        def target(y: Labels) -> Labels:
+            return scaling.targets(y.astype(np.float64)) if self.numbers else y
+
+        d = len(scaling.x_scale)
+        return replace(
+            self,
+            X=mapped(scaling.inputs, self.X, d, self.room),
+            y=tuple(map(target, self.y)),
+            X_test=mapped(scaling.inputs, self.X_test, d, self.room),
+            y_test=tuple(map(target, self.y_test)),
+        )
+
+    def problem(self, how: Making) -> Problem:
+        """Of rows that are in the common units already; features of classes lie in `room`."""
+        phi = how.features if self.watch is None else self._watched(how.features, self.watch)
+
+        def risk(X: Sequence[Array], y: Sequence[Labels]) -> Risk:
+            made = LOSSES[how.loss].risk
+            return made(phi, X, y, how.G, classes=how.classes, room=self.room)
+
+        train = risk(self.X, self.y)
+        return Problem(
+            train, risk(self.X_test, self.y_test) if any(map(len, self.y_test)) else None
+        )
+
+    def _watched(self, features: Features, watch: Watch) -> Callable[[Array], Array]:
+        total, done = sum(map(len, (*self.y, *self.y_test))), 0
+
+        def phi(X: Array) -> Array:
+            nonlocal done
+            found, done = features(X), min(done + len(X), total)
+            watch("features", done, total)
+            return found
+
+        return phi
+
+
+class Places(NamedTuple):
+    """Which rows of a table are whose: row numbers, for training and for testing."""
+
+    names: tuple[str, ...]
+    train: tuple[Index, ...]
+    test: tuple[Index, ...]
+
+    def of(self, agents: Sequence[int]) -> Places:
+        """Of those sites alone."""
+        some: list[Any] = [tuple(part[i] for i in agents) for part in self]
+        return Places(*some)
+
+    def kept(self, rows: Rows, **how: Any) -> Kept:
+        """The sites with their rows of that table."""
+        X, y = ([part[i] for i in self.train] for part in (rows.X, rows.y))
+        X_test, y_test = ([part[i] for i in self.test] for part in (rows.X, rows.y))
+        return Kept(self.names, tuple(X), tuple(y), tuple(X_test), tuple(y_test), **how)
+
+
+def split(parts: dict[Any, Index], *, test: float, seed: int) -> Places:
+    """A share `test` of each site's rows (rounded, never all) is held out at random."""
+    if not 0 <= test < 1:
+        raise DataError(f"test={test}: expected a share from 0 to below 1; the paper uses 0.3")
+    rng = np.random.default_rng(seed)
+    train, held = [], []
+    for part in parts.values():
+        tested = held_out(len(part), test, rng)
+        held.append(np.sort(part[tested]))
+        train.append(np.sort(part[~tested]))
+    return Places(tuple(map(str, parts)), tuple(train), tuple(held))

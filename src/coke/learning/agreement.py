@@ -1,0 +1,194 @@
+"""What all sites know alike, to the last bit, before they train: network, units, classes, features.
+
+`begin` is one site's part of the conversation, whoever drives it: a simulation of all sites, ranks,
+or an agent in the field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from coke.data.labels import checked_classes, numbers_of
+from coke.data.scaling import Columns, Scaling, fit_scaling
+from coke.data.site import Making, Site
+from coke.data.tables import Labels
+from coke.errors import ConfigError
+from coke.learning.model import Model
+from coke.maths.algorithms import Seen
+from coke.maths.arrays import Array
+from coke.maths.features.features import Features, draw_features
+from coke.maths.losses import LOSSES
+from coke.privacy.noise import Budget
+from coke.privacy.private import SPREAD, Private, Public
+from coke.privacy.release import public_scaling
+from coke.settings import AUTO, PUBLIC, Config, feature_settings
+from coke.talk.conversation import Network, Sweep, Talk, flood, noted, swept
+from coke.talk.sums import Told, tell
+from coke.threads import OneThread
+
+_NONE = np.empty(0)
+_NOTHING = Told(Columns(0.0, _NONE, _NONE, _NONE, _NONE))
+
+
+class Terms(NamedTuple):
+    """How to learn: the settings, and what they name that is more than a word."""
+
+    settings: Config
+    columns: tuple[str, ...]  # names of the inputs
+    sample: Array | None = None  # public inputs, in their own units
+    releases: Path | None = None  # where private sites keep their noised statistics
+
+    @property
+    def numbers(self) -> bool:
+        """Whether the target is a number."""
+        return LOSSES[self.settings.loss].kind == "numbers"
+
+    @property
+    def private(self) -> Private | None:
+        """How sites noise their statistics, where they do."""
+        s = self.settings
+        if s.epsilon is None:
+            return None
+        assert self.releases is not None  # whoever reads private settings finds a place for them
+        colluding = s.colluding if s.secure_sum else None
+        return Private(Budget(s.epsilon, s.delta), self.releases, s.new_budget, colluding)
+
+    @property
+    def public(self) -> Scaling | None:
+        """Inputs and target to [−1, 1], from ranges that were known before any row."""
+        data = self.settings.data
+        if data.scale != PUBLIC:
+            return None
+        target = data.target or "y"
+        lacking = [c for c in (*self.columns, *[target] * self.numbers) if c not in data.ranges]
+        if lacking:
+            raise ConfigError(
+                f'scale = "public" without ranges of {", ".join(lacking[:8])}: give [low, high] '
+                "for each in data.ranges, known before any row was looked at"
+            )
+        low, high = zip(*(data.ranges[name] for name in self.columns), strict=True)
+        ends = data.ranges[target] if self.numbers else (-1.0, 1.0)
+        return public_scaling(np.array(low), np.array(high), ends)
+
+
+class Begun(NamedTuple):
+    """The first half of an agreement: what the rest follows from."""
+
+    net: Network
+    told: Told  # moments or ranges of all columns, and all classes
+    public: Public | None  # what private sites tell instead
+
+
+def begin(site: Site, neighbours: Sequence[str], terms: Terms, totals: list[bytes]) -> Talk[Begun]:
+    """One site learns the network, then what the units follow from; totals are for newcomers."""
+    net = yield from flood(site.name, neighbours)
+    sweep = noted(partial(swept, net, site.name), totals)
+    return (yield from numbers(sweep, net, site, terms))
+
+
+def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Begun]:
+    """What the units follow from, by sums over all sites; with privacy, what is public instead."""
+    private, units = terms.private, terms.public
+    if private is not None and units is not None:
+        X, y = site.rows()
+        features = draw_features(feature_settings(terms.settings), X.shape[1])
+        mine = (site.name, features, units.inputs(X), units.targets(numbers_of(y)))
+        return Begun(net, _NOTHING, (yield from private.agree(sweep, net.names, *mine)))
+    with OneThread().limit():
+        told = _told(site, terms)
+    if told is None:
+        return Begun(net, _NOTHING, None)
+    return Begun(net, (yield from tell(sweep, told)), None)
+
+
+def _told(site: Site, terms: Terms) -> Told | None:
+    """Of the rows as little as is needed; nothing where nothing is to be agreed on."""
+    scale, labels = terms.settings.data.scale, site.labels()
+    moments = scale == "standard" or terms.settings.features.sigma == AUTO
+    ranges = scale == "minmax"
+    if terms.numbers and not (moments or ranges):
+        return None
+    return Told(site.columns().needed(moments=moments, ranges=ranges), labels)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The same at every site, once `begin` has come to its end."""
+
+    terms: Terms
+    begun: Begun
+
+    @property
+    def net(self) -> Network:
+        """Who knows whom."""
+        return self.begun.net
+
+    @property
+    def N(self) -> int:
+        """How many sites there are."""
+        return len(self.net.names)
+
+    @cached_property
+    def units(self) -> Scaling:
+        """Of inputs and target."""
+        given, d = self.terms.public, len(self.terms.columns)
+        return given or fit_scaling(self.terms.settings.data.scale, d, self.begun.told.columns)
+
+    @cached_property
+    def sigma(self) -> float:
+        """σ, or √(Σ_j var_j / 2) of the scaled inputs, as gamma = "scale" of scikit-learn has it."""
+        wanted = self.terms.settings.features.sigma
+        if wanted != AUTO:
+            return float(wanted)
+        d = len(self.units.x_scale)
+        total = float(np.sum((self.begun.told.columns.sd[:d] / self.units.x_scale) ** 2))
+        return math.sqrt(total / 2) if total > 0 else 1.0
+
+    @cached_property
+    def features(self) -> Features:
+        """The random features that all sites draw alike."""
+        settings = feature_settings(self.terms.settings)._replace(sigma=self.sigma)
+        return draw_features(settings, len(self.terms.columns))
+
+    @cached_property
+    def classes(self) -> Labels:
+        """The sorted labels of all sites; none where the target is a number."""
+        return _NONE if self.terms.numbers else checked_classes(self.begun.told.labels)
+
+    @property
+    def outputs(self) -> int:
+        """Vectors in θ: one, or one a class."""
+        return len(self.classes) if len(self.classes) > 2 else 1
+
+    @property
+    def making(self) -> Making:
+        """How rows in the common units become risks, with λ/N at each site."""
+        share, loss = self.terms.settings.lam / self.N, self.terms.settings.loss
+        return Making(self.features, self.units, loss, self.classes, share)
+
+    @property
+    def spread(self) -> float | None:
+        """Of the target, where that is public."""
+        return None if self.begun.public is None else SPREAD
+
+    def seen(self, spread: float) -> Seen:
+        """What an algorithm may be made from."""
+        return Seen(LOSSES[self.terms.settings.loss].kappa, self.net.graph, spread)
+
+    def model(self, theta: Array) -> Model:
+        """The model of one θ (D,), such as an agent's own or the agents' mean."""
+        return Model(
+            theta=theta.reshape(self.outputs, -1),
+            features=self.features,
+            scaling=self.units,
+            loss=self.terms.settings.loss,
+            classes=self.classes,
+            columns=self.terms.columns,
+        )

@@ -1,0 +1,170 @@
+"""From settings to rows at sites, and on to sites that are ready to train."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from coke.data.ondisk import OnDisk
+from coke.data.out_of_core import joined, owners, pass_over, picked
+from coke.data.passes import Passing
+from coke.data.site import Kept, Sites, Watch, split
+from coke.data.sites import Index, by_label, deal
+from coke.data.sources import Source, open_arrays, open_table
+from coke.data.synthetic import synthetic_rows
+from coke.data.tables import Labels, Rows, inputs_of, read_rows, read_table
+from coke.engines.engine import ALONE, Engine, Ranks
+from coke.errors import ConfigError
+from coke.learning.agreement import Terms
+from coke.learning.ready import Ready, agree
+from coke.maths.arrays import Room
+from coke.maths.graph import Graph, build_graph
+from coke.maths.losses import LOSSES
+from coke.settings import Config, check_source
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+FILES = (".parquet", ".csv")
+
+
+class Opened(NamedTuple):
+    """The sites that are here, and the network of all."""
+
+    sites: Sites
+    columns: tuple[str, ...]  # names of the inputs
+    graph: Graph
+    engine: Engine
+
+
+def open_ready(
+    settings: Config, releases: Path | None = None, comm: MPI.Comm | None = None,
+    watch: Watch | None = None,
+) -> Ready:  # fmt: skip
+    """Everything a run needs; most of its time goes into the passes over the rows."""
+    sites, columns, graph, engine = open_sites(settings, comm, watch)
+    with private_place(settings, releases) as folder:
+        return agree(sites, graph, terms_of(settings, columns, folder), engine)
+
+
+def terms_of(settings: Config, columns: tuple[str, ...], releases: Path | None = None) -> Terms:
+    """How to learn, with the public sample that the settings name."""
+    sample = None
+    if settings.sample is not None:
+        sample = inputs_of(read_table(settings.sample), columns)
+    return Terms(settings, columns, sample, releases)
+
+
+@contextmanager
+def private_place(settings: Config, folder: Path | None) -> Iterator[Path | None]:
+    """Where private sites keep their releases; without a folder they are forgotten with the run."""
+    if folder is not None or settings.epsilon is None:
+        yield folder
+        return
+    with TemporaryDirectory(prefix="coke-") as forgotten:
+        yield Path(forgotten)
+
+
+def load_rows(settings: Config) -> Rows:
+    """The rows of the file, or the synthetic ones."""
+    check_source(settings)
+    data = settings.data
+    if data.file is None or data.target is None:
+        return synthetic_rows(data.agents, data.size_range or (4000, 6000), seed=settings.seed)
+    return read_rows(data.file, data.target, site=data.site, drop=data.drop, missing=data.missing)
+
+
+def parts_of(settings: Config, y: Labels, sites: Labels | None) -> dict[Any, Index]:
+    """Whose the rows are: by label, or dealt out where a split is asked for or needed."""
+    data = settings.data
+    if sites is not None and data.split is None:
+        return by_label(sites)
+    size_range = data.size_range if data.file else None
+    return deal(
+        y, data.agents, split=data.split or "iid",
+        sizes=data.sizes, size_range=size_range, seed=settings.seed,
+    )  # fmt: skip
+
+
+def open_sites(
+    settings: Config, comm: MPI.Comm | None = None, watch: Watch | None = None
+) -> Opened:
+    """The sites' rows, on ranks those of this rank; or, out of core, how to pass over them.
+
+    With `data.on_disk` they are read in chunks, too, but kept, there.
+    """
+    check_source(settings)
+    data, numbers = settings.data, LOSSES[settings.loss].kind == "numbers"
+    room: Room = np.empty if data.on_disk is None else OnDisk(Path(data.on_disk))
+    seed = settings.seed
+    if data.file is None or not _in_chunks(settings, comm):
+        rows = load_rows(settings)
+        places = split(parts_of(settings, rows.y, rows.sites), test=data.test, seed=seed)
+        kept = places.kept(rows, numbers=numbers, room=room, watch=watch)
+        return _divided(settings, kept.names, rows.columns, comm, kept.of)
+    source, how = open_rows(settings), _passing(settings, comm)
+    if data.stream:
+        passed = pass_over(source, how, test=data.test, seed=seed, watch=watch)
+        return _divided(settings, passed.names, source.columns, comm, passed.of)
+    whose = owners(source, how, watch)
+    places = split(parts_of(settings, whose.y, whose.sites), test=data.test, seed=seed)
+    own = whose.sites is not None and data.split is None
+
+    def ours(agents: Any) -> Kept:
+        some = places.of(agents)
+        few = own and len(some.names) < len(places.names)  # else all rows are wanted
+        found = picked(source, how, some, whose.y, by_label=few, room=room, watch=watch)
+        return replace(found, numbers=numbers, watch=watch)
+
+    return _divided(settings, places.names, source.columns, comm, ours)
+
+
+def _divided(
+    settings: Config, names: tuple[str, ...], columns: tuple[str, ...], comm: MPI.Comm | None,
+    of: Callable[[Any], Sites],
+) -> Opened:  # fmt: skip
+    """The sites on their network, and of them those of this rank."""
+    graph, N = settings.graph, len(names)
+    network = build_graph(graph.kind, N, edges=graph.edges, seed=settings.seed)
+    engine = ALONE if comm is None else Ranks(comm, network, names)
+    return Opened(engine.guarded(lambda: of(engine.agents(N))), columns, network, engine)
+
+
+def _in_chunks(settings: Config, comm: MPI.Comm | None) -> bool:
+    """Out of core, on disk, on ranks, and of a folder of files."""
+    data = settings.data
+    apart = comm is not None or Path(str(data.file)).is_dir()
+    return data.stream or data.on_disk is not None or apart
+
+
+def open_rows(settings: Config) -> Source:
+    """The rows a chunk at a time: of a file, of .npy arrays, or of a folder's files, one a site."""
+    data, classes = settings.data, LOSSES[settings.loss].kind == "classes"
+    assert data.file is not None
+    assert data.target is not None
+    path = Path(data.file)
+    if path.suffix == ".npy":
+        return open_arrays(path, data.target, data.site, classes=classes)
+    open_ = partial(open_table, target=data.target, drop=data.drop, classes=classes)
+    if not path.is_dir():
+        return open_(path, site=data.site)
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() in FILES)
+    twice = [name for name, n in Counter(file.stem for file in files).items() if n > 1]
+    if twice:
+        raise ConfigError(f"{path} has two files for site {twice[0]}: expected one a site")
+    return joined({file.stem: open_(file) for file in files})
+
+
+def _passing(settings: Config, comm: MPI.Comm | None) -> Passing:
+    workers = os.cpu_count() if comm is None else 1  # a rank has a core of its own
+    data = settings.data
+    return Passing(data.precision, workers or 1, data.missing, fast=settings.fast)

@@ -1,0 +1,178 @@
+"""Training: an algorithm's rounds on sites that are ready, and nothing lost on the way."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from coke.engines.checkpoint import Saved, save_checkpoint
+from coke.engines.history import History
+from coke.engines.limits import Limits
+from coke.engines.process import Record
+from coke.errors import ConvergenceError
+from coke.learning.folder import Folder
+from coke.learning.model import Model
+from coke.learning.ready import Case, Ready
+from coke.maths.algorithms.algorithm import Algorithm
+from coke.maths.algorithms.stopping import at_first
+from coke.maths.arrays import Array
+from coke.settings import LIMITS
+
+Watch = Callable[[str, Record], None]
+
+
+class Interrupted(Exception):  # noqa: N818  not an error: the user's wish
+    """Ctrl-C: what was done so far is in `done`."""
+
+    def __init__(self, done: list[Trained]):
+        super().__init__()
+        self.done = done
+
+
+class Effects(NamedTuple):
+    """What a run does beside computing."""
+
+    folder: Folder | None = None  # where to keep checkpoints and histories
+    watch: Watch | None = None  # told of every round
+    resume: bool = False  # go on from the folder's checkpoints
+    every: float = 30.0  # seconds between checkpoints
+
+
+class Trained(NamedTuple):
+    """What an algorithm came to."""
+
+    name: str
+    history: History
+    theta: Array | None  # (N, D) the agents' last θ_i in the plain features; None before round 1
+    last: Record | None  # of this process; None where nothing was left to do
+    seconds: float  # CPU, of this process
+    error: str | None  # why it ended early, other than by the user's wish
+
+    def model(self, ready: Ready) -> Model:
+        """The model of the agents' mean θ."""
+        assert self.theta is not None  # there was a round
+        return ready.agreement.model(self.theta.mean(axis=0))
+
+
+def train(
+    ready: Ready, algorithm: str | Algorithm, effects: Effects | None = None, name: str = ""
+) -> Trained:
+    """All rounds of one algorithm, of the house or an own one; or as many as come before Ctrl-C."""
+    said = algorithm if isinstance(algorithm, str) else name or type(algorithm).__name__
+    return _Training(ready, said, ready.case(algorithm), effects).run()
+
+
+def train_all(ready: Ready, effects: Effects) -> list[Trained]:
+    """Every algorithm of the settings, one after the other; the first is the run's own."""
+    settings = ready.agreement.terms.settings
+    if effects.folder is not None and ready.engine.first:
+        effects.folder.begin(settings, resume=effects.resume)
+    done: list[Trained] = []
+    for name in dict.fromkeys([settings.algorithm, *settings.beside]):
+        training = _Training(ready, name, ready.case(name), effects)
+        done.append(training.run())
+        if done[0].error is not None:
+            raise ConvergenceError(done[0].error)
+        if training.interrupted:
+            raise Interrupted([one for one in done if len(one.history)])
+    return done
+
+
+class _Training:
+    """One algorithm on one problem, with its checkpoint."""
+
+    def __init__(self, ready: Ready, name: str, case: Case, effects: Effects | None):
+        self.ready, self.name, self.case, self.engine = ready, name, case, ready.engine
+        self.effects, self.handled = effects or Effects(), effects is not None
+        self.settings = ready.agreement.terms.settings
+        self.folder, self.fingerprint = self.effects.folder, ""
+        if self.folder is not None:
+            self.fingerprint = self.engine.fingerprint(case.problem, ready.graph, case.algorithm)
+        self.interrupted = False
+
+    def run(self) -> Trained:
+        saved = self.engine.guarded(self._saved)
+        metric = self.ready.problem.train.metric
+        history = saved.history if saved else History(self.name, metric, self.ready.names)
+        theta = saved.checkpoint.state["theta"] if saved else None
+        started, clock, record, error = time.process_time(), time.monotonic(), None, None
+        with self._between_rounds():
+            try:
+                for record in self._records(saved):
+                    history.append(record)
+                    if self.effects.watch is not None:
+                        self.effects.watch(self.name, record)
+                    due = time.monotonic() - clock > self.effects.every
+                    due, stop = self.engine.any(due, self.interrupted)
+                    if due:
+                        self._save(record, history)
+                        clock = time.monotonic()
+                    if stop:
+                        self.interrupted = True  # at every rank
+                        break
+            except ConvergenceError as failure:
+                error = str(failure)
+        if record is not None and error is None:  # else its state may be written over
+            theta = self.engine.everyones(record.state.theta)
+            self._save(record, history)
+        if self.folder and len(history) and self.engine.first:
+            history.to_parquet(self.folder.history(self.name))
+        plain = None if theta is None else self.case.theta(theta)
+        seconds = time.process_time() - started
+        return Trained(self.name, history, plain, record, seconds, error)
+
+    def _records(self, saved: Saved | None) -> Iterator[Record]:
+        settings, at = self.settings, saved.checkpoint if saved else None
+        if saved and at:
+            before = [saved.config.get(name) for name in LIMITS]
+            if before != [getattr(settings, name) for name in LIMITS]:
+                at = at._replace(quiet=at_first(len(at.spent)))  # a countdown to other limits
+            elif saved.settled:
+                return iter(())
+        case = self.case
+        limits = Limits(
+            rounds=settings.rounds,
+            tol=case.tolerance(settings.tolerance(self.name)),
+            max_bytes=settings.max_bytes,
+            max_transmissions=settings.max_transmissions,
+        )
+        graph = self.ready.graph
+        return self.engine.simulate(case.problem, graph, case.algorithm, limits, case.spent, at)
+
+    def _saved(self) -> Saved | None:
+        if self.folder is None or not self.effects.resume:
+            return None
+        return self.folder.saved(self.name, self.fingerprint)
+
+    def _save(self, record: Record, history: History) -> None:
+        if self.folder is None:
+            return
+        path, whole = self.folder.checkpoint(self.name), self.engine.record(record)
+
+        def write() -> None:
+            if whole is not None:
+                save_checkpoint(path, whole, history, self.fingerprint, self.settings.settings())
+
+        self.engine.guarded(write)
+
+    @contextmanager
+    def _between_rounds(self) -> Iterator[None]:
+        """The first Ctrl-C waits for the round's end, so that state and history agree."""
+        main = threading.current_thread() is threading.main_thread()
+        if not (self.handled and main):
+            yield  # a library's caller handles its own signals, and only the main thread may
+            return
+        before = signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _interrupt(self, number: int, frame: Any) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True

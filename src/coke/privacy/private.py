@@ -1,0 +1,87 @@
+"""Private sites: what they tell instead of moments, and their risks from noised statistics alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from coke.data.files import make_folder
+from coke.data.site import Kept
+from coke.maths.arrays import Array
+from coke.maths.features.features import Features
+from coke.maths.losses.problem import local_only
+from coke.maths.losses.quadratic import Quadratic
+from coke.privacy.noise import Budget
+from coke.privacy.release import AllSites, Release, Terms, private_risk, private_statistics
+from coke.privacy.secure_sum import secure_sum
+from coke.privacy.share import Share
+from coke.talk.conversation import Sweep, Talk
+from coke.talk.sums import add_up
+
+Y = 1.0  # public units have targets in [−1, 1]
+SPREAD = Y / 2  # a public stand-in for the target's spread, the unit of thresholds and tolerances
+
+
+class Public(NamedTuple):
+    """What private sites agree on."""
+
+    everyone: AllSites
+    release: Release | None  # of all sites together, after a secure sum
+
+
+class Noised(NamedTuple):
+    """What becomes of the sites here once their statistics are noised."""
+
+    risk: Quadratic
+    alone: Array  # (n, D)  the sites' own models from their raw rows, for their owners only
+    budget: Budget  # all that a row was exposed to so far, at most
+
+
+class Private(NamedTuple):
+    """Differential privacy: every site's statistics are noised once."""
+
+    budget: Budget
+    folder: Path  # where the sites' releases are kept
+    again: bool = False  # whether a new budget may be spent on what has changed
+    colluding: int | None = None  # with a secure sum, so many sites may put together what they know
+
+    def agree(
+        self, sweep: Sweep, names: Sequence[str], site: str, features: Features, X: Array, y: Array
+    ) -> Talk[Public]:
+        """Σ 1/T_i², for how many rows a site has is public; or a secure sum of all statistics."""
+        if self.colluding is None:
+            total = yield from add_up(sweep, np.array([1.0 / len(y) ** 2]))
+            return Public(AllSites(len(names), float(total[0])), None)
+        share = Share(
+            path=self._place("share", site),
+            name=site,
+            terms=Terms(features, Y, self.budget),
+            rows=(X, y),
+            colluding=self.colluding,
+            again=self.again,
+        )
+        release, everyone = yield from secure_sum(sweep, names, share)
+        return Public(everyone, release)
+
+    def noised(
+        self, rows: Kept, raw: Quadratic, features: Features, lam: float, public: Public
+    ) -> Noised:
+        """The risks of these rows, in public units, from noised statistics alone."""
+        parts = zip(rows.names, rows.X, rows.y, strict=True)
+        if public.release is None:
+            releases = [self._release(name, features, X, y) for name, X, y in parts]
+        else:
+            releases = [public.release._replace(T=len(y)) for _, _, y in parts]
+        risk = private_risk(releases, raw.yy, lam, public.everyone)
+        return Noised(risk, local_only(raw), max(one.total for one in releases))
+
+    def _release(self, site: str, features: Features, X: Array, y: Array) -> Release:
+        terms = Terms(features, Y, self.budget)
+        return private_statistics(self._place("private", site), terms, X, y, again=self.again)
+
+    def _place(self, kind: str, site: str) -> Path:
+        make_folder(self.folder)
+        return self.folder / f"{kind}-{site}.coke"

@@ -1,0 +1,81 @@
+"""What a run came to, in the documented keys, beside what sites reach without COKE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coke.data.tables import Labels
+from coke.engines.history import GAPS, LOSSES
+from coke.learning.model import Model
+from coke.learning.ready import Ready
+from coke.learning.train import Trained
+from coke.maths.algorithms.coke import FLOAT
+from coke.maths.arrays import Array
+from coke.maths.losses.problem import local_only
+
+
+def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
+    """The last round in the documented keys; losses carry the metric's name, such as mse."""
+    problem, metric = ready.problem, ready.problem.train.metric
+    best = problem.score(problem.everywhere(problem.optimum))
+    last = trained.history.last()
+    return {
+        "algorithm": trained.name,
+        "agents": len(ready.names),
+        "edges": ready.graph.number_of_edges(),
+        "rounds": last["round"],
+        **{key: last[key] for key in trained.history.names if key not in ("round", *GAPS)},
+        f"optimum_train_{metric}": best.train,
+        f"optimum_test_{metric}": None if np.isnan(best.test) else best.test,
+        "consensus_gap": last["consensus_gap"],
+        "optimality_gap": last["optimality_gap"],
+        "seconds": round(trained.seconds, 3),
+    }
+
+
+def yardsticks(ready: Ready) -> list[dict[str, Any]]:
+    """What sites reach without COKE: each alone, averaged once, and the centralised optimum."""
+    problem, N = ready.problem, len(ready.names)
+    size = problem.train.size * FLOAT
+    alone = local_only(problem.train) if ready.noised is None else ready.noised.alone
+    everyone = {
+        "local-only": (alone, 0),
+        "one-shot-average": (problem.everywhere(alone.mean(axis=0)), 2 * (N - 1)),
+        "optimum": (problem.everywhere(problem.optimum), 0),
+    }
+    rows = []
+    for name, (theta, messages) in everyone.items():
+        losses = dict(zip(LOSSES, problem.score(theta), strict=True))
+        rows.append(
+            {
+                "algorithm": name,
+                "transmissions": messages,
+                "bytes": messages * size,
+                **{
+                    f"{key}_{problem.train.metric}": None if np.isnan(value) else value
+                    for key, value in losses.items()
+                },
+            }
+        )
+    return rows
+
+
+def accuracy(ready: Ready, model: Model) -> dict[str, float | None]:
+    """Share of right labels among all sites' training and test rows."""
+    rows = ready.rows
+    assert rows is not None  # classes are learnt from rows that are kept
+
+    def share(X: Sequence[Array], y: Sequence[Labels]) -> float | None:
+        found = (model.labels(model.features(part) @ model.theta.T) for part in X)
+        right = [np.count_nonzero(a == b) for a, b in zip(found, y, strict=True)]
+        counts = np.column_stack([right, list(map(len, y))])
+        hits, T = ready.engine.everyones(counts).sum(axis=0).tolist()
+        return hits / T if T else None
+
+    return {
+        "train_accuracy": share(rows.X, rows.y),
+        "test_accuracy": share(rows.X_test, rows.y_test),
+    }

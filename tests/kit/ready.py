@@ -1,0 +1,40 @@
+"""Sites that are ready to train, from rows and settings in a line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coke.data.site import Kept, split
+from coke.data.sites import Index
+from coke.data.tables import Rows
+from coke.learning.agreement import Terms
+from coke.learning.ready import Ready, agree
+from coke.maths.graph import Graph
+from coke.maths.losses import LOSSES
+from coke.settings import from_settings
+
+
+def held(rows: Rows, parts: dict[Any, Index], *, test: float = 0.0, seed: int = 0) -> Kept:
+    """Whose the rows are, some of them held out."""
+    return split(parts, test=test, seed=seed).kept(rows)
+
+
+def ready(
+    sites: Kept, graph: Graph, *, columns: tuple[str, ...] | None = None,
+    releases: Path | None = None, sample: Any = None, **settings: Any,
+) -> Ready:  # fmt: skip
+    """All of them agree, as these settings say; λ is `lam`."""
+    given = {"lambda": settings.pop("lam", 1e-3), **settings}
+    wanted = from_settings(given)
+    names = columns or tuple(f"x{j}" for j in range(sites.X[0].shape[1]))
+    kept = replace(sites, numbers=LOSSES[wanted.loss].kind == "numbers")
+    return agree(kept, graph, Terms(wanted, names, sample, releases))
+
+
+def rows_of(sites: Kept) -> list[tuple[np.ndarray[Any, Any], ...]]:
+    """X, y, X_test and y_test of all sites."""
+    return [sites.X, sites.y, sites.X_test, sites.y_test]
