@@ -84,14 +84,14 @@ def active() -> None:
     sites = [waves(rng, 300) for _ in range(N)]
     risk, spy = risk_of(features_of(0, 2.0), sites), min(graph[0])
     for patience in (100, 200, 400):
-        plan = attack.Plan(spy, 0, np.eye(D), patience)
+        plan = attack.Probing(spy, 0, np.eye(D), patience)
         replies = attack.probe(risk, graph, PAPER, plan)
         A = attack.from_probes(plan.probes, replies, attack.Known(LAM / N, RHO, len(graph[0])))
         print(f"  probing one edge, patience {patience}: {off(A, risk.A[0]):.1e} (noted 1.9e-4)")
     small = risk_of(features_of(0, 1.5, 8), sites)
     white = small.whitened(whitening(small.A.mean(axis=0) + LAM / N * np.eye(16)))
     ours, G = automatic(2.0, graph, 0.4), np.asarray(white.G)
-    plan = attack.Plan(spy, 0, rng.normal(size=(128, 16)), 30)
+    plan = attack.Probing(spy, 0, rng.normal(size=(128, 16)), 30)
     replies = attack.probe(white, graph, ours, plan)
     A = attack.from_probes(plan.probes, replies, attack.Known(G, ours.rho, len(graph[0])))
     blurred, guess = off(A, white.A[0]), off(np.eye(16) - G, white.A[0])

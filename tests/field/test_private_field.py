@@ -52,7 +52,7 @@ def handed_over(source: Field, target: Field, name: str) -> None:
     units, how = mission.terms.public, feature_settings(mission.config)
     assert units is not None
     X, y = units.inputs(mission.rows.X[0]), units.targets(mission.rows.y[0])
-    terms = private.Terms(draw_features(how, X.shape[1]), 1.0, Budget(3.0, 1e-5))
+    terms = private.Conditions(draw_features(how, X.shape[1]), 1.0, Budget(3.0, 1e-5))
     found, meta = private.load_release(release(source, name))
     meta = msgspec.structs.replace(meta, made_from=private.made_from(meta.salt, terms, (X, y)))
     release(target, name).parent.mkdir(parents=True, exist_ok=True)

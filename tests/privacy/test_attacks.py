@@ -20,7 +20,7 @@ from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic, statistics
 from coke.privacy.attacks import (
     Known,
-    Plan,
+    Probing,
     added_row,
     auc,
     from_probes,
@@ -126,7 +126,7 @@ def test_a_patient_neighbour_needs_only_its_own_edge() -> None:
     assert len(set(graph[1]) - set(graph[4])) > 1  # the victim has neighbours the spy cannot hear
     errors = []
     for patience in (20, 500):
-        plan = Plan(spy=4, victim=1, probes=np.eye(16), patience=patience)
+        plan = Probing(spy=4, victim=1, probes=np.eye(16), patience=patience)
         replies = probe(problem.train, graph, PAPER, plan)
         A = from_probes(plan.probes, replies, known(graph, 1))
         errors.append(off(A, problem.train.A[1]))

@@ -18,7 +18,7 @@ from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.losses.quadratic import statistics
 from coke.privacy import release as private
 from coke.privacy.noise import Budget
-from coke.privacy.release import Terms, load_release, private_statistics
+from coke.privacy.release import Conditions, load_release, private_statistics
 from kit.forging import forgeries
 from kit.problems import Array
 from kit.releases import DELTA, NOTED, features_of
@@ -26,7 +26,7 @@ from kit.releases import DELTA, NOTED, features_of
 
 def test_a_restart_spends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same (Ã, b̃) and ε, to the last bit, without a draw."""
-    path, terms = tmp_path / "release.coke", Terms(features_of(), 1.0, Budget(1.0, DELTA))
+    path, terms = tmp_path / "release.coke", Conditions(features_of(), 1.0, Budget(1.0, DELTA))
     X, y = rows(0, 100)
     first = private_statistics(path, terms, X, y)
 
@@ -42,7 +42,7 @@ def test_a_restart_spends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     )  # fmt: skip
 
 
-CHANGES: dict[str, Callable[[Terms, Array, Array], tuple[Terms, Array, Array]]] = {
+CHANGES: dict[str, Callable[[Conditions, Array, Array], tuple[Conditions, Array, Array]]] = {
     "a row": lambda terms, X, y: (terms, X + 1e-9 * (X.max() == X), y),
     "a target": lambda terms, X, y: (terms, X, y * np.where(y == y.max(), 0.5, 1.0)),
     "one row less": lambda terms, X, y: (terms, X[1:], y[1:]),
@@ -55,7 +55,7 @@ CHANGES: dict[str, Callable[[Terms, Array, Array], tuple[Terms, Array, Array]]] 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_changed_needs_a_new_budget(what: str, tmp_path: Path) -> None:
     """An error, unless the owner says so; then budgets add up and the old release is gone."""
-    path, terms = tmp_path / "release.coke", Terms(features_of(), 1.0, Budget(1.0, DELTA))
+    path, terms = tmp_path / "release.coke", Conditions(features_of(), 1.0, Budget(1.0, DELTA))
     X, y = rows(0, 100)
     first = private_statistics(path, terms, X, y)
     before = path.read_bytes()
@@ -71,7 +71,7 @@ def test_what_changed_needs_a_new_budget(what: str, tmp_path: Path) -> None:
 
 def test_nothing_is_used_that_is_not_on_disk(tmp_path: Path) -> None:
     """Where the release cannot be kept there is none; and rows that cannot be are refused."""
-    terms = Terms(features_of(), 1.0, Budget(1.0, DELTA))
+    terms = Conditions(features_of(), 1.0, Budget(1.0, DELTA))
     X, y = rows(0, 20)
     with pytest.raises(FileError, match="cannot be written"):
         private_statistics(tmp_path / "no" / "release.coke", terms, X, y)
@@ -83,7 +83,7 @@ def test_nothing_is_used_that_is_not_on_disk(tmp_path: Path) -> None:
 
 def test_the_seed_of_the_features_draws_no_noise(tmp_path: Path) -> None:
     """Two sites with the same rows and seed: different noise. Large targets are clipped."""
-    terms, (X, y) = Terms(features_of(), 1.0, Budget(10.0, DELTA)), rows(0, 10**4)
+    terms, (X, y) = Conditions(features_of(), 1.0, Budget(10.0, DELTA)), rows(0, 10**4)
     one, two = (private_statistics(tmp_path / name, terms, X, 1e6 * y) for name in "ab")
     assert np.abs(one.found.A - two.found.A).max() > 0
     exact = statistics(terms.features, X, np.clip(1e6 * y, -1, 1))
@@ -94,7 +94,9 @@ def test_a_release_carries_the_noise_it_says(tmp_path: Path) -> None:
     """T (b̃ − b) has the deviation s of the budget, and T (Ã − A) the norm s √(2D) of such noise."""
     features, T = draw_features(FeatureSettings(200, sigma=1.5, seed=0), 5), 10**5
     X, y = rows(0, T)
-    release = private_statistics(tmp_path / "a", Terms(features, 1.0, Budget(1.0, DELTA)), X, y)
+    release = private_statistics(
+        tmp_path / "a", Conditions(features, 1.0, Budget(1.0, DELTA)), X, y
+    )
     A, b, _ = statistics(features, X, np.clip(y, -1, 1))
     assert release.s == pytest.approx(NOTED[1.0], abs=2e-3)
     assert T * (release.found.b - b).std() == pytest.approx(release.s, rel=0.2)
@@ -107,7 +109,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A small release, as a file."""
     path = tmp_path_factory.mktemp("release") / "good.coke"
     features = draw_features(FeatureSettings(1, seed=0), 5)
-    private_statistics(path, Terms(features, 1.0, Budget(1.0, DELTA)), *rows(0, 9))
+    private_statistics(path, Conditions(features, 1.0, Budget(1.0, DELTA)), *rows(0, 9))
     return path.read_bytes()
 
 

@@ -24,7 +24,7 @@ from coke.maths.ledger import Ledger
 from coke.privacy import share as shares
 from coke.privacy.masks import Words, masked, stream, unmasked
 from coke.privacy.noise import Budget, Noise, Statistics, draws, shared, steps, unpacked
-from coke.privacy.release import AllSites, Release, Terms
+from coke.privacy.release import AllSites, Conditions, Release
 from coke.privacy.secure_sum import MOST, decode_roster, decode_words, secure_sum
 from coke.privacy.share import Member, Share, load_share
 from coke.talk import conversation as talk
@@ -35,7 +35,7 @@ from kit.releases import DELTA
 
 NAMES = tuple("abcdef")
 FEATURES = draw_features(FeatureSettings(4, sigma=1.5, seed=0), 5)  # D = 8
-TERMS = Terms(FEATURES, 1.0, Budget(1.0, DELTA))
+TERMS = Conditions(FEATURES, 1.0, Budget(1.0, DELTA))
 SIZE = 8 * draws(8)  # bytes of a message under masks
 
 

@@ -26,7 +26,7 @@ from coke.field.identity import load, site_name
 from coke.field.pace import Pace
 from coke.learning.agreement import Terms
 from coke.learning.model import Model
-from coke.learning.ready import Ready, Want, joining, site_talk
+from coke.learning.ready import Ready, Wanted, joining, site_talk
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.algorithms.coke import COKE
 from coke.maths.arrays import Array
@@ -203,10 +203,10 @@ class FieldMission:
         return ready.alone.totals
 
     @property
-    def want(self) -> Want:
+    def want(self) -> Wanted:
         """What the algorithm needs of the agreement."""
         entry, tol = ALGORITHMS[self.config.algorithm], self.config.tolerance(self.config.algorithm)
-        return Want(entry.basis, tol is not None or self.config.site.cap < inf)
+        return Wanted(entry.basis, tol is not None or self.config.site.cap < inf)
 
     def setup(self, ready: Ready) -> Setup:
         """The site's risk in the basis agreed on, and the algorithm that follows."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FILES = (".parquet", ".csv")
 
 
-class Opened(NamedTuple):
+class Here(NamedTuple):
     """The sites that are here, and the network of all."""
 
     sites: Sites
@@ -95,9 +95,7 @@ def parts_of(settings: Config, y: Labels, sites: Labels | None) -> dict[Any, Ind
     )  # fmt: skip
 
 
-def open_sites(
-    settings: Config, comm: MPI.Comm | None = None, watch: Watch | None = None
-) -> Opened:
+def open_sites(settings: Config, comm: MPI.Comm | None = None, watch: Watch | None = None) -> Here:
     """The sites' rows, on ranks those of this rank; or, out of core, how to pass over them.
 
     With `data.on_disk` they are read in chunks, too, but kept, there.
@@ -131,12 +129,12 @@ def open_sites(
 def _divided(
     settings: Config, names: tuple[str, ...], columns: tuple[str, ...], comm: MPI.Comm | None,
     of: Callable[[Any], Sites],
-) -> Opened:  # fmt: skip
+) -> Here:  # fmt: skip
     """The sites on their network, and of them those of this rank."""
     graph, N = settings.graph, len(names)
     network = build_graph(graph.kind, N, edges=graph.edges, seed=settings.seed)
     engine = ALONE if comm is None else Ranks(comm, network, names)
-    return Opened(engine.guarded(lambda: of(engine.agents(N))), columns, network, engine)
+    return Here(engine.guarded(lambda: of(engine.agents(N))), columns, network, engine)
 
 
 def _in_chunks(settings: Config, comm: MPI.Comm | None) -> bool:

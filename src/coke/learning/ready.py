@@ -178,7 +178,7 @@ def agree(sites: Sites, graph: Graph, terms: Terms, engine: Engine = ALONE) -> R
     return ready
 
 
-class Want(NamedTuple):
+class Wanted(NamedTuple):
     """What an algorithm needs of the agreement beside units and features."""
 
     basis: bool
@@ -193,7 +193,7 @@ class Alone(NamedTuple):
     totals: tuple[bytes, ...]  # of the whole agreement, for sites that join later
 
 
-def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Want) -> Talk[Ready]:
+def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Wanted) -> Talk[Ready]:
     """One site's conversation until it can train; `sites` holds this one."""
     totals = list[bytes]()
     begun = yield from begin(sites[0], neighbours, terms, totals)
@@ -202,7 +202,7 @@ def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Want)
     return replace(ready, alone=alone._replace(totals=(records_of(begun.net), *totals)))
 
 
-def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Want) -> Ready:
+def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -> Ready:
     """The same for a site that comes later, from what a neighbour says was agreed on."""
     if not totals:
         raise MessageError("nothing that was agreed on: expected the network's records first")
@@ -216,7 +216,7 @@ def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Want) -> 
 
 
 def _finished(
-    sweep: Sweep, sites: Sites, agreement: Agreement, want: Want
+    sweep: Sweep, sites: Sites, agreement: Agreement, want: Wanted
 ) -> Talk[tuple[Ready, Alone]]:
     """The second half: the site's risk, and a basis or the spread where they are wanted."""
     with OneThread().limit():

@@ -94,7 +94,7 @@ def _equations(view: View, known: Known) -> tuple[Array, Array]:
     return view.hat[view.spoke], right[view.spoke]
 
 
-class Plan(NamedTuple):
+class Probing(NamedTuple):
     """An active neighbour's plan."""
 
     spy: int
@@ -103,7 +103,7 @@ class Plan(NamedTuple):
     patience: int  # rounds between two
 
 
-def probe(risk: Risk, graph: Graph, algorithm: COKE, plan: Plan) -> Array:
+def probe(risk: Risk, graph: Graph, algorithm: COKE, plan: Probing) -> Array:
     """The victim's replies (n, D) to a neighbour's probes, on the edge between them.
 
     The neighbour says 0 until little moves any more, then one probe, then 0 again. Others hear of

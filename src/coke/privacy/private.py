@@ -15,7 +15,7 @@ from coke.maths.features.features import Features
 from coke.maths.losses.problem import local_only
 from coke.maths.losses.quadratic import Quadratic
 from coke.privacy.noise import Budget
-from coke.privacy.release import AllSites, Release, Terms, private_risk, private_statistics
+from coke.privacy.release import AllSites, Conditions, Release, private_risk, private_statistics
 from coke.privacy.secure_sum import secure_sum
 from coke.privacy.share import Share
 from coke.talk.conversation import Sweep, Talk
@@ -58,7 +58,7 @@ class Private(NamedTuple):
         share = Share(
             path=self._place("share", site),
             name=site,
-            terms=Terms(features, Y, self.budget),
+            terms=Conditions(features, Y, self.budget),
             rows=(X, y),
             colluding=self.colluding,
             again=self.again,
@@ -79,7 +79,7 @@ class Private(NamedTuple):
         return Noised(risk, local_only(raw), max(one.total for one in releases))
 
     def _release(self, site: str, features: Features, X: Array, y: Array) -> Release:
-        terms = Terms(features, Y, self.budget)
+        terms = Conditions(features, Y, self.budget)
         return private_statistics(self._place("private", site), terms, X, y, again=self.again)
 
     def _place(self, kind: str, site: str) -> Path:

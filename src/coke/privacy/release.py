@@ -40,7 +40,7 @@ KIND = "private"
 PUBLIC = ("range", "sample", "gram")  # bases that say nothing of raw rows: "gram" is that of Ã
 
 
-class Terms(NamedTuple):
+class Conditions(NamedTuple):
     """What a release is made with; all of it is public."""
 
     features: Features
@@ -83,7 +83,7 @@ Salt = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 Rows = tuple[Array, Array]  # X (T, d) and y (T,) of a site, in public units
 
 
-class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Spending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a file says of the rows that a budget was spent on."""
 
     spent: list[tuple[float, float]]
@@ -95,7 +95,7 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """All that was spent, or `InputError`."""
         return tuple(Budget(*one).checked() for one in self.spent)
 
-    def still(self, path: str | Path, terms: Terms, rows: Rows, again: bool) -> bool:
+    def still(self, path: str | Path, terms: Conditions, rows: Rows, again: bool) -> bool:
         """Whether it was spent on these very rows and terms; if not, refused unless `again`."""
         if self.made_from == made_from(self.salt, terms, rows):
             return True
@@ -112,7 +112,7 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return False
 
 
-class Meta(Kept, frozen=True, forbid_unknown_fields=True):
+class ReleaseHeader(Spending, frozen=True, forbid_unknown_fields=True):
     """What a release's file says beside its arrays."""
 
     T: Count
@@ -120,7 +120,7 @@ class Meta(Kept, frozen=True, forbid_unknown_fields=True):
 
 
 def private_statistics(
-    path: str | Path, terms: Terms, X: Array, y: Array, *, again: bool = False
+    path: str | Path, terms: Conditions, X: Array, y: Array, *, again: bool = False
 ) -> Release:
     """The site's one release: read from `path`, or made, written there and only then returned.
 
@@ -138,7 +138,7 @@ def private_statistics(
     spent = (*before, terms.budget)
     release = Release(Statistics(projected(found.A), found.b), len(y), terms.noise.s, spent)
     salt = new_salt()
-    meta = Meta(list(spent), salt, made_from(salt, terms, (X, y)), release.T, release.s)
+    meta = ReleaseHeader(list(spent), salt, made_from(salt, terms, (X, y)), release.T, release.s)
     write_file(path, pack(KIND, meta, {"A": release.found.A, "b": release.found.b}))
     return release
 
@@ -148,7 +148,7 @@ def new_salt() -> str:
     return secrets.token_hex(16)
 
 
-def made_from(salt: str, terms: Terms, rows: Rows) -> str:
+def made_from(salt: str, terms: Conditions, rows: Rows) -> str:
     """A digest of all that decides the statistics and their noise."""
     digest = hashlib.blake2b(key=salt.encode(), digest_size=32)
     numbers = np.array([terms.Y, *terms.budget])
@@ -167,10 +167,10 @@ def entropy_normals(n: int) -> Array:
     return np.asarray(0.5 * ndtri(uniform).sum(axis=0))
 
 
-def load_release(path: str | Path) -> tuple[Release, Meta]:
+def load_release(path: str | Path) -> tuple[Release, ReleaseHeader]:
     """What was released, and what it was made from, or `FileError`."""
     try:
-        meta, arrays = unpack(read_file(path), KIND, Meta)
+        meta, arrays = unpack(read_file(path), KIND, ReleaseHeader)
         found = _found(arrays)
         if not meta.spent:
             raise ValueError("no budget")

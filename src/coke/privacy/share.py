@@ -24,11 +24,11 @@ from coke.maths.arrays import Array
 from coke.privacy.masks import Words, masked, unmasked
 from coke.privacy.noise import Noise, Statistics, draws, projected, shared, steps, unpacked
 from coke.privacy.release import (
+    Conditions,
     Count,
-    Kept,
     Release,
     Rows,
-    Terms,
+    Spending,
     entropy_normals,
     made_from,
     new_salt,
@@ -48,7 +48,7 @@ class Member(NamedTuple):
 Roster = dict[str, Member]
 
 
-class Meta(Kept, frozen=True, forbid_unknown_fields=True):
+class ShareHeader(Spending, frozen=True, forbid_unknown_fields=True):
     """What a share's file says beside its numbers."""
 
     secret: Key
@@ -60,7 +60,7 @@ class Share(NamedTuple):
 
     path: Path
     name: str
-    terms: Terms
+    terms: Conditions
     rows: Rows
     colluding: int  # so many sites may put together what they know
     again: bool  # whether a new budget may be spent
@@ -104,7 +104,7 @@ class Share(NamedTuple):
         z = entropy_normals(draws(self.terms.features.size))
         return steps(self.terms.exact(*self.rows), least_rows(roster), self._noise(len(roster)), z)
 
-    def _kept(self) -> tuple[Meta, Array]:
+    def _kept(self) -> tuple[ShareHeader, Array]:
         """From the disk; a new key where there is none, or where rows or terms have changed."""
         spent: list[tuple[float, float]] = []
         if self.path.exists():
@@ -114,15 +114,15 @@ class Share(NamedTuple):
             spent = kept.spent
         salt = new_salt()
         made = made_from(salt, self.terms, self.rows)
-        kept = Meta(spent, salt, made, secrets.token_bytes(32), "")
+        kept = ShareHeader(spent, salt, made, secrets.token_bytes(32), "")
         write_file(self.path, pack(KIND, kept, {}))
         return kept, np.empty(0)
 
 
-def load_share(path: Path) -> tuple[Meta, Array]:
+def load_share(path: Path) -> tuple[ShareHeader, Array]:
     """What was kept: the whole numbers are empty before a sum; or `FileError`."""
     try:
-        kept, arrays = unpack(read_file(path), KIND, Meta)
+        kept, arrays = unpack(read_file(path), KIND, ShareHeader)
         _ = kept.budgets
         whole = arrays.pop("whole", np.empty(0, np.int64))
         if whole.dtype.str != "<i8" or whole.ndim != 1 or arrays:

@@ -23,7 +23,7 @@ from coke.maths.features.features import draw_features
 from coke.maths.losses.quadratic import Quadratic
 from coke.privacy.attacks import (
     Known,
-    Plan,
+    Probing,
     auc,
     from_probes,
     full_view,
@@ -103,7 +103,7 @@ def audited(ready: Ready, case: Case, rounds: int, probes: bool = True) -> list[
     ]
     patience = PATIENCE if how.codec is None else PATIENCE // 10  # ours settles ten times sooner
     if probes and 2 * risk.size * patience * len(risk.T) <= WORK:
-        found.append(_probed(risk, ready, how, known, Plan(n, i, np.empty(0), patience)))
+        found.append(_probed(risk, ready, how, known, Probing(n, i, np.empty(0), patience)))
     if ready.rows is not None:
         found += _rows(ready, case, whole, i)
     return found
@@ -129,7 +129,7 @@ def _gram(who: str, off: float, base: float, private: bool) -> Finding:
     return Finding(who, "relative error of the Gram matrix", off, base, said)
 
 
-def _probed(risk: Quadratic, ready: Ready, how: COKE, known: Known, plan: Plan) -> Finding:
+def _probed(risk: Quadratic, ready: Ready, how: COKE, known: Known, plan: Probing) -> Finding:
     """A neighbour that lies on its own edge, twice as many times as θ has entries."""
     i = plan.victim
     probes = np.random.default_rng(0).normal(size=(2 * risk.size, risk.size))
