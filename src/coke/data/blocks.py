@@ -25,7 +25,7 @@ REACH = 256.0  # most ‖ω‖‖x‖ in float32, whose angles are then wrong by
 Numbers = NDArray[Any]
 
 
-class Block(NamedTuple):
+class Batch(NamedTuple):
     """Up to BLOCK rows of one site."""
 
     site: Any
@@ -34,7 +34,7 @@ class Block(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Sums over one block, of bare cosines: their factor comes last (`Kernel.unit`)."""
+    """Sums over one block, of bare cosines: their factor comes last (`Summing.unit`)."""
 
     site: Any
     A: Numbers  # (D, D)
@@ -55,8 +55,8 @@ class _BeyondError(Exception):
     """An angle could be too large for float32."""
 
 
-class Kernel:
-    """Block ↦ its sums. Frozen once built, so that threads may share it."""
+class Summing:
+    """Batch ↦ its sums. Frozen once built, so that threads may share it."""
 
     def __init__(self, features: Features, scaling: Scaling, loops: Loops, *, double: bool):
         self.features, self.scaling, self.loops, self.wide = features, scaling, loops, double
@@ -81,7 +81,7 @@ class Kernel:
             W = self.loops.unit * np.vstack([W.T, constant])
             return _Map(W.astype(kind, order="C"), shift, gain)
 
-    def __call__(self, block: Block) -> Part:
+    def __call__(self, block: Batch) -> Part:
         """The sums of one block."""
         with np.errstate(over="ignore", invalid="ignore"):  # checked when all is added up
             y = self.scaling.targets(block.y)

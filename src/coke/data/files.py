@@ -34,7 +34,7 @@ AGAIN = "the file was not written by coke, or by another release: write it again
 M = TypeVar("M")
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ArrayHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One array: its place in the file follows from those before it."""
 
     name: str
@@ -48,7 +48,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     kind: str  # "model", "checkpoint"
     meta: msgspec.Raw  # read by the one who knows its type
-    arrays: list[Entry]
+    arrays: list[ArrayHeader]
 
 
 Arrays = dict[str, NDArray[Any]]
@@ -57,7 +57,7 @@ Arrays = dict[str, NDArray[Any]]
 def pack(kind: str, meta: Any, arrays: Arrays) -> bytes:
     """The bytes of a file: the same for the same content. `meta` is anything JSON can say."""
     whole = {name: np.ascontiguousarray(a, dtype=_plain(a)) for name, a in arrays.items()}
-    entries = [Entry(name, a.dtype.str, list(a.shape)) for name, a in whole.items()]
+    entries = [ArrayHeader(name, a.dtype.str, list(a.shape)) for name, a in whole.items()]
     header = _header(kind, meta, entries)
     body = b"".join(
         [MAGIC, len(header).to_bytes(4, "little"), header, *(a.tobytes() for a in whole.values())]
@@ -65,7 +65,7 @@ def pack(kind: str, meta: Any, arrays: Arrays) -> bytes:
     return body + _digest(body)
 
 
-def _header(kind: str, meta: Any, entries: list[Entry]) -> bytes:
+def _header(kind: str, meta: Any, entries: list[ArrayHeader]) -> bytes:
     try:
         raw = msgspec.Raw(msgspec.json.encode(meta))
         header = msgspec.json.encode(Header(VERSION, kind, raw, entries))
@@ -115,7 +115,7 @@ def _decoded(text: bytes | msgspec.Raw, wanted: type[M], kind: str) -> M:
         raise FileError(f"the {kind} file's header cannot be read: {error}; {AGAIN}") from error
 
 
-def _arrays(entries: list[Entry], body: bytes, at: int, kind: str) -> Arrays:
+def _arrays(entries: list[ArrayHeader], body: bytes, at: int, kind: str) -> Arrays:
     found: Arrays = {}
     for entry in entries:
         if entry.name in found or not _possible(entry, len(body) - at):
@@ -133,7 +133,7 @@ def _arrays(entries: list[Entry], body: bytes, at: int, kind: str) -> Arrays:
     return found
 
 
-def _possible(entry: Entry, left: int) -> bool:
+def _possible(entry: ArrayHeader, left: int) -> bool:
     """Whether so many bytes can hold the array; numbers are small before any are multiplied."""
     if entry.dtype not in WIDTHS or len(entry.shape) > AXES:
         return False

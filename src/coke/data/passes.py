@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coke.data.blocks import BLOCK, Block, Kernel, Numbers, Part
+from coke.data.blocks import BLOCK, Batch, Numbers, Part, Summing
 from coke.data.scaling import Scaling
 from coke.data.sources import Chunk, Source
 from coke.data.tables import checked_rows
@@ -125,7 +125,7 @@ def stream_statistics(
         )
     plain = Scaling(np.zeros(d), np.ones(d), 0.0, 1.0)
     loops = compiled_loops() if how.checked().fast else NUMPY
-    kernel = Kernel(features, scaling or plain, loops, double=how.precision == "double")
+    kernel = Summing(features, scaling or plain, loops, double=how.precision == "double")
     sums: dict[_Whose, _Sum] = {}
     with OneThread().limit():
         # A block of a site's rows is to wait in no more room than the site's sums take.
@@ -148,7 +148,7 @@ def stream_statistics(
     return Streamed(tuple(map(str, labels)), train, test)
 
 
-def _blocks(chunks: Iterable[Chunk], rows: int) -> Iterator[Block]:
+def _blocks(chunks: Iterable[Chunk], rows: int) -> Iterator[Batch]:
     """Each site's rows in the order they came, so many at a time; without sites, BLOCK.
 
     What a block holds depends on its site's rows alone, so ranks make the sums of one process.
@@ -177,7 +177,7 @@ class _Waiting:
         self.site, self.size, self.rows = site, size, 0
         self._parts: list[tuple[Numbers, Array]] = []
 
-    def full(self, X: Numbers, y: Array) -> Iterator[Block]:
+    def full(self, X: Numbers, y: Array) -> Iterator[Batch]:
         """The blocks that are full with these rows; what is over waits."""
         first = 0
         if self._parts and self.rows + len(y) >= self.size:
@@ -185,18 +185,18 @@ class _Waiting:
             self._parts.append((X[:first], y[:first]))
             yield from self.rest()
         while len(y) - first >= self.size:
-            yield Block(self.site, X[first : first + self.size], y[first : first + self.size])
+            yield Batch(self.site, X[first : first + self.size], y[first : first + self.size])
             first += self.size
         if first < len(y):
             self._parts.append((X[first:].copy(), y[first:].copy()))  # or the whole chunk waits
             self.rows += len(y) - first
 
-    def rest(self) -> Iterator[Block]:
+    def rest(self) -> Iterator[Batch]:
         """All that wait."""
         parts, self._parts, self.rows = self._parts, [], 0
         if parts:
             X, y = (np.concatenate(each) for each in zip(*parts, strict=True))
-            yield Block(self.site, X, y)
+            yield Batch(self.site, X, y)
 
 
 def _by_site(chunk: Chunk) -> Iterator[tuple[_Whose, Numbers, Array]]:
@@ -216,7 +216,7 @@ def _by_site(chunk: Chunk) -> Iterator[tuple[_Whose, Numbers, Array]]:
 
 
 def _in_order(
-    kernel: Callable[[Block], Part], blocks: Iterator[Block], workers: int
+    kernel: Callable[[Batch], Part], blocks: Iterator[Batch], workers: int
 ) -> Iterator[Part]:
     """kernel(block) of every block in their order, so that sums do not depend on the threads."""
     if workers == 1:
