@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from coke.data.synthetic import bumps
+from coke.data.synthetic import _bumps
 from coke.engines.process import simulate
 from coke.errors import InputError
 from coke.maths.algorithms.coke import dkla
@@ -170,7 +170,7 @@ def test_the_features_of_theorem_3_are_enough(T: int) -> None:
     b /= np.sqrt(b @ gram("gaussian", centres, centres, 5.0) @ b)  # ‖f‖_H = 1
     N, lam = 4, 1 / np.sqrt(T)
     X = [rng.normal(size=(T // N, 5)) for _ in range(N)]
-    y = [bumps(x, centres, b) + 0.05 * rng.normal(size=len(x)) for x in X]
+    y = [_bumps(x, centres, b) + 0.05 * rng.normal(size=len(x)) for x in X]
     everything, fresh = np.concatenate(X), rng.normal(size=(4000, 5))
     d = degrees_of_freedom(gram("gaussian", everything, everything, 5.0), lam)
 
@@ -178,7 +178,7 @@ def test_the_features_of_theorem_3_are_enough(T: int) -> None:
         f = draw_features(FeatureSettings(L, sigma=5.0, mapping="cos-phase", seed=3), 5)
         # the theorem's λ is of a mean over rows, ours of a sum over agents: N λ / N each
         theta = Quadratic.from_rows(f, X, y, lam).optimum()
-        return float(np.mean((f(fresh) @ theta - bumps(fresh, centres, b)) ** 2))
+        return float(np.mean((f(fresh) @ theta - _bumps(fresh, centres, b)) ** 2))
 
     L = features_needed(d, lam)
     assert excess(L) <= 3 * lam + 1 / np.sqrt(T)

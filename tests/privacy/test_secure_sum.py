@@ -22,10 +22,10 @@ from coke.errors import CokeError, ConfigError, DataError, FileError, MessageErr
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.ledger import Ledger
 from coke.privacy import share as shares
-from coke.privacy.masks import Words, masked, stream, unmasked
+from coke.privacy.masks import Words, _stream, masked, unmasked
 from coke.privacy.noise import Budget, Noise, Statistics, draws, shared, steps, unpacked
 from coke.privacy.release import AllSites, Conditions, Release
-from coke.privacy.secure_sum import MOST, decode_roster, decode_words, secure_sum
+from coke.privacy.secure_sum import MOST, _decode_roster, _decode_words, secure_sum
 from coke.privacy.share import Member, Share, load_share
 from coke.talk import conversation as talk
 from coke.talk.conversation import Network, Sweep, Talk, flood, swept, together
@@ -69,7 +69,7 @@ def test_one_sites_words_are_uniform_and_so_is_every_partial_sum() -> None:
             assert kstest(part.astype(np.float64) / 2.0**64, "uniform").pvalue > 1e-4
             ones = np.unpackbits(part.view(np.uint8)).reshape(n, 64).mean(axis=0)
             assert np.abs(ones - 0.5).max() < 5 / (2 * math.sqrt(n))
-    assert len(np.intersect1d(stream(b"a", 1000), stream(b"b", 1000))) == 0
+    assert len(np.intersect1d(_stream(b"a", 1000), _stream(b"b", 1000))) == 0
 
 
 def test_the_total_has_the_noise_of_one_site() -> None:
@@ -143,7 +143,7 @@ def test_everybody_gets_the_same_total_and_nobody_a_part(graph: nx.Graph, tmp_pa
     assert ledger.transmissions == 4 * 5
     assert ledger.bytes >= 2 * 5 * SIZE
     for name in NAMES:  # every partial sum that goes up is far from the numbers it hides
-        up = [decode_words(m, draws(8)) for m in said[name] if len(m) == SIZE]
+        up = [_decode_words(m, draws(8)) for m in said[name] if len(m) == SIZE]
         if name != net.tree.root:
             v = load_share(tmp_path / f"share-{name}.coke")[1]
             assert np.abs(up[0].astype(np.float64) - v).min() > 2.0**36
@@ -238,7 +238,7 @@ def test_wrong_rosters_and_keys_are_refused(tmp_path: Path) -> None:
 @given(st.binary(max_size=80))
 def test_any_bytes_are_a_roster_or_refused(data: bytes) -> None:
     try:
-        roster = decode_roster(data)
+        roster = _decode_roster(data)
     except MessageError:
         return
     assert all(len(member.key) == 32 and member.T > 0 for member in roster.values())
@@ -247,7 +247,7 @@ def test_any_bytes_are_a_roster_or_refused(data: bytes) -> None:
 @given(st.binary(max_size=40))
 def test_words_have_their_number_or_are_refused(data: bytes) -> None:
     try:
-        words: Words = decode_words(data, 3)
+        words: Words = _decode_words(data, 3)
     except MessageError:
         assert len(data) != 24
         return

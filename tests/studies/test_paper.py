@@ -26,7 +26,7 @@ from coke.data.tables import inputs_of
 from coke.errors import CokeError, DataError, FileError, InputError
 from coke.studies.reproduce.download import fetch
 from coke.studies.reproduce.recipes import find_file, paper_rows, raw_table
-from coke.studies.reproduce.uci import AIR, FORMATS, parse_raw, unpacked
+from coke.studies.reproduce.uci import AIR, FORMATS, _unpacked, parse_raw
 
 DataFile = Callable[[str], Path]
 
@@ -222,20 +222,20 @@ def test_any_bytes_are_refused_as_a_data_set(data: bytes) -> None:
 
 def test_unpacking_finds_the_file_at_any_depth() -> None:
     inner = zipped(deep__wanted_dot_csv=b"found")
-    assert unpacked(zipped(one_dot_zip=inner), "wanted.csv") == b"found"
-    assert unpacked(b"plain", "wanted.csv") == b"plain"
+    assert _unpacked(zipped(one_dot_zip=inner), "wanted.csv") == b"found"
+    assert _unpacked(b"plain", "wanted.csv") == b"plain"
     with pytest.raises(FileError, match=r"no wanted\.csv"):
-        unpacked(zipped(a=b"", b=b""), "wanted.csv")
+        _unpacked(zipped(a=b"", b=b""), "wanted.csv")
 
 
 def test_unpacking_tries_every_archive_inside() -> None:
     """Others, damaged ones and ones in name only come first, as in UCI's file."""
     first = {"a_dot_zip": b"none", "b_dot_tar_dot_gz": b"\x1f\x8b", "c_dot_zip": zipped(x=b"")}
-    assert unpacked(zipped(**first, d_dot_tgz=tarred("./w.csv", b"found")), "w.csv") == b"found"
+    assert _unpacked(zipped(**first, d_dot_tgz=tarred("./w.csv", b"found")), "w.csv") == b"found"
     with pytest.raises(
         FileError, match=r"no w\.csv in the archive, which holds a\.zip.*; a\.zip: "
     ):
-        unpacked(zipped(**first), "w.csv")
+        _unpacked(zipped(**first), "w.csv")
 
 
 def test_unpacking_reads_nothing_that_is_not_wanted(monkeypatch: Any) -> None:
@@ -247,7 +247,7 @@ def test_unpacking_reads_nothing_that_is_not_wanted(monkeypatch: Any) -> None:
         return honest(self, name)
 
     monkeypatch.setattr(zipfile.ZipFile, "read", watched)
-    assert unpacked(data, "w.csv") == b"found"
+    assert _unpacked(data, "w.csv") == b"found"
     assert read == ["sub/w.csv"]
 
 
@@ -271,7 +271,7 @@ def test_archives_that_cannot_be_unpacked_say_so() -> None:
         tar[:60] + bytes(60) + tar[120:]: "",
     }.items():
         with pytest.raises(FileError, match=f"the archive around w.csv cannot be read.*({said})"):
-            unpacked(data, "w.csv")
+            _unpacked(data, "w.csv")
 
 
 def test_missing_data_sets_say_where_they_were_looked_for(monkeypatch: Any, tmp_path: Path) -> None:

@@ -15,14 +15,14 @@ from coke.studies.reproduce.experiments import (
     Curve,
     Job,
     Result,
-    kept_rounds,
-    levels_of,
+    _kept_rounds,
+    _levels_of,
     ready_of,
     run_job,
 )
 from coke.studies.reproduce.published import LEVELS, MARKS, METHODS, NAMES, SETTINGS, K, settings_of
-from coke.studies.reproduce.summary import levels_table, marks_table, statistics
-from coke.studies.reproduce.writing import caption, extent, levels_markdown, marks_markdown
+from coke.studies.reproduce.summary import _levels_table, _marks_table, _statistics
+from coke.studies.reproduce.writing import _caption, extent, levels_markdown, marks_markdown
 from kit.commands import command
 
 DataFile = Callable[[str], Path]
@@ -51,8 +51,8 @@ def test_the_papers_tables_are_whole() -> None:
 
 
 def fake(setting: str, seed: int, train: float, sent: int) -> Result:
-    k = sorted(kept_rounds(2000))
-    levels: dict[str, int | None] = dict.fromkeys(map(str, levels_of(setting)), sent)
+    k = sorted(_kept_rounds(2000))
+    levels: dict[str, int | None] = dict.fromkeys(map(str, _levels_of(setting)), sent)
     losses = [train + 0 * j for j in k]
     curve = Curve(k, losses, losses, losses, losses, [sent] * len(k), levels, [[0.0]] * len(k))
     scores = {"train": 1.0, "test": 1.0, "global_train": 1.0, "global_test": 1.0}
@@ -62,15 +62,15 @@ def fake(setting: str, seed: int, train: float, sent: int) -> Result:
 
 def test_means_spreads_and_differences() -> None:
     """Two seeds at 0.020 and 0.024 have mean 0.022 and spread 0.002, and so on."""
-    assert statistics([1.0, 3.0], 4.0) == {"mean": 2, "spread": 1, "paper": 4.0, "relative": -0.5}
-    assert statistics([1.0], 0.0)["relative"] is None  # the paper's COKE sent 0 by k = 50 once
+    assert _statistics([1.0, 3.0], 4.0) == {"mean": 2, "spread": 1, "paper": 4.0, "relative": -0.5}
+    assert _statistics([1.0], 0.0)["relative"] is None  # the paper's COKE sent 0 by k = 50 once
     results = [fake("energy", 0, 0.020, 100), fake("energy", 1, 0.024, 200)]
-    rows = marks_table(MARKS["table4"], results)
+    rows = _marks_table(MARKS["table4"], results)
     last = rows[-1]["dkla"]["train"]
     assert_allclose(last["mean"], 0.022)
     assert_allclose(last["relative"], 0.022 / 0.02147 - 1)
     assert rows[0]["coke"]["transmissions"]["paper"] == 0
-    level = levels_table(LEVELS["table6"][0], results)[0]
+    level = _levels_table(LEVELS["table6"][0], results)[0]
     assert (level["coke"]["mean"], level["coke"]["paper"]) == (150, 11)
     assert_allclose(level["saving_paper"], 1 - 11 / 20)
     text = marks_markdown("table4", {"data": "Energy", "rows": rows, "behind_the_metric": []})
@@ -82,17 +82,17 @@ def test_means_spreads_and_differences() -> None:
 def test_savings_compare_the_same_seeds() -> None:
     """DKLA alone reaches the level with seed 2, after 1000: that says nothing about COKE."""
     results = [fake("energy", seed, 0.02, sent) for seed, sent in enumerate((100, 200, 50))]
-    key = str(levels_of("energy")[0])
+    key = str(_levels_of("energy")[0])
     for result, dkla, coke in zip(results, (200, 400, 1000), (100, 200, None), strict=True):
         for name, sent in (("dkla", dkla), ("coke", coke)):
             curve = msgspec.structs.replace(result.methods[name], levels={key: sent})
             result.methods[name] = curve
     table = LEVELS["table6"][0]._replace(level=LEVELS["table6"][0].level[:1])
-    (row,) = levels_table(table, results)
+    (row,) = _levels_table(table, results)
     assert row["saving"] == 0.5
     assert (row["dkla"]["reached"], row["coke"]["reached"]) == (3, 2)
     results[0].methods["coke"].levels[key] = results[1].methods["coke"].levels[key] = None
-    assert levels_table(table, results)[0]["saving"] is None
+    assert _levels_table(table, results)[0]["saving"] is None
 
 
 def test_seeds_rounds_and_settings_are_told_as_they_were(monkeypatch: Any) -> None:
@@ -108,8 +108,8 @@ def test_seeds_rounds_and_settings_are_told_as_they_were(monkeypatch: Any) -> No
     monkeypatch.setattr("coke.studies.reproduce.writing.RHO", 0.5)
     monkeypatch.setattr("coke.studies.reproduce.writing.ETA", 0.25)
     monkeypatch.setitem(SETTINGS, "energy", SETTINGS["energy"]._replace(agents=7))
-    assert "ρ = 0.5, η = 0.25" in caption(SETTINGS["energy"])
-    rows = marks_table(MARKS["table4"], [one])
+    assert "ρ = 0.5, η = 0.25" in _caption(SETTINGS["energy"])
+    rows = _marks_table(MARKS["table4"], [one])
     assert rows[0]["dkla"]["transmissions"]["paper"] == 7 * 50
     text = marks_markdown("table4", {"data": "Energy", "rows": rows, "behind_the_metric": []})
     assert "send 7 a round" in text

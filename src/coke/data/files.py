@@ -34,7 +34,7 @@ AGAIN = "the file was not written by coke, or by another release: write it again
 M = TypeVar("M")
 
 
-class ArrayHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _ArrayHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One array: its place in the file follows from those before it."""
 
     name: str
@@ -42,13 +42,13 @@ class ArrayHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: list[int]
 
 
-class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the file is, and what it holds."""
 
     version: int
     kind: str  # "model", "checkpoint"
     meta: msgspec.Raw  # read by the one who knows its type
-    arrays: list[ArrayHeader]
+    arrays: list[_ArrayHeader]
 
 
 Arrays = dict[str, NDArray[Any]]
@@ -57,7 +57,7 @@ Arrays = dict[str, NDArray[Any]]
 def pack(kind: str, meta: Any, arrays: Arrays) -> bytes:
     """The bytes of a file: the same for the same content. `meta` is anything JSON can say."""
     whole = {name: np.ascontiguousarray(a, dtype=_plain(a)) for name, a in arrays.items()}
-    entries = [ArrayHeader(name, a.dtype.str, list(a.shape)) for name, a in whole.items()]
+    entries = [_ArrayHeader(name, a.dtype.str, list(a.shape)) for name, a in whole.items()]
     header = _header(kind, meta, entries)
     body = b"".join(
         [MAGIC, len(header).to_bytes(4, "little"), header, *(a.tobytes() for a in whole.values())]
@@ -65,10 +65,10 @@ def pack(kind: str, meta: Any, arrays: Arrays) -> bytes:
     return body + _digest(body)
 
 
-def _header(kind: str, meta: Any, entries: list[ArrayHeader]) -> bytes:
+def _header(kind: str, meta: Any, entries: list[_ArrayHeader]) -> bytes:
     try:
         raw = msgspec.Raw(msgspec.json.encode(meta))
-        header = msgspec.json.encode(Header(VERSION, kind, raw, entries))
+        header = msgspec.json.encode(_Header(VERSION, kind, raw, entries))
     except UnicodeEncodeError as error:
         raise InputError(f"a name in the {kind} cannot be written: {error}; rename it") from error
     if len(header) > LONGEST:
@@ -98,7 +98,7 @@ def unpack(data: bytes, kind: str, meta: type[M]) -> tuple[M, Arrays]:
             f"the {kind} file's header claims {end - start} bytes of {len(body) - start}: "
             f"expected at most {LONGEST}; {AGAIN}"
         )
-    header = _decoded(body[start:end], Header, kind)
+    header = _decoded(body[start:end], _Header, kind)
     if header.version != VERSION or header.kind != kind:
         raise FileError(
             f"a {header.kind!r} file of version {header.version}: expected {kind!r} of version "
@@ -115,7 +115,7 @@ def _decoded(text: bytes | msgspec.Raw, wanted: type[M], kind: str) -> M:
         raise FileError(f"the {kind} file's header cannot be read: {error}; {AGAIN}") from error
 
 
-def _arrays(entries: list[ArrayHeader], body: bytes, at: int, kind: str) -> Arrays:
+def _arrays(entries: list[_ArrayHeader], body: bytes, at: int, kind: str) -> Arrays:
     found: Arrays = {}
     for entry in entries:
         if entry.name in found or not _possible(entry, len(body) - at):
@@ -133,7 +133,7 @@ def _arrays(entries: list[ArrayHeader], body: bytes, at: int, kind: str) -> Arra
     return found
 
 
-def _possible(entry: ArrayHeader, left: int) -> bool:
+def _possible(entry: _ArrayHeader, left: int) -> bool:
     """Whether so many bytes can hold the array; numbers are small before any are multiplied."""
     if entry.dtype not in WIDTHS or len(entry.shape) > AXES:
         return False

@@ -21,7 +21,7 @@ Batches = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
 """Names of columns ↦ their rows, in order."""
 
 
-class Opened(NamedTuple):
+class _Opened(NamedTuple):
     """What is known of a table before its rows are read."""
 
     schema: pa.Schema
@@ -38,7 +38,7 @@ class Named(NamedTuple):
     target: str | None = None  # where it holds classes
 
 
-def opener(source: Any) -> Callable[[Any, int, Named], Opened]:
+def opener(source: Any) -> Callable[[Any, int, Named], _Opened]:
     """What opens that: it is given the source and rows of a batch."""
     if hasattr(source, "__arrow_c_stream__"):
         return _memory
@@ -51,16 +51,16 @@ def opener(source: Any) -> Callable[[Any, int, Named], Opened]:
     return openers[Path(source).suffix.lower()]
 
 
-def _memory(source: Any, chunk: int, named: Named) -> Opened:
+def _memory(source: Any, chunk: int, named: Named) -> _Opened:
     def reader() -> pa.RecordBatchReader:
         once = isinstance(source, pa.RecordBatchReader)
         return source if once else pa.RecordBatchReader.from_stream(source)
 
     rows = source.num_rows if isinstance(source, pa.Table) else None
-    return Opened(reader().schema, rows, lambda names: (b.select(list(names)) for b in reader()))
+    return _Opened(reader().schema, rows, lambda names: (b.select(list(names)) for b in reader()))
 
 
-def _parquet(path: Any, chunk: int, named: Named) -> Opened:
+def _parquet(path: Any, chunk: int, named: Named) -> _Opened:
     # A page of every column at a time. Reading ahead by row groups is no faster on one core, and
     # takes memory by the size of the groups: a million rows where the writer was left alone.
     def file() -> pa.parquet.ParquetFile:
@@ -88,7 +88,7 @@ def _parquet(path: Any, chunk: int, named: Named) -> Opened:
 
     with file() as head:
         every = _bundles(head.metadata, chunk)
-        return Opened(head.schema_arrow, head.metadata.num_rows, of(every), only)
+        return _Opened(head.schema_arrow, head.metadata.num_rows, of(every), only)
 
 
 class _Bundle(NamedTuple):
@@ -129,7 +129,7 @@ def _may_hold(
     return True
 
 
-def _csv(path: Any, chunk: int, named: Named) -> Opened:
+def _csv(path: Any, chunk: int, named: Named) -> _Opened:
     blocks = pa.csv.ReadOptions(block_size=BLOCK)
     with pa.csv.open_csv(path, read_options=blocks) as head:
         found = head.schema
@@ -147,10 +147,10 @@ def _csv(path: Any, chunk: int, named: Named) -> Opened:
         with pa.csv.open_csv(path, read_options=blocks, convert_options=options) as rows:
             yield from rows
 
-    return Opened(found, None, batches)
+    return _Opened(found, None, batches)
 
 
-def _ipc(path: Any, chunk: int, named: Named) -> Opened:
+def _ipc(path: Any, chunk: int, named: Named) -> _Opened:
     def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as rows:
             for i in range(rows.num_record_batches):
@@ -159,4 +159,4 @@ def _ipc(path: Any, chunk: int, named: Named) -> Opened:
                 yield batch.select(list(names))
 
     with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as head:
-        return Opened(head.schema, None, batches)
+        return _Opened(head.schema, None, batches)

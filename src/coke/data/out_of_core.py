@@ -52,14 +52,14 @@ def joined(sources: Mapping[str, Source]) -> Source:
     return Source(columns.pop(), known, chunks, partial(chunks, inputs=False), only)
 
 
-class Owners(NamedTuple):
+class _Owners(NamedTuple):
     """Targets and sites of all rows, without their inputs."""
 
     y: Labels  # (T,)
     sites: Labels | None  # (T,)
 
 
-def owners(source: Source, how: Passing, watch: Watch | None = None) -> Owners:
+def owners(source: Source, how: Passing, watch: Watch | None = None) -> _Owners:
     """One pass, to say whose the rows are."""
     y, labels = list[Labels](), list[Labels]()
     for chunk in complete(labelled(source, how), _watched(how, watch, "sites", source)):
@@ -71,7 +71,7 @@ def owners(source: Source, how: Passing, watch: Watch | None = None) -> Owners:
         raise DataError(
             "class labels of different kinds: expected all text, all numbers or all true or false"
         )
-    return Owners(np.concatenate(y), np.concatenate(labels) if labels else None)
+    return _Owners(np.concatenate(y), np.concatenate(labels) if labels else None)
 
 
 def picked(

@@ -131,7 +131,7 @@ def _classes(codes: NDArray[np.int64], classes: tuple[Any, ...]) -> tuple[Array,
 def _coded(labels: Numbers, said: str) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
     native = labels.astype(labels.dtype.newbyteorder("="), copy=False)  # Arrow knows no other
     found = guarded(said, DataError, lambda: pa.array(native, from_pandas=True))
-    return encoded(plain(found))  # None and NaN are missing
+    return _encoded(plain(found))  # None and NaN are missing
 
 
 class _Slices(NamedTuple):
@@ -234,7 +234,7 @@ def open_table(
                 yield Chunk(_matrix(some, inputs, dtype), y, codes, labels, found)
 
     def coded(column: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
-        return guarded(said, kind, lambda: encoded(plain(column)))  # text may be none
+        return guarded(said, kind, lambda: _encoded(plain(column)))  # text may be none
 
     def only(names: frozenset[str]) -> Source:
         left, some = guarded(said, kind, lambda: near(names))
@@ -279,7 +279,7 @@ def _matrix(batch: pa.RecordBatch, names: Sequence[str], dtype: Any) -> Numbers:
     return X.T
 
 
-def encoded(labels: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
+def _encoded(labels: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
     """Each label's place among the different ones (t,), −1 where it is missing; and those."""
     text = labels.cast(pa.string()) if pa.types.is_temporal(labels.type) else labels
     if pa.types.is_floating(text.type):

@@ -21,12 +21,12 @@ def synthetic_rows(n_agents: int, size_range: tuple[int, int], *, seed: int) -> 
     T = rng.integers(low, high + 1, n_agents)
     b, c = rng.uniform(size=CENTRES), rng.normal(size=(CENTRES, DIMENSION))
     X = rng.normal(size=(T.sum(), DIMENSION))
-    y = bumps(X, c, b) + rng.normal(scale=np.sqrt(NOISE), size=T.sum())
+    y = _bumps(X, c, b) + rng.normal(scale=np.sqrt(NOISE), size=T.sum())
     columns = tuple(f"x{j}" for j in range(DIMENSION))
     return Rows(X, y, np.repeat(np.arange(n_agents), T), columns)
 
 
-def bumps(X: Array, c: Array, b: Array) -> Array:
+def _bumps(X: Array, c: Array, b: Array) -> Array:
     """Σ_m b_m κ(c_m, x) for every row x."""
     return np.concatenate([gram("gaussian", part, c, SIGMA) @ b for part in _chunks(X)])
 

@@ -50,7 +50,7 @@ def read_rows(
     require(table, [target], *TARGETS)
     require(table, [] if site is None else [site], *SITES)
     if missing == "drop":
-        table = without_missing(table)
+        table = _without_missing(table)
     labels = None if site is None else column(table, site)
     return checked_rows(inputs_of(table, inputs), column(table, target), labels, tuple(inputs))
 
@@ -94,10 +94,10 @@ def checked_rows(X: Any, y: Any, sites: Any = None, columns: tuple[str, ...] | N
     gone = int(np.count_nonzero(~np.isfinite(y))) if y.dtype.kind == "f" else _gone(y)
     if gone:
         raise DataError(_missing({"the target": gone}))
-    return Rows(X, y, None if sites is None else checked_sites(sites, len(X)), names)
+    return Rows(X, y, None if sites is None else _checked_sites(sites, len(X)), names)
 
 
-def checked_sites(sites: Any, T: int) -> Labels:
+def _checked_sites(sites: Any, T: int) -> Labels:
     """One label per row, none missing."""
     labels = _array(sites, "sites")
     if labels.shape != (T,):
@@ -270,7 +270,7 @@ def inputs_of(table: pa.Table, names: Sequence[str]) -> Array:
     return X
 
 
-def without_missing(table: pa.Table) -> pa.Table:
+def _without_missing(table: pa.Table) -> pa.Table:
     """The rows in which no value is null, NaN or infinite."""
     whole = pa.chunked_array([pa.repeat(True, table.num_rows)])
     for name in table.column_names:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FILES = (".parquet", ".csv")
 
 
-class Here(NamedTuple):
+class _Here(NamedTuple):
     """The sites that are here, and the network of all."""
 
     sites: Sites
@@ -53,10 +53,10 @@ def open_ready(
     """Everything a run needs; most of its time goes into the passes over the rows."""
     sites, columns, graph, engine = open_sites(settings, comm, watch)
     with private_place(settings, releases) as folder:
-        return agree(sites, graph, terms_of(settings, columns, folder), engine)
+        return agree(sites, graph, _terms_of(settings, columns, folder), engine)
 
 
-def terms_of(settings: Config, columns: tuple[str, ...], releases: Path | None = None) -> Terms:
+def _terms_of(settings: Config, columns: tuple[str, ...], releases: Path | None = None) -> Terms:
     """How to learn, with the public sample that the settings name."""
     sample = None
     if settings.sample is not None:
@@ -95,7 +95,7 @@ def parts_of(settings: Config, y: Labels, sites: Labels | None) -> dict[Any, Ind
     )  # fmt: skip
 
 
-def open_sites(settings: Config, comm: MPI.Comm | None = None, watch: Watch | None = None) -> Here:
+def open_sites(settings: Config, comm: MPI.Comm | None = None, watch: Watch | None = None) -> _Here:
     """The sites' rows, on ranks those of this rank; or, out of core, how to pass over them.
 
     With `data.on_disk` they are read in chunks, too, but kept, there.
@@ -129,12 +129,12 @@ def open_sites(settings: Config, comm: MPI.Comm | None = None, watch: Watch | No
 def _divided(
     settings: Config, names: tuple[str, ...], columns: tuple[str, ...], comm: MPI.Comm | None,
     of: Callable[[Any], Sites],
-) -> Here:  # fmt: skip
+) -> _Here:  # fmt: skip
     """The sites on their network, and of them those of this rank."""
     graph, N = settings.graph, len(names)
     network = build_graph(graph.kind, N, edges=graph.edges, seed=settings.seed)
     engine = ALONE if comm is None else Ranks(comm, network, names)
-    return Here(engine.guarded(lambda: of(engine.agents(N))), columns, network, engine)
+    return _Here(engine.guarded(lambda: of(engine.agents(N))), columns, network, engine)
 
 
 def _in_chunks(settings: Config, comm: MPI.Comm | None) -> bool:

@@ -80,7 +80,7 @@ class Ready:
     noised: Noised | None = None  # with privacy
     spent: Spent = field(default_factory=lambda: np.zeros((1, 3), np.int64))
     engine: Engine = ALONE  # who else has a part of the sites
-    alone: Alone | None = None  # what a site in the field has agreed on beyond
+    alone: _Alone | None = None  # what a site in the field has agreed on beyond
 
     def own(self, i: int) -> Own:
         """What site i of those here knows of its own rows."""
@@ -185,7 +185,7 @@ class Wanted(NamedTuple):
     spread: bool  # of the target, for a tolerance or a cap
 
 
-class Alone(NamedTuple):
+class _Alone(NamedTuple):
     """What a site in the field has agreed on beyond units and features."""
 
     basis: Basis | None
@@ -217,18 +217,18 @@ def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -
 
 def _finished(
     sweep: Sweep, sites: Sites, agreement: Agreement, want: Wanted
-) -> Talk[tuple[Ready, Alone]]:
+) -> Talk[tuple[Ready, _Alone]]:
     """The second half: the site's risk, and a basis or the spread where they are wanted."""
     with OneThread().limit():
         ready = _made(sites, agreement)
         own = ready.own(0)
     if want.basis:
         basis = yield from common_basis(sweep, agreement, own)
-        return ready, Alone(basis, basis.spread, ())
+        return ready, _Alone(basis, basis.spread, ())
     spread = agreement.spread
     if want.spread and spread is None and agreement.terms.numbers:
         spread = yield from add_targets(sweep, own.y)
-    return ready, Alone(None, spread, ())
+    return ready, _Alone(None, spread, ())
 
 
 def _made(sites: Sites, agreement: Agreement) -> Ready:

@@ -37,7 +37,7 @@ class Known(NamedTuple):
     warm: bool = False  # the first message is the agent's own minimum
 
 
-class View(NamedTuple):
+class _View(NamedTuple):
     """What was said around agent i in rounds 1 … K."""
 
     hat: Array  # (K, D)    θ̂_iᵏ
@@ -45,12 +45,12 @@ class View(NamedTuple):
     spoke: Mask  # (K,)     whether i said something in round k
 
 
-def full_view(hats: Array, spoke: Mask, graph: Graph, i: int) -> View:
+def full_view(hats: Array, spoke: Mask, graph: Graph, i: int) -> _View:
     """All messages around agent i, from θ̂ (K, N, D) and who spoke (K, N)."""
-    return View(hats[:, i], hats[:, sorted(graph[i])].sum(axis=1), spoke[:, i])
+    return _View(hats[:, i], hats[:, sorted(graph[i])].sum(axis=1), spoke[:, i])
 
 
-def neighbours_view(hats: Array, spoke: Mask, graph: Graph, i: int, n: int) -> View:
+def neighbours_view(hats: Array, spoke: Mask, graph: Graph, i: int, n: int) -> _View:
     """What neighbour n of i receives; for a neighbour of i that it cannot hear it takes θ̂_i.
 
     If i has no neighbour but n, or none that n does not hear, this is the full view.
@@ -60,10 +60,10 @@ def neighbours_view(hats: Array, spoke: Mask, graph: Graph, i: int, n: int) -> V
     within = {n, *graph[n]}
     seen = hats[:, sorted(within.intersection(graph[i]))].sum(axis=1)
     unseen = len(set(graph[i]) - within)
-    return View(hats[:, i], seen + unseen * hats[:, i], spoke[:, i])
+    return _View(hats[:, i], seen + unseen * hats[:, i], spoke[:, i])
 
 
-def reconstruct(view: View, known: Known, guess: Array | None = None) -> Statistics:
+def reconstruct(view: _View, known: Known, guess: Array | None = None) -> Statistics:
     """(A_i, b_i) by least squares from all rounds in which i spoke.
 
     A `guess` of A_i, such as the agreed P, helps where messages are coarse: least squares with
@@ -80,7 +80,7 @@ def reconstruct(view: View, known: Known, guess: Array | None = None) -> Statist
     return Statistics(0.5 * (solution[:-1] + solution[:-1].T), solution[-1])
 
 
-def _equations(view: View, known: Known) -> tuple[Array, Array]:
+def _equations(view: _View, known: Known) -> tuple[Array, Array]:
     """θ_iᵏ and ½ rᵏ − (G + ρ d_i) θ_iᵏ, a row for each round in which i spoke."""
     nothing = np.zeros((1, view.hat.shape[1]))
     hat = np.vstack([nothing, view.hat[:-1]])
@@ -131,7 +131,7 @@ def from_probes(probes: Array, replies: Array, known: Known) -> Array:
     return np.asarray(A - known.rho * known.d * np.eye(len(M)))
 
 
-def preimages(features: Features, Q: Array, t: Array, starts: Array) -> tuple[Array, Array]:
+def _preimages(features: Features, Q: Array, t: Array, starts: Array) -> tuple[Array, Array]:
     """From every start (S, d) an x with small ‖Qφ(x) − t‖, and that norm (S,)."""
     x, damping = starts.copy(), np.full(len(starts), 1e-2)
     miss = features(x) @ Q.T - t
@@ -164,7 +164,7 @@ def _slopes(features: Features, X: Array) -> Array:
 
 def inverted(features: Features, phi: Array, starts: Array) -> tuple[Array, float]:
     """X (d,) with φ(x) nearest to phi (D,), and how far it is."""
-    x, miss = preimages(features, np.eye(len(phi)), phi, starts)
+    x, miss = _preimages(features, np.eye(len(phi)), phi, starts)
     return x[miss.argmin()], float(miss.min())
 
 
@@ -179,7 +179,7 @@ def recovered_rows(
     for _ in range(T):
         left = T * found.A - features(X).T @ features(X)
         beyond = np.linalg.eigh(left)[1][:, : features.size - (T - len(X))]
-        x, miss = preimages(features, beyond.T, np.zeros(beyond.shape[1]), starts)
+        x, miss = _preimages(features, beyond.T, np.zeros(beyond.shape[1]), starts)
         fresh = _distinct(X, x[miss.argsort()][np.sort(miss) < FOUND])[: T - len(X)]
         X = np.vstack([X, fresh])
         if len(X) == T or not len(fresh):
@@ -212,7 +212,7 @@ def added_row(
     return x, y, miss
 
 
-class Population(NamedTuple):
+class _Population(NamedTuple):
     """Moments of v = (φφᵀ, φy) over rows like the site's: what an attacker knows beforehand."""
 
     mean: Array  # (V,)
@@ -220,14 +220,14 @@ class Population(NamedTuple):
     vectors: Array  # (V, V)
 
 
-def population(Phi: Array, y: Array) -> Population:
+def population(Phi: Array, y: Array) -> _Population:
     """From rows Φ (R, D), y (R,) of the same kind."""
     v = _products(Phi, y)
     values, vectors = np.linalg.eigh(np.cov(v, rowvar=False))
-    return Population(v.mean(axis=0), np.maximum(values, 0.0), vectors)
+    return _Population(v.mean(axis=0), np.maximum(values, 0.0), vectors)
 
 
-def membership_scores(found: Statistics, T: int, usual: Population, Phi: Array, y: Array) -> Array:
+def membership_scores(found: Statistics, T: int, usual: _Population, Phi: Array, y: Array) -> Array:
     """(v − m)ᵀ(Σ + τ)⁻¹(v̄ − m) of each row: larger for rows that are in the site's mean v̄."""
     mean = np.concatenate([found.A[np.tril_indices(len(found.A))], found.b])
     tau = usual.values.sum() / T

@@ -20,7 +20,7 @@ from coke.maths.arrays import Array
 Words = NDArray[np.uint64]  # sums of them wrap around at 2⁶⁴
 
 
-def stream(secret: bytes, n: int) -> Words:
+def _stream(secret: bytes, n: int) -> Words:
     """N uniform words that follow from a secret, and tell nothing of it: SHAKE-256."""
     return np.frombuffer(hashlib.shake_256(secret).digest(8 * n), "<u8").astype(np.uint64)
 
@@ -29,7 +29,7 @@ def masked(whole: Array, me: str, secrets: Mapping[str, bytes]) -> Words:
     """m_i of whole numbers (n,) below 2⁵³; `secrets` are those shared with every other site."""
     words = whole.astype(np.int64).view(np.uint64)
     for other, secret in secrets.items():
-        mask = stream(secret, len(words))
+        mask = _stream(secret, len(words))
         words = words + mask if me < other else words - mask
     return words
 

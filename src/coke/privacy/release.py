@@ -112,7 +112,7 @@ class Spending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return False
 
 
-class ReleaseHeader(Spending, frozen=True, forbid_unknown_fields=True):
+class _ReleaseHeader(Spending, frozen=True, forbid_unknown_fields=True):
     """What a release's file says beside its arrays."""
 
     T: Count
@@ -138,7 +138,7 @@ def private_statistics(
     spent = (*before, terms.budget)
     release = Release(Statistics(projected(found.A), found.b), len(y), terms.noise.s, spent)
     salt = new_salt()
-    meta = ReleaseHeader(list(spent), salt, made_from(salt, terms, (X, y)), release.T, release.s)
+    meta = _ReleaseHeader(list(spent), salt, made_from(salt, terms, (X, y)), release.T, release.s)
     write_file(path, pack(KIND, meta, {"A": release.found.A, "b": release.found.b}))
     return release
 
@@ -167,10 +167,10 @@ def entropy_normals(n: int) -> Array:
     return np.asarray(0.5 * ndtri(uniform).sum(axis=0))
 
 
-def load_release(path: str | Path) -> tuple[Release, ReleaseHeader]:
+def load_release(path: str | Path) -> tuple[Release, _ReleaseHeader]:
     """What was released, and what it was made from, or `FileError`."""
     try:
-        meta, arrays = unpack(read_file(path), KIND, ReleaseHeader)
+        meta, arrays = unpack(read_file(path), KIND, _ReleaseHeader)
         found = _found(arrays)
         if not meta.spent:
             raise ValueError("no budget")

@@ -25,23 +25,23 @@ def secure_sum(sweep: Sweep, names: Sequence[str], share: Share) -> Talk[tuple[R
     def everybody(children: Sequence[bytes]) -> bytes:
         known = dict(own)
         for child in children:
-            known |= decode_roster(child)
+            known |= _decode_roster(child)
         return msgspec.msgpack.encode(known)
 
-    roster = decode_roster((yield from sweep(everybody)))
+    roster = _decode_roster((yield from sweep(everybody)))
     if sorted(roster) != sorted(names) or roster[share.name] != own[share.name]:
         raise MessageError(f"keys of {len(roster)} sites: expected one of each site, and our own")
     words = share.words(roster)
 
     def added(children: Sequence[bytes]) -> bytes:
-        heard = (decode_words(child, len(words)) for child in children)
+        heard = (_decode_words(child, len(words)) for child in children)
         return sum(heard, words).astype("<u8").tobytes()
 
-    total = decode_words((yield from sweep(added)), len(words))
+    total = _decode_words((yield from sweep(added)), len(words))
     return share.release(roster, total), AllSites(len(names), 1.0 / least_rows(roster) ** 2)
 
 
-def decode_roster(data: bytes) -> Roster:
+def _decode_roster(data: bytes) -> Roster:
     """What such bytes say of sites."""
     try:
         return msgspec.msgpack.decode(data, type=dict[str, Member])
@@ -49,7 +49,7 @@ def decode_roster(data: bytes) -> Roster:
         raise MessageError(f"{len(data)} bytes are no keys of sites: {error}") from error
 
 
-def decode_words(data: bytes, size: int) -> Words:
+def _decode_words(data: bytes, size: int) -> Words:
     """So many words; any bytes are words under a mask."""
     if len(data) != 8 * size:
         raise MessageError(f"{len(data)} bytes: expected a sum of {size} numbers")

@@ -48,7 +48,7 @@ class Member(NamedTuple):
 Roster = dict[str, Member]
 
 
-class ShareHeader(Spending, frozen=True, forbid_unknown_fields=True):
+class _ShareHeader(Spending, frozen=True, forbid_unknown_fields=True):
     """What a share's file says beside its numbers."""
 
     secret: Key
@@ -104,7 +104,7 @@ class Share(NamedTuple):
         z = entropy_normals(draws(self.terms.features.size))
         return steps(self.terms.exact(*self.rows), least_rows(roster), self._noise(len(roster)), z)
 
-    def _kept(self) -> tuple[ShareHeader, Array]:
+    def _kept(self) -> tuple[_ShareHeader, Array]:
         """From the disk; a new key where there is none, or where rows or terms have changed."""
         spent: list[tuple[float, float]] = []
         if self.path.exists():
@@ -114,15 +114,15 @@ class Share(NamedTuple):
             spent = kept.spent
         salt = new_salt()
         made = made_from(salt, self.terms, self.rows)
-        kept = ShareHeader(spent, salt, made, secrets.token_bytes(32), "")
+        kept = _ShareHeader(spent, salt, made, secrets.token_bytes(32), "")
         write_file(self.path, pack(KIND, kept, {}))
         return kept, np.empty(0)
 
 
-def load_share(path: Path) -> tuple[ShareHeader, Array]:
+def load_share(path: Path) -> tuple[_ShareHeader, Array]:
     """What was kept: the whole numbers are empty before a sum; or `FileError`."""
     try:
-        kept, arrays = unpack(read_file(path), KIND, ShareHeader)
+        kept, arrays = unpack(read_file(path), KIND, _ShareHeader)
         _ = kept.budgets
         whole = arrays.pop("whole", np.empty(0, np.int64))
         if whole.dtype.str != "<i8" or whole.ndim != 1 or arrays:

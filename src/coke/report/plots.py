@@ -74,7 +74,7 @@ def _beyond(history: History, metric: str) -> float:
 
 def speakers_plot(history: History) -> Figure:
     """Who spoke when, agent by agent, and the share of agents that spoke."""
-    sites, rounds = [shortened(name, 16) for name in history.labels.sites], history["round"]
+    sites, rounds = [_shortened(name, 16) for name in history.labels.sites], history["round"]
     with mpl.rc_context({**STYLE, "axes.grid": False}):
         figure = Figure(figsize=(7, 4.6), layout="constrained")
         top, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
@@ -98,7 +98,7 @@ def _binned(spoke: NDArray[Any], most: int = 500) -> NDArray[Any]:
     return np.asarray(np.add.reduceat(spoke.astype(float), starts) / widths[:, None])
 
 
-def shortened(name: str, most: int) -> str:
+def _shortened(name: str, most: int) -> str:
     """The beginning and the end of a long name: names often differ at the end."""
     if len(name) <= most:
         return name
@@ -126,7 +126,7 @@ def network_plot(graph: Graph, history: History) -> Figure:
         for i, (a, b) in at.items() if few else ():
             # Names outside the circle, where they have room.
             side = "center" if abs(a) < 0.25 else "left" if a > 0 else "right"
-            name = shortened(history.labels.sites[i], 14)
+            name = _shortened(history.labels.sites[i], 14)
             text = axes.text(1.1 * a, 1.12 * b, name, ha=side, va="center", fontsize=7)
             text.set_parse_math(False)  # a name may hold a dollar sign
         figure.colorbar(nodes, ax=axes, label="transmissions", shrink=0.8)

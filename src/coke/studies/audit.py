@@ -53,7 +53,7 @@ RETRAINED = (
 SMALL = 24  # entries of θ up to which membership of products is computed in seconds
 
 
-class Overheard(NamedTuple):
+class _Overheard(NamedTuple):
     """A run, as those who listen hear it."""
 
     hats: Array  # (K, N, D)
@@ -70,10 +70,12 @@ class Finding(NamedTuple):
     meaning: str
 
 
-def overheard(ready: Ready, case: Case, rounds: int) -> Overheard:
+def overheard(ready: Ready, case: Case, rounds: int) -> _Overheard:
     """All messages of so many rounds."""
     records = list(simulate(case.problem, ready.graph, case.algorithm, rounds=rounds, scored=()))
-    return Overheard(np.stack([r.state.hat for r in records]), np.stack([r.spoke for r in records]))
+    return _Overheard(
+        np.stack([r.state.hat for r in records]), np.stack([r.spoke for r in records])
+    )
 
 
 def victim_of(ready: Ready) -> tuple[int, int]:
@@ -193,7 +195,7 @@ def warnings(ready: Ready, folder: Path | None = None) -> list[str]:
     if ready.noised is not None:
         return []  # they are private
     D, T = ready.problem.train.size // ready.agreement.outputs, ready.problem.train.T
-    said = exposed({name: (T[i], ready.graph.degree[i]) for i, name in enumerate(ready.names)}, D)
+    said = _exposed({name: (T[i], ready.graph.degree[i]) for i, name in enumerate(ready.names)}, D)
     return said + ([RETRAINED] if folder and _changed(folder / "rows.digest", ready) else [])
 
 
@@ -203,11 +205,11 @@ def site_warnings(mission: FieldMission) -> list[str]:
     if mission.terms.private is not None:
         return []
     D = draw_features(feature_settings(mission.config), X.shape[1]).size
-    said = exposed({site.name: (len(X), len(site.neighbours))}, D)
+    said = _exposed({site.name: (len(X), len(site.neighbours))}, D)
     return said + ([RETRAINED] if site.run > 1 else [])
 
 
-def exposed(sites: Mapping[str, tuple[float, int]], D: int) -> list[str]:
+def _exposed(sites: Mapping[str, tuple[float, int]], D: int) -> list[str]:
     """Whose messages tell most, given every site's number of rows and of neighbours."""
     small = [name for name, (T, _) in sites.items() if T <= 2 * D]
     lone = [name for name, (_, degree) in sites.items() if degree == 1]

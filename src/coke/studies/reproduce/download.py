@@ -22,7 +22,7 @@ TIMEOUT = 30.0  # seconds without a byte
 Watch = Callable[[int, int | None], None]  # bytes so far, bytes in all where the server says
 
 
-class Fetched(NamedTuple):
+class _Fetched(NamedTuple):
     """What was downloaded, or read."""
 
     path: Path
@@ -39,7 +39,7 @@ def fetch(
     file: Path | None = None,
     sha256: str | None = None,
     watch: Watch = lambda done, total: None,
-) -> Fetched:
+) -> _Fetched:
     """Downloads UCI's file, or reads `file`; checks it and writes `folder`/NAME.parquet, whole."""
     known = format_of(name)
     if url is not None and file is not None:
@@ -53,7 +53,7 @@ def fetch(
     table = parse_raw(name, data)
     path = folder / f"{name}.parquet"
     atomically(path, lambda part: pyarrow.parquet.write_table(table, part))
-    return Fetched(path, table.num_rows, len(data), digest)
+    return _Fetched(path, table.num_rows, len(data), digest)
 
 
 def download(url: str, watch: Watch) -> bytes:

@@ -77,21 +77,21 @@ def check_data(settings: Iterable[str]) -> None:
     """All files are there and whole, or the error that a run would meet later."""
     for setting in {SETTINGS[name].data: SETTINGS[name] for name in settings}.values():
         if data_file(setting) is not None:
-            load(setting, seed=0)
+            _load(setting, seed=0)
 
 
-def load(setting: Setting, seed: int) -> Rows:
+def _load(setting: Setting, seed: int) -> Rows:
     """The rows, scaled as the paper's numbers say they were."""
     if setting.data == "synthetic":
-        return unit_rows(synthetic_rows(setting.agents, (4000, 6000), seed=seed))
+        return _unit_rows(synthetic_rows(setting.agents, (4000, 6000), seed=seed))
     if setting.data == "toms":  # the nearest reading found: all rows, every column in [0, 1]
         table = raw_table("toms_hardware")
         names = tuple(f"x{j}" for j in range(96))
-        return unit_rows(checked_rows(inputs_of(table, names), table["y"].to_numpy(), None, names))
+        return _unit_rows(checked_rows(inputs_of(table, names), table["y"].to_numpy(), None, names))
     return paper_rows(setting.data)
 
 
-def unit_rows(rows: Rows) -> Rows:
+def _unit_rows(rows: Rows) -> Rows:
     """Every column and the target in [0, 1], by all rows."""
 
     def unit(x: NDArray[Any]) -> NDArray[Any]:
@@ -101,7 +101,7 @@ def unit_rows(rows: Rows) -> Rows:
     return rows._replace(X=unit(rows.X), y=unit(rows.y.astype(np.float64)))
 
 
-def graph_of(job: Job) -> Graph:
+def _graph_of(job: Job) -> Graph:
     """The job's network."""
     setting = SETTINGS[job.setting]
     return build_graph("random", setting.agents, edges=setting.edges, seed=job.seed)
@@ -110,7 +110,7 @@ def graph_of(job: Job) -> Graph:
 def ready_of(job: Job) -> Ready:
     """The job's problem."""
     setting = SETTINGS[job.setting]
-    rows = load(setting, job.seed)
+    rows = _load(setting, job.seed)
     if rows.sites is not None and job.split == "iid":
         parts = by_label(rows.sites)
     else:
@@ -127,46 +127,46 @@ def ready_of(job: Job) -> Ready:
             "features": features, "rho": RHO, "v": setting.v, "mu": setting.mu, "eta": ETA,
         }
     )  # fmt: skip
-    return agree(sites, graph_of(job), Terms(settings, rows.columns))
+    return agree(sites, _graph_of(job), Terms(settings, rows.columns))
 
 
 def run_job(job: Job) -> Result:
     """CTA, DKLA and COKE on the job's problem, and the scores of those who do not talk."""
     ready = ready_of(job)
     problem, graph = ready.problem, ready.graph
-    phi = probe(ready, job)
-    keep = kept_rounds(job.rounds)
+    phi = _probe(ready, job)
+    keep = _kept_rounds(job.rounds)
     curves = {}
     for name in METHODS:
         wanted = "coke-paper" if name == "coke" else name
         algorithm = ready.case(wanted).algorithm
         records = simulate(problem, graph, algorithm, rounds=job.rounds, scored=keep)
-        curves[name] = follow(records, keep, levels_of(job.setting), phi)
+        curves[name] = _follow(records, keep, _levels_of(job.setting), phi)
     with OneThread().limit():
         alone = problem.score(local_only(problem.train))._asdict()
         best = problem.score(problem.everywhere(problem.optimum))._asdict()
     return Result(job, curves, alone, best, float(phi @ problem.optimum))
 
 
-def probe(ready: Ready, job: Job) -> NDArray[np.float64]:
+def _probe(ready: Ready, job: Job) -> NDArray[np.float64]:
     """φ(x) of the data's first row, at which the agents' predictions are followed."""
-    rows = load(SETTINGS[job.setting], job.seed)
+    rows = _load(SETTINGS[job.setting], job.seed)
     return ready.agreement.features(ready.agreement.units.inputs(rows.X[:1]))[0]
 
 
-def kept_rounds(rounds: int) -> set[int]:
+def _kept_rounds(rounds: int) -> set[int]:
     """The paper's marks and evenly spread rounds on a log axis."""
     spread = np.unique(np.geomspace(1, rounds, CURVE).round().astype(int))
     return {*spread.tolist(), *(k for k in K if k <= rounds), rounds}
 
 
-def levels_of(setting: str) -> list[float]:
+def _levels_of(setting: str) -> list[float]:
     """The MSE levels at which the paper counts transmissions."""
     tables = [table for pair in LEVELS.values() for table in pair if table.setting == setting]
     return [level * table.unit for table in tables for level in table.level]
 
 
-def follow(
+def _follow(
     records: Iterator[Record], keep: set[int], levels: Sequence[float], phi: NDArray[np.float64]
 ) -> Curve:
     """One run, with the rounds in `keep` written down."""
@@ -234,7 +234,7 @@ def _data_digest(setting: str) -> str | None:
 
 def _place(cache: Path, job: Job, data: str | None) -> Path:
     """Named by all that the result depends on, so that a changed setting is run again."""
-    levels = levels_of(job.setting)
+    levels = _levels_of(job.setting)
     constants = (coke.__version__, METHODS, RHO, ETA, K, CURVE)
     what = msgspec.json.encode([constants, job, SETTINGS[job.setting], levels, data])
     digest = hashlib.blake2b(what, digest_size=8).hexdigest()

@@ -27,7 +27,7 @@ PREPARED = "it cannot be downloaded, since which rows the paper used is not know
 Keep = Callable[[Array], NDArray[np.bool_]]
 
 
-class Recipe(NamedTuple):
+class _Recipe(NamedTuple):
     """(x + x_shift)/x_scale for all inputs alike, (y + y_shift)/y_scale, of the rows to keep."""
 
     inputs: tuple[str, ...]
@@ -47,14 +47,14 @@ class Recipe(NamedTuple):
         return checked_rows(X, (y[kept] + self.y_shift) / self.y_scale, None, self.inputs)
 
 
-RECIPES: dict[str, Recipe] = {
-    "energy": Recipe(
+RECIPES: dict[str, _Recipe] = {
+    "energy": _Recipe(
         FORMATS["energy"].inputs[:25], 19735, lambda y: y <= 300, 6.6, 778.9, -10.0, 290.0
     ),
-    "air_quality": Recipe(
+    "air_quality": _Recipe(
         FORMATS["air_quality"].inputs, 9000, lambda y: y != -200, 200.0, 2975.0, -0.1, 11.8
     ),
-    "toms_hardware": Recipe(
+    "toms_hardware": _Recipe(
         FORMATS["toms_hardware"].inputs, 9995, lambda y: y <= 27611, 0.0, 125393.0, 0.0, 27611.0
     ),
 }

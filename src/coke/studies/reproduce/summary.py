@@ -19,7 +19,7 @@ from coke.studies.reproduce.published import (
 )
 
 
-def statistics(values: Sequence[float], paper: float | None = None) -> dict[str, Any]:
+def _statistics(values: Sequence[float], paper: float | None = None) -> dict[str, Any]:
     """Mean and standard deviation over seeds; and how far the mean is from the paper's number."""
     mean, spread = float(np.mean(values)), float(np.std(values))
     found: dict[str, Any] = {"mean": mean, "spread": spread}
@@ -33,7 +33,7 @@ def of(results: Sequence[Result], setting: str, split: str = "iid") -> list[Resu
     return [r for r in results if r.job.setting == setting and r.job.split == split]
 
 
-def marks_table(table: Marks, results: Sequence[Result]) -> list[dict[str, Any]]:
+def _marks_table(table: Marks, results: Sequence[Result]) -> list[dict[str, Any]]:
     """One row per iteration mark."""
     rows = []
     for j, k in enumerate(table.k):
@@ -43,9 +43,9 @@ def marks_table(table: Marks, results: Sequence[Result]) -> list[dict[str, Any]]
             curves = [r.methods[name] for r in of(results, table.setting)]
             sent = float(table.sent[j]) if name == "coke" else everybody
             row[name] = {
-                "train": statistics(_at(curves, "train", k), table.train[name][j] * table.unit),
-                "test": statistics(_at(curves, "test", k), table.test[name][j] * table.unit),
-                "transmissions": statistics(_at(curves, "sent", k), sent),
+                "train": _statistics(_at(curves, "train", k), table.train[name][j] * table.unit),
+                "test": _statistics(_at(curves, "test", k), table.test[name][j] * table.unit),
+                "transmissions": _statistics(_at(curves, "sent", k), sent),
             }
         rows.append(row)
     return rows
@@ -55,7 +55,7 @@ def _at(curves: Sequence[Curve], column: str, k: int) -> list[float]:
     return [float(getattr(curve, column)[curve.k.index(k)]) for curve in curves]
 
 
-def levels_table(table: Levels, results: Sequence[Result]) -> list[dict[str, Any]]:
+def _levels_table(table: Levels, results: Sequence[Result]) -> list[dict[str, Any]]:
     """One row per MSE level: transmissions to reach it, and what COKE saves of DKLA's."""
     rows, runs = [], of(results, table.setting)
     for j, level in enumerate(table.level):
@@ -66,7 +66,7 @@ def levels_table(table: Levels, results: Sequence[Result]) -> list[dict[str, Any
             reached = [float(n) for n in sent if n is not None]
             paper = table.sent[name][j]
             row[name] = {"paper": paper, "reached": len(reached), "seeds": len(sent)}
-            row[name] |= statistics(reached) if reached else {"mean": None, "spread": None}
+            row[name] |= _statistics(reached) if reached else {"mean": None, "spread": None}
         row["saving"] = _mean_saving(runs, key)
         row["saving_paper"] = _saving(row["dkla"]["paper"], row["coke"]["paper"])
         rows.append(row)
@@ -96,7 +96,7 @@ def behind_the_metric(setting: str, results: Sequence[Result]) -> list[dict[str,
         for name, values in scores.items():
             row: dict[str, Any] = {"split": split, "method": name}
             for key in ("train", "test", "global_train", "global_test"):
-                row[key] = statistics([value[key] for value in values])
+                row[key] = _statistics([value[key] for value in values])
             rows.append(row)
     return rows
 
@@ -119,13 +119,13 @@ def document(names: Sequence[str], results: Sequence[Result]) -> dict[str, Any]:
             found[name] = {
                 "data": SETTINGS[table.setting].title,
                 "setting": SETTINGS[table.setting]._asdict(),
-                "rows": marks_table(table, results),
+                "rows": _marks_table(table, results),
                 "behind_the_metric": behind_the_metric(table.setting, results),
             }
         elif name in LEVELS:
             found[name] = {
                 "parts": [
-                    {"data": SETTINGS[part.setting].title, "rows": levels_table(part, results)}
+                    {"data": SETTINGS[part.setting].title, "rows": _levels_table(part, results)}
                     for part in LEVELS[name]
                 ]
             }
@@ -144,8 +144,8 @@ def ends(setting: str, results: Sequence[Result]) -> list[dict[str, Any]]:
                 "data": SETTINGS[setting].title,
                 "method": name,
                 "k": curves[0].k[-1],
-                "train": statistics([curve.train[-1] for curve in curves]),
-                "transmissions": statistics([float(curve.sent[-1]) for curve in curves]),
+                "train": _statistics([curve.train[-1] for curve in curves]),
+                "transmissions": _statistics([float(curve.sent[-1]) for curve in curves]),
             }
         )
     return rows

@@ -20,7 +20,7 @@ from coke.data.tables import inputs_of
 from coke.errors import DataError, FileError, unknown
 
 
-class Format(NamedTuple):
+class _Format(NamedTuple):
     """A data set's place and shape. The sums tell a whole file from a cut or altered one."""
 
     url: str
@@ -80,23 +80,23 @@ def _toms_hardware(data: bytes) -> pa.Table:
 
 
 UCI = "https://archive.ics.uci.edu/static/public"
-FORMATS: dict[str, Format] = {
-    "energy": Format(
+FORMATS: dict[str, _Format] = {
+    "energy": _Format(
         f"{UCI}/374/appliances+energy+prediction.zip", "energydata_complete.csv", _energy,
         ("lights", *ROOMS, *WEATHER, "rv1", "rv2"), 19735, 29630437.671167836, 1928010.0, 1e-9,
     ),
-    "air_quality": Format(
+    "air_quality": _Format(
         f"{UCI}/360/air+quality.zip", "AirQualityUCI.csv", _air_quality,
         ("time_of_day", *AIR), 9357, 48815001.544693775, -320079.8, 1e-3,
     ),
-    "toms_hardware": Format(
+    "toms_hardware": _Format(
         f"{UCI}/248/buzz+in+social+media.zip", "TomsHardware.data", _toms_hardware,
         tuple(f"x{j}" for j in range(96)), 28179, 754919267.3435416, 98244421.5, 1e-9,
     ),
 }  # fmt: skip
 
 
-def format_of(name: str) -> Format:
+def format_of(name: str) -> _Format:
     """The format of that name, or `DataError`."""
     if name not in FORMATS:
         raise DataError(unknown("data set", name, FORMATS))
@@ -107,7 +107,7 @@ def parse_raw(name: str, data: bytes) -> pa.Table:
     """The table in UCI's file, or in an archive around it; checked to be whole."""
     known = FORMATS[name]
     try:
-        table = known.parse(unpacked(data, known.member))
+        table = known.parse(_unpacked(data, known.member))
         X, y = inputs_of(table, known.inputs), table["y"].to_numpy()
     except (pa.ArrowException, KeyError, ValueError) as error:
         raise FileError(f"not UCI's {known.member}: {error}") from error
@@ -121,7 +121,7 @@ def parse_raw(name: str, data: bytes) -> pa.Table:
     return table
 
 
-def unpacked(data: bytes, member: str) -> bytes:
+def _unpacked(data: bytes, member: str) -> bytes:
     """The file of that name in nested archives, read in memory; any other bytes as they are."""
     archive = zipfile.is_zipfile(io.BytesIO(data)) or data.startswith(GZIP)
     return _find(data, member, DEPTH) if archive else data

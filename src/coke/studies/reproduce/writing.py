@@ -36,17 +36,17 @@ def extent(results: Sequence[Result]) -> str:
         titles = rounds.setdefault(job.rounds, [])
         titles += [] if SETTINGS[job.setting].title in titles else [SETTINGS[job.setting].title]
     names = {"iid": "i.i.d.", "sorted": "sorted"}
-    seeds = [f"{counted(len(s), 'seed')} of {names[split]} splits" for split, s in splits.items()]
-    lengths = [f"{counted(n, 'round')} ({', '.join(titles)})" for n, titles in rounds.items()]
+    seeds = [f"{_counted(len(s), 'seed')} of {names[split]} splits" for split, s in splits.items()]
+    lengths = [f"{_counted(n, 'round')} ({', '.join(titles)})" for n, titles in rounds.items()]
     return f"{', '.join(seeds)}; {', '.join(lengths)}."
 
 
-def counted(n: int, what: str) -> str:
+def _counted(n: int, what: str) -> str:
     """1 seed, 2 seeds."""
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-def caption(s: Setting) -> str:
+def _caption(s: Setting) -> str:
     """The settings of a run in one line."""
     return (
         f"σ = {s.sigma:g}, L = {s.n_features} ({s.mapping}), λ = {s.lam:g}, ρ = {RHO:g}, "
@@ -57,7 +57,7 @@ def caption(s: Setting) -> str:
 def marks_markdown(name: str, found: dict[str, Any]) -> str:
     """A table at iteration marks: paper → ours ± spread (difference)."""
     unit, agents = MARKS[name].unit, SETTINGS[MARKS[name].setting].agents
-    lines = [f"## {name}: {found['data']}", "", caption(SETTINGS[MARKS[name].setting]), ""]
+    lines = [f"## {name}: {found['data']}", "", _caption(SETTINGS[MARKS[name].setting]), ""]
     for part, title in (("train", "Training"), ("test", "Test")):
         lines += [f"{title} MSE, × {unit:g}: paper → ours ± spread over seeds (difference)", ""]
         lines += ["| k | CTA | DKLA | COKE |", "|---:|---|---|---|"]
@@ -154,7 +154,7 @@ def _against_sent(axes: Any, runs: Sequence[Result]) -> None:
         for run in runs:
             curve = run.methods[name]
             first = run is runs[0]
-            label = f"{LABELS[name]} ({counted(len(runs), 'seed')})" if first else None
+            label = f"{LABELS[name]} ({_counted(len(runs), 'seed')})" if first else None
             at = np.array(curve.sent) > 0
             sent, train = np.array(curve.sent)[at], np.array(curve.train)[at]
             axes.plot(sent, train, color=HUES[name], linewidth=0.9, label=label)
