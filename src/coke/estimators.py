@@ -26,6 +26,7 @@ from coke.learning.prepare import prepare
 from coke.learning.task import Task
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph, checked_graph
+from coke.maths.losses import CLASSES, LOSSES, NUMBERS, losses_of
 from coke.privacy.release import place
 from coke.settings import Config, from_settings
 from coke.transformer import FEATURES, plain, validated
@@ -245,7 +246,7 @@ class COKERegressor(RegressorMixin, _Consensus):
     True
     """
 
-    _losses = ("quadratic",)
+    _losses = losses_of(NUMBERS)
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
         """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
@@ -265,7 +266,7 @@ class COKEClassifier(ClassifierMixin, _Consensus):
     All other parameters and attributes are `COKERegressor`'s, and `classes_`.
     """
 
-    _losses = ("logistic", "hinge")
+    _losses = losses_of(CLASSES)
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
         """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
@@ -290,7 +291,7 @@ class COKEClassifier(ClassifierMixin, _Consensus):
         return f[:, 0] if f.shape[1] == 1 else f
 
     def _has_probabilities(self) -> bool:
-        return self._loss() == "logistic"
+        return LOSSES[self._loss()].probabilities
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:

@@ -21,11 +21,11 @@ from coke.maths import compiled
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.features.features import FeatureSettings
 from coke.maths.graph import GRAPHS
+from coke.maths.losses import LOSSES
 from coke.privacy.noise import Budget
 from coke.privacy.release import check_private
 
 Settings = dict[str, Any]
-LOSSES = ("quadratic", "logistic", "hinge")
 MISSING = ("refuse", "drop")
 LOOKING = ("mixture", "moments")  # whitenings for which a site looks at its inputs
 PUBLIC = "public"  # units known before any row

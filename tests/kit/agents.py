@@ -26,8 +26,7 @@ from coke.learning.prepare import Ready, prepare
 from coke.learning.task import Task
 from coke.maths.arrays import Array
 from coke.maths.graph import build_graph
-from coke.maths.losses.quadratic import Quadratic
-from coke.maths.losses.risk import matrix
+from coke.maths.losses.quadratic import Quadratic, matrix
 
 SEED = 0
 A, B, C, D = (f"site-{i}" for i in range(4))

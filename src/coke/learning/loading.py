@@ -26,6 +26,7 @@ from coke.learning.prepare import Choices, prepare
 from coke.learning.task import Task
 from coke.maths.arrays import Array, Room
 from coke.maths.graph import Graph, build_graph
+from coke.maths.losses import CLASSES, LOSSES, NUMBERS
 from coke.privacy.noise import Budget
 from coke.privacy.release import place, public_scaling
 from coke.settings import AUTO, PUBLIC, Config, feature_settings
@@ -53,7 +54,7 @@ def check_source(config: Config) -> None:
             f"{data.file}: arrays are read in chunks only: add data.stream = true, or for class "
             "labels data.on_disk"
         )
-    if data.file is None and config.loss != "quadratic":
+    if data.file is None and LOSSES[config.loss].kind == CLASSES:
         raise ConfigError(f'loss = "{config.loss}" needs class labels: name a data.file with them')
 
 
@@ -132,7 +133,7 @@ def open_rows(config: Config) -> Source:
     data = config.data
     assert data.file is not None
     assert data.target is not None
-    path, classes = Path(data.file), config.loss != "quadratic"
+    path, classes = Path(data.file), LOSSES[config.loss].kind == CLASSES
     if path.suffix == ".npy":
         return open_arrays(path, data.target, data.site, classes=classes)
     open_ = partial(open_table, target=data.target, drop=data.drop, classes=classes)
@@ -200,8 +201,8 @@ def choices(
 
 def public_units(config: Config, columns: Sequence[str]) -> Scaling:
     """Inputs and target to [−1, 1], from the ranges in the configuration."""
-    target = config.data.target or "y"
-    wanted = [*columns, *([target] if config.loss == "quadratic" else [])]
+    target, numbers = config.data.target or "y", LOSSES[config.loss].kind == NUMBERS
+    wanted = [*columns, *([target] if numbers else [])]
     lacking = [name for name in wanted if name not in config.data.ranges]
     if lacking:
         raise ConfigError(
@@ -209,5 +210,5 @@ def public_units(config: Config, columns: Sequence[str]) -> Scaling:
             "each in data.ranges, known before any row was looked at"
         )
     low, high = zip(*(config.data.ranges[name] for name in columns), strict=True)
-    ends = config.data.ranges[target] if config.loss == "quadratic" else (-1.0, 1.0)
+    ends = config.data.ranges[target] if numbers else (-1.0, 1.0)
     return public_scaling(np.array(low), np.array(high), ends)

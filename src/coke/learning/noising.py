@@ -14,8 +14,7 @@ from coke.learning.task import Task, number_columns
 from coke.maths.arrays import Array
 from coke.maths.features.features import Features
 from coke.maths.losses.problem import Problem, local_only
-from coke.maths.losses.quadratic import Quadratic
-from coke.maths.losses.risk import matrix
+from coke.maths.losses.quadratic import Quadratic, matrix
 from coke.privacy.noise import Budget
 from coke.privacy.release import (
     AllSites,

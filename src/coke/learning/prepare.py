@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from coke.data.learning import Phi, checked_classes, learning_problem, numbers_of
+from coke.data.labels import checked_classes, numbers_of
 from coke.data.parts import Held, Streams, Watch
 from coke.data.scaling import Columns, Scaling, columns_of, fit_scaling, scaled
 from coke.data.sites import Sites
@@ -19,9 +19,10 @@ from coke.errors import CokeError, DataError, InputError, MessageError
 from coke.learning.basis import Agreed, Common, common_basis
 from coke.learning.noising import Private, Public, agree_privately, noised
 from coke.learning.task import Task, spent_rows, target_columns
-from coke.maths.arrays import Array, Room
+from coke.maths.arrays import Array, FeatureMap, Room
 from coke.maths.features.features import Features, FeatureSettings, draw_features
 from coke.maths.graph import Graph
+from coke.maths.losses import LOSSES, NUMBERS
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
 from coke.privacy.share import Share
@@ -150,7 +151,7 @@ def _made(
 ) -> Task:
     """The task of these sites once the units are known."""
     told, public = agreed
-    regression, d, N = choices.loss == "quadratic", len(columns), len(net.names)
+    regression, d, N = LOSSES[choices.loss].kind == NUMBERS, len(columns), len(net.names)
     classes = np.empty(0) if regression else checked_classes(told.labels)
     scaling = choices.public or fit_scaling(choices.scale, d, told.columns)
     settings = choices.features
@@ -165,9 +166,12 @@ def _made(
     else:
         units = scaled(sites, scaling, scale_target=regression, room=choices.room)
         phi = features if choices.watch is None else _watched(features, units, choices.watch)
-        problem = learning_problem(
-            units, phi, loss=choices.loss, G=share, classes=classes, room=choices.room
-        )
+        kept: dict[str, Any] = {"classes": classes, "room": choices.room}
+        train = LOSSES[choices.loss].risk(phi, units.X, units.y, share, **kept)
+        test = None
+        if any(map(len, units.y_test)):
+            test = LOSSES[choices.loss].risk(phi, units.X_test, units.y_test, share, **kept)
+        problem = Problem(train, test)
         targets = tuple(target_columns(y, choices.loss) for y in units.y)
     sample = None if choices.sample is None else scaling.inputs(choices.sample)
     common = Common(
@@ -185,7 +189,7 @@ def _made(
     return _compiled(task) if choices.fast else task
 
 
-def _watched(features: Features, rows: Sites, watch: Watch) -> Phi:
+def _watched(features: Features, rows: Sites, watch: Watch) -> FeatureMap:
     total, done = sum(map(len, (*rows.y, *rows.y_test))), 0
 
     def phi(X: Array) -> Array:
@@ -220,7 +224,7 @@ def _told(sites: Held, i: int, choices: Choices) -> Own:
         X, y = choices.public.inputs(sites.X[i]), numbers_of(sites.y[i])
         features = draw_features(choices.features, X.shape[1])
         return choices.private.share(sites.names[i], features, X, choices.public.targets(y))
-    regression = choices.loss == "quadratic"
+    regression = LOSSES[choices.loss].kind == NUMBERS
     everything = np.concatenate([sites.y[i], sites.y_test[i]])
     if regression:
         numbers_of(everything)

@@ -25,6 +25,7 @@ from coke.maths.features.features import Features
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger, Spent
+from coke.maths.losses import LOSSES, NUMBERS
 from coke.maths.losses.problem import Problem
 from coke.privacy.noise import Budget
 from coke.studies.compare.compare import Case
@@ -92,7 +93,7 @@ class Task:
     @cached_property
     def spread(self) -> float:
         """Of the scaled target; 1 for class labels, whose margins are about one."""
-        if self.common.spread is not None or self.loss != "quadratic":
+        if self.common.spread is not None or LOSSES[self.loss].kind != NUMBERS:
             return self.common.spread or 1.0
         told = np.array([(y.T, y.mean[0], y.sd[0]) for y in self.targets])
         return float(
@@ -148,7 +149,7 @@ class Task:
 
 def target_columns(y: Labels, loss: str) -> Columns:
     """The moments of a scaled target; of class labels, whose margins are about one, 0 and 1."""
-    if loss == "quadratic":
+    if LOSSES[loss].kind == NUMBERS:
         return columns_of(y[:, None])
     return number_columns(float(len(y)), 0.0, 1.0)
 
