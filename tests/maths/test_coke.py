@@ -142,6 +142,9 @@ def risks() -> dict[str, Risk]:
     for name in ("logistic", "hinge"):
         found[name] = Rowwise(Phi, tuple(labels[0]), 0.02, LOSSES[name])
         found[f"{name}, matrix"] = Rowwise(Phi, tuple(labels[0]), G, LOSSES[name])
+    y = tuple(5.0 * yi for yi in case(L=8).y)  # some rows are within δ, some beyond
+    found["huber"] = Rowwise(Phi, y, 0.02, LOSSES["huber"])
+    found["huber, matrix"] = Rowwise(Phi, y, G, LOSSES["huber"])
     first, *others = map(tuple, labels)
     found["one against the rest"] = OneVsRest(
         Rowwise(Phi, first, 0.02, LOSSES["logistic"]), tuple(others)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from coke.data.tables import checked_rows, inputs_of
 from coke.engines.process import simulate
 from coke.errors import InputError
 from coke.learning.prepare import Choices, prepare
+from coke.maths import losses
 from coke.maths.algorithms.coke import COKE, Geometric, dkla
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.features.kernels import gram
@@ -39,6 +42,7 @@ ROOT = RNG.normal(size=(D, D))
 MATRIX = ROOT @ ROOT.T / D + 0.1 * np.eye(D)  # a regulariser that is no multiple of the identity
 PHI = [RNG.normal(size=(t, D)) / np.sqrt(D) for t in (15, 22, 31, 9)]
 LABELS = [np.where(P @ np.ones(D) + RNG.normal(size=len(P)) > 0, 1.0, -1.0) for P in PHI]
+THREE = [np.digitize(P @ np.ones(D), [-0.5, 0.5]) for P in PHI]
 VALUES = [P @ np.arange(D) + RNG.normal(size=len(P)) for P in PHI]
 
 
@@ -53,6 +57,8 @@ def rows_with(loss: str, y: Sequence[Array], G: Any) -> Rowwise:
 RISKS: dict[str, Risk] = {
     "quadratic": Quadratic.from_rows(same, PHI, VALUES, 0.05),
     "quadratic, matrix": Quadratic.from_rows(same, PHI, VALUES, MATRIX),
+    "huber": rows_with("huber", VALUES, 0.05),
+    "huber, matrix": rows_with("huber", VALUES, MATRIX),
     "logistic": rows_with("logistic", LABELS, 0.05),
     "logistic, matrix": rows_with("logistic", LABELS, MATRIX),
     "hinge": rows_with("hinge", LABELS, 0.05),
@@ -167,9 +173,54 @@ def test_a_regulariser_is_a_number_or_a_positive_definite_matrix() -> None:
 
 
 def test_losses_of_rows_need_a_regulariser() -> None:
-    for loss in ("logistic", "hinge"):
+    for loss in ("logistic", "hinge", "huber"):
         with pytest.raises(InputError, match="lambda > 0"):
             rows_with(loss, LABELS, 0.0).optimum()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_what_a_loss_declares_is_true_of_its_risks(name: str) -> None:
+    """Metric, curvature and whether sums suffice; and of three classes there are three risks."""
+    loss, kinds = LOSSES[name], {"numbers": [VALUES], "classes": [LABELS, THREE]}
+    for y in kinds[loss.kind]:
+        classes = np.unique(np.concatenate(y)) if loss.kind == "classes" else ()
+        risk = loss.risk(same, PHI, y, 0.05, classes=classes)
+        assert (risk.metric, risk.kappa) == (loss.metric, loss.kappa)
+        assert (risk.sums is not None) == loss.statistics
+        assert (risk.total(np.ones(N)) is not None) == loss.statistics
+        assert risk.size == (3 * D if len(classes) == 3 else D)
+        f = np.linspace(-3, 3, 61)
+        if not loss.statistics and name != "hinge":  # which has no curvature
+            bend = np.diff(loss.of_row.slope(f, np.ones(61))) / np.diff(f)
+            assert 0.9 * loss.kappa <= bend.max() <= 1.000001 * loss.kappa
+
+
+def test_the_losses_can_be_read_without_numpy() -> None:
+    """For the command line's help is made from them."""
+    code = f"import runpy, sys; runpy.run_path({losses.__file__!r}); print('numpy' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("risk", RISKS.values(), ids=RISKS)
+def test_what_two_processes_hold_is_gathered(risk: Risk) -> None:
+    """The risks of all agents, from the rows of those at each process."""
+    here, there = risk.rows(slice(0, 1)), risk.rows(slice(1, N))
+    held: dict[int, Any] = {}
+
+    def keep(part: Any) -> Any:
+        held[len(held)] = part
+        return part
+
+    there.gathered(keep, lambda parts: keep(tuple(parts)))
+    later = iter(held.values())
+    whole = here.gathered(
+        lambda rows: np.concatenate([rows, next(later)]), lambda parts: (*parts, *next(later))
+    )
+    theta = np.random.default_rng(0).normal(size=(N, risk.size))
+    for name in ("losses", "gradient", "global_losses"):
+        assert_array_equal(getattr(whole, name)(theta), getattr(risk, name)(theta))
+    assert_array_equal(whole.optimum(), risk.optimum())
 
 
 def objective(risk: Rowwise, theta: Array) -> float:

@@ -180,7 +180,7 @@ def _document(
 ) -> dict[str, Any] | None:
     """What there is to say, at the first process; None elsewhere."""
     right: dict[str, Any] = {}
-    if task.loss != "quadratic":
+    if len(task.classes):
         right = accuracy(task, consensus_model(task, outcomes[0]), sites)
     everybody = task.everybody
     if everybody is None:

@@ -166,12 +166,9 @@ def _made(
     else:
         units = scaled(sites, scaling, scale_target=regression, room=choices.room)
         phi = features if choices.watch is None else _watched(features, units, choices.watch)
-        kept: dict[str, Any] = {"classes": classes, "room": choices.room}
-        train = LOSSES[choices.loss].risk(phi, units.X, units.y, share, **kept)
-        test = None
-        if any(map(len, units.y_test)):
-            test = LOSSES[choices.loss].risk(phi, units.X_test, units.y_test, share, **kept)
-        problem = Problem(train, test)
+        risk = partial(LOSSES[choices.loss].risk, phi, G=share, classes=classes, room=choices.room)
+        train, held = risk(units.X, units.y), any(map(len, units.y_test))
+        problem = Problem(train, risk(units.X_test, units.y_test) if held else None)
         targets = tuple(target_columns(y, choices.loss) for y in units.y)
     sample = None if choices.sample is None else scaling.inputs(choices.sample)
     common = Common(

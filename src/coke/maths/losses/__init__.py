@@ -13,9 +13,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from coke.maths.arrays import FeatureMap, Room
     from coke.maths.losses.risk import Regulariser, Risk
     from coke.maths.losses.rowwise import RowLoss
+
+    Labels = Sequence[Any] | NDArray[Any]
 
 NUMBERS, CLASSES = "numbers", "classes"
 
@@ -28,7 +32,7 @@ class Loss:
     kind: str  # of its targets: NUMBERS or CLASSES
     metric: str  # what its mean is called in files
     unit: str  # and in words
-    kappa: float  # κ, its curvature; of one that has none, that of a loss about as wide
+    kappa: float  # κ, its curvature: its largest second derivative, or that of one as wide
     row: str = ""  # module:class of the loss of a row; none where statistics suffice
     probabilities: bool = False  # whether 1/(1 + exp(−f)) is the probability of a class
 
@@ -49,7 +53,7 @@ class Loss:
 
     def risk(
         self, phi: FeatureMap, X: Sequence[Any], y: Sequence[Any], G: Regulariser,
-        *, classes: Sequence[Any] = (), room: Room | None = None,
+        *, classes: Labels = (), room: Room | None = None,
     ) -> Risk:  # fmt: skip
         """The risks of agents with rows X_i (T_i, d) and targets y_i (T_i,), G being λ/N.
 
@@ -67,16 +71,21 @@ class Loss:
         return risk_of_labels(phi, X, y, G, loss=self, classes=classes, room=room)
 
 
-_HERE = "coke.maths.losses"
 LOSSES: dict[str, Loss] = {
-    "quadratic": Loss("(y − f)²: kernel ridge", NUMBERS, "mse", "mean squared error", 2.0),
+    "quadratic": Loss(
+        about="(y − f)²", kind=NUMBERS, metric="mse", unit="mean squared error", kappa=2.0
+    ),
+    "huber": Loss(
+        about="(y − f)², linear beyond 1", kind=NUMBERS, metric="huber", unit="mean Huber loss",
+        kappa=2.0, row="coke.maths.losses.huber:Huber",
+    ),
     "logistic": Loss(
-        "log(1 + exp(−yf)): probabilities", CLASSES, "logistic", "mean logistic loss", 0.25,
-        f"{_HERE}.logistic:Logistic", probabilities=True,
+        about="log(1 + exp(−yf))", kind=CLASSES, metric="logistic", unit="mean logistic loss",
+        kappa=0.25, row="coke.maths.losses.logistic:Logistic", probabilities=True,
     ),
     "hinge": Loss(
-        "max(0, 1 − yf): a support vector machine", CLASSES, "hinge", "mean hinge loss", 0.25,
-        f"{_HERE}.hinge:Hinge",
+        about="max(0, 1 − yf)", kind=CLASSES, metric="hinge", unit="mean hinge loss",
+        kappa=0.25, row="coke.maths.losses.hinge:Hinge",
     ),
 }  # fmt: skip
 

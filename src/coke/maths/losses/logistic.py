@@ -73,13 +73,10 @@ class Logistic:
         return _Bounded(self, own, 2.0 * own.H, np.asarray(np.linalg.inv(B), np.float64))
 
     def _tempered(self, own: OneRisk, p: Array, theta: Array) -> _Tempered:
-        """τ ≥ 1, a third of what the margins may be off by the better of two bounds on the gap."""
+        """τ ≥ 1, a third of what the margins may be off."""
         f, plain = own.predictions(theta), _Tempered(own, 1.0)
-        stray = own.stray(own.gradient(theta, p, plain.pull(f)))
-        # At a = 0 the slack is the loss itself: a bound that needs no good a.
-        idle = own.stray(own.gradient(theta, p, np.zeros_like(f)))
-        gap = min(stray, idle + float(own.c @ self.value(f, own.y)))
-        return plain._replace(tau=max(1.0, own.spread * float(np.sqrt(gap)) / 3.0))
+        off = own.off(theta, p, plain.pull(f), float(own.c @ self.value(f, own.y)))
+        return plain._replace(tau=max(1.0, off / 3.0))
 
 
 class _Tempered(NamedTuple):

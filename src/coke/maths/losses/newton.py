@@ -116,6 +116,15 @@ class OneRisk:
         """¼ gᵀH⁻¹g = ‖θ − ½H⁻¹(p + Φᵀa)‖²_H."""
         return 0.25 * float(g @ cho_solve(self.root, g))
 
+    def off(self, theta: Array, p: Array, a: Array, loss: float) -> float:
+        """What predictions may typically be off, by the better of two bounds on the gap.
+
+        `a` are the loss's own pulls, whose slack is zero; at a = 0 the slack is the loss itself.
+        """
+        stray = self.stray(self.gradient(theta, p, a))
+        idle = self.stray(self.gradient(theta, p, np.zeros_like(a)))
+        return self.spread * float(np.sqrt(min(stray, idle + loss)))
+
     def terms(self, theta: Array, p: Array, a: Array, k: Array) -> float:
         """Size of the terms of g; f, hence a, is exact to a part of ‖φ_t‖ ‖θ‖ only."""
         size = float(np.linalg.norm(theta))

@@ -16,11 +16,12 @@ from coke.maths.losses.rowwise import Rowwise
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
+    from coke.maths.losses import Labels
 
 
 def risk_of_labels(
     phi: FeatureMap, X: Sequence[Array], y: Sequence[Any], G: Regulariser,
-    *, loss: Loss, classes: Sequence[Any], room: Room | None = None,
+    *, loss: Loss, classes: Labels, room: Room | None = None,
 ) -> Rowwise | OneVsRest:  # fmt: skip
     """Of rows X_i (T_i, d) with labels y_i (T_i,): two `classes`, sorted, are one risk, K are K."""
     wanted = classes[1:] if len(classes) == 2 else classes
