@@ -31,8 +31,7 @@ from coke.maths.features.features import Features
 from coke.maths.features.whitening import expected_gram, whitening
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import Problem, local_only
-from coke.maths.losses.quadratic import Quadratic, statistics
-from coke.maths.losses.risk import matrix
+from coke.maths.losses.quadratic import Quadratic, matrix, statistics
 from coke.privacy.noise import (
     Budget,
     Noise,

@@ -22,11 +22,12 @@ from coke.maths import compiled
 from coke.maths.algorithms.coke import COKE, Geometric
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.graph import Graph, build_graph
+from coke.maths.losses import LOSSES
 from coke.maths.losses import hinge as support
-from coke.maths.losses.margin import Margin
 from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.quadratic import Quadratic, matrix
 from coke.maths.losses.risk import Argmin
+from coke.maths.losses.rowwise import Rowwise
 from figures import Found, Goal, Section, by_turns, cpu, main, ratio
 from floors import FLOORS, memory
 
@@ -93,13 +94,14 @@ def against_memory(size: str, N: int = 1000, D: int = 100) -> Found:
     return {f"memory floor / {way}, N = 1000": ratio(found["floor"], found[way]) for way in WAYS}
 
 
-class Newton(Margin):
+class Newton(Rowwise):
     """Logistic risks by Newton's method from the last answer on, to ‖g‖ ≤ 1e-8."""
 
     def argmin(self, pull: Array) -> Argmin:
         """As a researcher would write it."""
         rows = [y[:, None] * Phi for Phi, y in zip(self.Phi, self.y, strict=True)]
-        H = [2.0 * self._curvature(float(c)) for c in pull[:, 0]]
+        G = matrix(self.G, self.size)
+        H = [2.0 * (G + float(c) * np.eye(self.size)) for c in pull[:, 0]]
 
         def one(Z: Array, H: Array, p: Array, theta: Array) -> Array:
             while True:
@@ -128,7 +130,7 @@ def classes(N: int = 20, L: int = 100, T: int = 500) -> tuple[Any, Any, float]:
 
 def against_lagrangian(rho: float) -> Found:
     """Rounds 2 to 61 of the hinge loss, with guesses at the rows on the margin and without."""
-    problem = Problem(Margin(*classes(), "hinge"))
+    problem = Problem(Rowwise(*classes(), LOSSES["hinge"]))
     graph = build_graph("random", 20, edges=95, seed=0)
 
     def alone() -> float:
@@ -142,8 +144,8 @@ def against_lagrangian(rho: float) -> Found:
 
 def against_newton(rho: float, size: str) -> Found:
     """Rounds 2 to 61 of the logistic loss."""
-    rows = *classes(), "logistic"
-    problems = {"ours": Problem(Margin(*rows)), "newton": Problem(Newton(*rows))}
+    rows = *classes(), LOSSES["logistic"]
+    problems = {"ours": Problem(Rowwise(*rows)), "newton": Problem(Newton(*rows))}
     graph = build_graph("random", 20, edges=95, seed=0)
     sides = {name: partial(rounds, problem, graph, 60, rho) for name, problem in problems.items()}
     found = by_turns(sides, 1 if size == "short" else 3)

@@ -26,7 +26,7 @@ from coke.learning.ready import Ready, agree
 from coke.learning.train import train
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph, checked_graph
-from coke.maths.losses import LOSSES
+from coke.maths.losses import CLASSES, LOSSES, NUMBERS, losses_of
 from coke.settings import Config, from_settings
 from coke.transformer import FEATURES, plain, validated
 
@@ -247,7 +247,7 @@ class COKERegressor(RegressorMixin, _Consensus):
     True
     """
 
-    _losses = ("quadratic",)
+    _losses = losses_of(NUMBERS)
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
         """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
@@ -267,7 +267,7 @@ class COKEClassifier(ClassifierMixin, _Consensus):
     All other parameters and attributes are `COKERegressor`'s, and `classes_`.
     """
 
-    _losses = ("logistic", "hinge")
+    _losses = losses_of(CLASSES)
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
         """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
@@ -292,7 +292,7 @@ class COKEClassifier(ClassifierMixin, _Consensus):
         return f[:, 0] if f.shape[1] == 1 else f
 
     def _has_probabilities(self) -> bool:
-        return self._loss() == "logistic"
+        return LOSSES[self._loss()].probabilities
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:

@@ -19,11 +19,11 @@ from coke.maths import compiled
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.features.features import FeatureSettings
 from coke.maths.graph import GRAPHS
+from coke.maths.losses import LOSSES
 from coke.privacy.noise import Budget
 from coke.privacy.release import check_private
 
 Settings = dict[str, Any]
-LOSSES = ("quadratic", "logistic", "hinge")
 MISSING = ("refuse", "drop")
 WHITENINGS = ("mixture", "moments", "gram", "sample", "range")
 LIMITS = ("tol", "max_bytes", "max_transmissions")

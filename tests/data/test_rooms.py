@@ -27,8 +27,9 @@ from coke.maths.algorithms.coke import COKE
 from coke.maths.arrays import mapped
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import build_graph
-from coke.maths.losses.margin import Margin, end_to_end
+from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem
+from coke.maths.losses.rowwise import Rowwise, end_to_end
 from coke.settings import Config, FeatureConfig, from_settings
 from kit.commands import coke
 from kit.ready import ready, rows_of
@@ -286,5 +287,5 @@ def test_the_quadratic_loss_keeps_no_features(tmp_path: Path) -> None:
 
 def test_a_risk_by_hand_needs_no_room() -> None:
     Phi = np.random.default_rng(0).normal(size=(9, 2))
-    risk = Margin((Phi[:4], Phi[4:]), (np.ones(4), -np.ones(5)), 0.1, "logistic")
+    risk = Rowwise((Phi[:4], Phi[4:]), (np.ones(4), -np.ones(5)), 0.1, LOSSES["logistic"])
     assert np.isfinite(Problem(risk).optimum).all()

@@ -37,9 +37,10 @@ from coke.maths.algorithms.cta import CTA
 from coke.maths.arrays import Array
 from coke.maths.graph import build_graph
 from coke.maths.ledger import Ledger
-from coke.maths.losses.margin import Margin
+from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.rowwise import Rowwise
 from coke.maths.losses.thin import Thin
 from coke.talk.conversation import Letter, Talk, Turn, flood, swept, together
 from coke.talk.sums import Told, encode_told, tell
@@ -73,7 +74,7 @@ def thin(agents: list[int]) -> Problem:
 def logistic(agents: list[int]) -> Problem:
     X, y = _rows(ROWS, agents)
     Phi, signs = map(ROWS.features, X), (np.where(yi > 1.0, 1.0, -1.0) for yi in y)
-    return Problem(Margin(tuple(Phi), tuple(signs), LAM, "logistic"))
+    return Problem(Rowwise(tuple(Phi), tuple(signs), LAM, LOSSES["logistic"]))
 
 
 def huge(agents: list[int]) -> Problem:

@@ -26,8 +26,7 @@ from coke.field.words import Word, decode, encode
 from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Array
 from coke.maths.graph import build_graph
-from coke.maths.losses.quadratic import Quadratic
-from coke.maths.losses.risk import matrix
+from coke.maths.losses.quadratic import Quadratic, matrix
 from kit.ready import held
 
 SEED = 0

@@ -21,10 +21,12 @@ from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.coke import COKE, Geometric, Schedule, Sequential, dkla
 from coke.maths.algorithms.cta import CTA
 from coke.maths.graph import Graph, build_graph, degrees
-from coke.maths.losses.margin import Margin, OneVsRest
+from coke.maths.losses import LOSSES
+from coke.maths.losses.one_vs_rest import OneVsRest
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
 from coke.maths.losses.risk import Risk
+from coke.maths.losses.rowwise import Rowwise
 from coke.threads import OneThread
 from kit import literal
 from kit.mailbox import Mailbox
@@ -137,11 +139,16 @@ def risks() -> dict[str, Risk]:
     found["quadratic, matrix"] = Quadratic(q.A, q.b, q.yy, q.T, G)
     Phi = tuple(case(L=8).Phi)
     labels = [[np.where(rng.normal(size=len(P)) > 0, 1.0, -1.0) for P in Phi] for _ in range(10)]
-    for metric in ("logistic", "hinge"):
-        found[metric] = Margin(Phi, tuple(labels[0]), 0.02, metric)
-        found[f"{metric}, matrix"] = Margin(Phi, tuple(labels[0]), G, metric)
-    parts = tuple(Margin(Phi, tuple(y), 0.02, "logistic") for y in labels)
-    found["one against the rest"] = OneVsRest(parts)
+    for name in ("logistic", "hinge"):
+        found[name] = Rowwise(Phi, tuple(labels[0]), 0.02, LOSSES[name])
+        found[f"{name}, matrix"] = Rowwise(Phi, tuple(labels[0]), G, LOSSES[name])
+    y = tuple(5.0 * yi for yi in case(L=8).y)  # some rows are within δ, some beyond
+    found["huber"] = Rowwise(Phi, y, 0.02, LOSSES["huber"])
+    found["huber, matrix"] = Rowwise(Phi, y, G, LOSSES["huber"])
+    first, *others = map(tuple, labels)
+    found["one against the rest"] = OneVsRest(
+        Rowwise(Phi, first, 0.02, LOSSES["logistic"]), tuple(others)
+    )
     return found
 
 

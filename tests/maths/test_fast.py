@@ -17,12 +17,12 @@ from coke.maths.algorithms.coke import COKE, Geometric, Sequential, dkla
 from coke.maths.algorithms.coke_compiled import fused
 from coke.maths.arrays import Array
 from coke.maths.graph import build_graph, degrees
-from coke.maths.losses import logistic as majorise
-from coke.maths.losses.logistic import bounded, logistic_near
-from coke.maths.losses.margin import Margin
-from coke.maths.losses.newton import Margins, logistic
+from coke.maths.losses import LOSSES
+from coke.maths.losses.logistic import Logistic
+from coke.maths.losses.newton import OneRisk
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.rowwise import Rowwise
 
 numba = pytest.mark.skipif(not compiled.available(), reason="needs the extra `fast`")
 SIZES = st.integers(1, 40)
@@ -167,7 +167,7 @@ def test_without_numba_fast_is_refused_with_advice(monkeypatch: pytest.MonkeyPat
     assert fused(problem, graph, dkla(0.1), dkla(0.1).local(problem.train, degrees(graph))) is None
 
 
-def rows(seed: int, T: int, D: int, kind: str) -> tuple[Margins, Array, Array]:
+def rows(seed: int, T: int, D: int, kind: str) -> tuple[OneRisk, Array, Array]:
     """A logistic problem, a pull and a start."""
     rng = np.random.default_rng(seed)
     Z = rng.normal(size=(T, D)) / np.sqrt(D)
@@ -175,7 +175,7 @@ def rows(seed: int, T: int, D: int, kind: str) -> tuple[Margins, Array, Array]:
         Z *= np.where(Z @ rng.normal(size=D) < 0, -10.0, 10.0)[:, None]
     h = {"noise": 1e-2, "separable": 1e-6}[kind]
     return (
-        Margins(Z, np.ones(T), np.full(T, 1.0 / T), h * np.eye(D)),
+        OneRisk(Z, np.ones(T), np.full(T, 1.0 / T), h * np.eye(D)),
         h * rng.normal(size=D),
         rng.normal(size=D),
     )
@@ -193,7 +193,7 @@ def test_steps_by_the_bound_reach_the_minimum(
 ) -> None:
     """‖g‖ ≤ 1e-8 from near, far and overflowing starts; the loss is that of θ."""
     own, p, start = rows(seed, T, D, kind)
-    at = logistic_near(bounded(own), p, away * start)
+    at = Logistic().repeated(own)(p, away * start)
     m = own.Phi @ at.theta
     g = 2.0 * own.H @ at.theta - p - own.Phi.T @ (own.c / (1.0 + np.exp(np.minimum(m, 700.0))))
     assert np.linalg.norm(g) <= 1e-8
@@ -203,16 +203,16 @@ def test_steps_by_the_bound_reach_the_minimum(
 def test_near_starts_need_no_newton_system(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the rounds of ADMM; Newton's method is not asked."""
     own, p, start = rows(1, 200, 30, "noise")
-    theta = logistic(own, p, start).theta
+    theta = Logistic().minimum(own, p, start).theta
 
     def newton(*_: object) -> None:
         raise AssertionError("asked")
 
-    monkeypatch.setattr(majorise, "logistic", newton)
-    problem = bounded(own)
+    monkeypatch.setattr(Logistic, "minimum", newton)
+    again = Logistic().repeated(own)
     for size in (0.0, 1e-6, 1e-3):
         near = theta + size * start
-        found = logistic_near(problem, p, near)
+        found = again(p, near)
         assert_allclose(found.theta, theta, atol=1e-6)
         assert not np.shares_memory(found.theta, near)
 
@@ -220,14 +220,14 @@ def test_near_starts_need_no_newton_system(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_start_that_is_no_number_is_left_to_newton() -> None:
     """Which begins at zero then."""
     own, p, start = rows(3, 40, 6, "noise")
-    found = logistic_near(bounded(own), p, np.full_like(start, np.nan))
-    assert_array_equal(found.theta, logistic(own, p, np.zeros_like(start)).theta)
+    found = Logistic().repeated(own)(p, np.full_like(start, np.nan))
+    assert_array_equal(found.theta, Logistic().minimum(own, p, np.zeros_like(start)).theta)
 
 
 def test_the_bound_is_above_every_hessian() -> None:
     """B − ∇² is positive semidefinite wherever θ is."""
     own, _, start = rows(2, 60, 12, "noise")
-    B = np.linalg.inv(bounded(own).inverse)
+    B = np.linalg.inv(Logistic().repeated(own).inverse)
     for size in (0.0, 1.0, 30.0):
         a = 1.0 / (1.0 + np.exp(own.Phi @ (size * start)))
         hessian = 2.0 * own.H + own.Phi.T @ ((own.c * a * (1.0 - a))[:, None] * own.Phi)
@@ -239,7 +239,7 @@ def test_logistic_answers_depend_on_the_question_alone() -> None:
     rng = np.random.default_rng(0)
     Phi = tuple(rng.normal(size=(T, 15)) / 4 for T in (40, 60, 25))
     y = tuple(np.where(rng.random(len(P)) < 0.5, -1.0, 1.0) for P in Phi)
-    margin, pull = Margin(Phi, y, 0.01, "logistic"), np.full((3, 1), 0.1)
+    margin, pull = Rowwise(Phi, y, 0.01, LOSSES["logistic"]), np.full((3, 1), 0.1)
     p, start = rng.normal(size=(2, 3, 15)) / 10
     old = margin.argmin(pull)
     for _ in range(5):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -18,12 +18,17 @@ from sklearn.svm import LinearSVC
 
 from coke.errors import ConvergenceError
 from coke.maths.arrays import Array
-from coke.maths.losses import newton as margins
-from coke.maths.losses.hinge import hinge_near
-from coke.maths.losses.newton import Certificate, Margins, Minimum, hinge, logistic
+from coke.maths.losses import LOSSES, newton
+from coke.maths.losses import hinge as hinge_module
+from coke.maths.losses import logistic as logistic_module
+from coke.maths.losses.hinge import Hinge
+from coke.maths.losses.logistic import Logistic
+from coke.maths.losses.newton import Minimum, OneRisk, Proof
 
-Solver = Callable[[Margins, Array, Array], Minimum | Certificate]
+Solver = Callable[[OneRisk, Array, Array], Minimum | Proof]
 KINDS = ["noise", "separable", "one label", "duplicates", "zero rows"]
+MODULES = {"logistic": logistic_module, "hinge": hinge_module}
+logistic, hinge = Logistic().minimum, Hinge().minimum
 SOLVERS = [pytest.param(logistic, id="logistic"), pytest.param(hinge, id="hinge")]
 
 cases = {
@@ -52,23 +57,30 @@ def rows(rng: np.random.Generator, T: int, D: int, kind: str) -> Array:
 
 def problem(
     seed: int, T: int, D: int, kind: str, log_h: int, multiple: bool
-) -> tuple[Margins, Array, Array]:
+) -> tuple[OneRisk, Array, Array]:
     """Unequal c, H = hI or any matrix with spectrum in [h, 10h], p about H in size, a start."""
     rng = np.random.default_rng(seed)
     c, h = rng.uniform(0.1, 2.0, T) / T, 10.0**log_h
     Q = np.linalg.qr(rng.standard_normal((D, D)))[0]
     H = h * np.eye(D) if multiple else (Q * rng.uniform(h, 10 * h, D)) @ Q.T
     p = rng.integers(0, 3) * h * rng.standard_normal(D)
-    own = Margins(rows(rng, T, D, kind), np.ones(T), c, (H + H.T) / 2)
+    own = OneRisk(rows(rng, T, D, kind), np.ones(T), c, (H + H.T) / 2)
     return own, p, rng.standard_normal(D)
 
 
-def signed(own: Margins) -> Array:
+def hinge_near(own: OneRisk, p: Array, start: Array) -> Proof:
+    """As in one round after the other."""
+    found = Hinge().repeated(own)(p, start)
+    assert isinstance(found, Proof)
+    return found
+
+
+def signed(own: OneRisk) -> Array:
     """The rows z_t = y_t φ_t."""
     return own.y[:, None] * own.Phi
 
 
-def logistic_gradient(own: Margins, p: Array, theta: Array) -> Array:
+def logistic_gradient(own: OneRisk, p: Array, theta: Array) -> Array:
     """2Hθ − p − Σ_t c_t z_t / (1 + exp(z_tᵀθ)), row by row."""
     g = 2 * own.H @ theta - p
     for z, c in zip(signed(own), own.c, strict=True):
@@ -76,14 +88,14 @@ def logistic_gradient(own: Margins, p: Array, theta: Array) -> Array:
     return g
 
 
-def value(name: str, own: Margins, p: Array, theta: Array) -> float:
+def value(name: str, own: OneRisk, p: Array, theta: Array) -> float:
     """Σ_t c_t l(z_tᵀθ) + θᵀHθ − pᵀθ."""
     m = signed(own) @ theta
     losses = np.maximum(0.0, 1.0 - m) if name == "hinge" else np.logaddexp(0.0, -m)
     return float(own.c @ losses + theta @ own.H @ theta - p @ theta)
 
 
-def assert_proved(own: Margins, p: Array, at: Certificate, gap: float = 1e-6) -> None:
+def assert_proved(own: OneRisk, p: Array, at: Proof, gap: float = 1e-6) -> None:
     """0 ≤ α ≤ c, primal(θ) and dual(α) from their definitions, and their difference."""
     primal = value("hinge", own, p, at.theta)
     v = np.linalg.solve(2 * own.H, p + signed(own).T @ at.alpha)
@@ -140,7 +152,7 @@ def test_tiny_curvature_large_pulls_and_terrible_starts(
     rng = np.random.default_rng(3)
     T, D = 60, 30
     Z, ones = 10.0 * rows(rng, T, D, kind), np.ones(T)
-    own = Margins(Z, ones, ones / T, 1e-7 * np.eye(D))
+    own = OneRisk(Z, ones, ones / T, 1e-7 * np.eye(D))
     p, start = pull * 1e-4 * rng.standard_normal(D), away * rng.standard_normal(D)
     smooth, kink = logistic(own, p, start), hinge_near(own, p, start)
     radius = np.linalg.norm(signed(own), axis=1).max()
@@ -153,12 +165,12 @@ def test_tiny_curvature_large_pulls_and_terrible_starts(
 def test_logistic_finds_its_way_where_the_loss_is_all_kink(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Margins of ±1e6 pull both ways: plain Newton takes 784 systems, 200 steps must do."""
+    """OneRisk of ±1e6 pull both ways: plain Newton takes 784 systems, 200 steps must do."""
     rng = np.random.default_rng(1)
     Z, ones = 10.0 * rng.standard_normal((100, 60)), np.ones(100)
-    own = Margins(Z, ones, 0.01 * ones, 1e-6 * np.eye(60))
+    own = OneRisk(Z, ones, 0.01 * ones, 1e-6 * np.eye(60))
     p = rng.standard_normal(60)
-    monkeypatch.setattr(margins, "STEPS", 200)
+    monkeypatch.setattr(logistic_module, "STEPS", 200)
     at = logistic(own, p, np.zeros(60))
     assert np.linalg.norm(logistic_gradient(own, p, at.theta)) <= 1e-7
 
@@ -166,7 +178,7 @@ def test_logistic_finds_its_way_where_the_loss_is_all_kink(
 def test_an_early_stop_is_certified_as_honestly(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gap that is not small is reported as it is."""
     own, p, start = problem(2, T=150, D=20, kind="noise", log_h=-3, multiple=False)
-    monkeypatch.setattr(margins, "ROUNDING", 1e-3)
+    monkeypatch.setattr(hinge_module, "ROUNDING", 1e-3)
     at = hinge(own, p, start)
     assert at.gap > 1e-7
     assert_proved(own, p, at, gap=1e-3)
@@ -174,27 +186,23 @@ def test_an_early_stop_is_certified_as_honestly(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_step_never_climbs() -> None:
     """φ' = −1 up to a kink, then 0.4: small enough a slope at t = 1, but φ(1) > φ(0)."""
-    own = Margins(np.ones((1, 1)), np.ones(1), np.array([1.4]), np.array([[1e-9]]))
-    loss = margins._Soft(own.c, own.c / 2, delta=0.01)
-    task, m, d = margins._task(own, np.array([-0.4])), np.array([0.9]), np.ones(1)
-    g, _ = margins._gradient(task, m, loss.pull(m))
-    t = margins._step(task, m, g, d, loss.pull)[0]
+    own = OneRisk(np.ones((1, 1)), np.ones(1), np.array([1.4]), np.array([[1e-9]]))
+    loss = hinge_module._Soft(own, own.c / 2, delta=0.01)
+    m, d = np.array([0.9]), np.ones(1)
+    t = own.step(own.gradient(m, np.array([-0.4]), loss.pull(m)), d, m, loss.pull)[0]
     along = np.linspace(0.0, t, 10_001)
     slopes = np.array([0.4 - loss.pull(m + s)[0] for s in along])
     assert np.trapezoid(slopes, along) < 0.0
 
 
 @pytest.mark.parametrize(("solver", "most"), [(logistic, 2), (hinge, 15)])
-def test_a_warm_start_needs_few_newton_systems(
-    solver: Solver, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_warm_start_needs_few_newton_systems(solver: Solver, most: int) -> None:
     """From within 1 % of the answer, as in the rounds of ADMM."""
     own, p, start = problem(4, T=150, D=20, kind="noise", log_h=-2, multiple=True)
     theta = solver(own, p, np.zeros(20)).theta
     near = theta + 0.01 * np.linalg.norm(theta) * start / np.linalg.norm(start)
-    systems = Mock(wraps=margins._hessian)
-    monkeypatch.setattr(margins, "_hessian", systems)
-    solver(own, p, near)
+    with patch.object(OneRisk, "hessian", autospec=True, side_effect=OneRisk.hessian) as systems:
+        solver(own, p, near)
     assert 1 <= systems.call_count <= most
 
 
@@ -202,24 +210,21 @@ def test_a_warm_start_needs_few_newton_systems(
 def test_a_row_just_off_the_margin_is_not_taken_for_one_on_it(far: float) -> None:
     """Also where θ is so large that the gap is lost in the sums that it is the difference of."""
     off = 0.45e-12 * far
-    own = Margins(np.array([[0.0, 1.0]]), np.ones(1), np.ones(1), np.eye(2))
+    own = OneRisk(np.array([[0.0, 1.0]]), np.ones(1), np.ones(1), np.eye(2))
     at = hinge_near(own, np.array([far, 2.0 * (1.0 - off)]), np.array([far / 2, 1.1]))
-    m = own.margins(at.theta)
+    m = own.y * own.predictions(at.theta)
     slack = np.maximum(0.0, 1.0 - m) - at.alpha * (1.0 - m)
     assert slack.sum() <= 1e-14 * far
 
 
 @pytest.mark.parametrize("kind", ["noise", "duplicates"])
-def test_hinge_goes_from_one_answer_to_the_next_without_newton(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hinge_goes_from_one_answer_to_the_next_without_newton(kind: str) -> None:
     """As in the rounds of ADMM: another p, from the answer for the last one."""
     own, p, other = problem(4, T=150, D=20, kind=kind, log_h=-2, multiple=True)
     last = hinge(own, p, np.zeros(20))
-    systems = Mock(wraps=margins._hessian)
-    monkeypatch.setattr(margins, "_hessian", systems)
     after = p + 0.05 * np.linalg.norm(p) * other / np.linalg.norm(other)
-    assert_proved(own, after, hinge_near(own, after, last.theta), gap=1e-12)
+    with patch.object(OneRisk, "hessian", autospec=True, side_effect=OneRisk.hessian) as systems:
+        assert_proved(own, after, hinge_near(own, after, last.theta), gap=1e-12)
     assert systems.call_count == 0
 
 
@@ -231,7 +236,7 @@ def test_agreement_with_scikit_learn(name: str, log_h: int) -> None:
     T, D, h = 120, 12, 10.0**log_h
     Phi, y = rows(rng, T, D, "noise"), np.where(rng.random(T) < 0.4, -1.0, 1.0)
     c, zero = rng.uniform(0.2, 2.0, T) / T, np.zeros(D)
-    own, solver = Margins(Phi, y, c, h * np.eye(D)), getattr(margins, name)
+    own, solver = OneRisk(Phi, y, c, h * np.eye(D)), LOSSES[name].of_row.minimum
     common: dict[str, Any] = {"C": 1.0 / (2 * h * T), "fit_intercept": False, "tol": 1e-10}
     fit: Any = {
         "logistic": LogisticRegression(**common, max_iter=10_000),
@@ -284,7 +289,7 @@ def test_same_inputs_same_bits_and_inputs_untouched(solver: Solver) -> None:
     kept = [x.copy() for x in given_]
     first = solver(own, p, start)
     solver(own, -3.0 * p, 1e3 * start)
-    again = solver(Margins(*kept[:4]), p.copy(), start.copy())
+    again = solver(OneRisk(*kept[:4]), p.copy(), start.copy())
     for x, y in zip(first, again, strict=True):
         assert_array_equal(x, y)
     for x, y in zip(given_, kept, strict=True):
@@ -299,22 +304,17 @@ def test_failure_says_what_was_reached_and_what_to_do(
     solver: Solver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, p, start = problem(1, T=40, D=20, kind="noise", log_h=-3, multiple=True)
-    monkeypatch.setattr(margins, "STEPS", 1)
+    for module in MODULES.values():
+        monkeypatch.setattr(module, "STEPS", 1)
     with pytest.raises(ConvergenceError, match=r"still .* expected at most 1\.0e-0[68]: raise"):
         solver(own, p, start)
 
 
-def test_labels_and_chunks_of_rows_are_those_of_the_rows_with_their_labels(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Zθ, Zᵀa and Σ k_t z_t z_tᵀ of z_t = y_t φ_t, also in many chunks, some without a row."""
-    monkeypatch.setattr(margins, "CHUNK", 7)
+def test_chunks_of_rows_bend_as_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Σ k_t φ_t φ_tᵀ in many chunks, some without a row."""
+    monkeypatch.setattr(newton, "CHUNK", 7)
     rng = np.random.default_rng(0)
-    Phi, y = rng.standard_normal((40, 5)), np.where(rng.random(40) < 0.5, -1.0, 1.0)
-    own, Z = Margins(Phi, y, np.ones(40), np.eye(5)), y[:, None] * Phi
-    theta, a, k = rng.standard_normal(5), rng.random(40), rng.random(40) * (rng.random(40) < 0.3)
+    Phi, k = rng.standard_normal((40, 5)), rng.random(40) * (rng.random(40) < 0.3)
     k[14:21] = 0.0
-    assert_array_equal(own.margins(theta), y * (Phi @ theta))
-    assert_allclose(own.margins(theta), Z @ theta, rtol=1e-14)
-    assert_allclose(own.pulls(a), a @ Z, rtol=1e-13)
-    assert_allclose(own.bends(k), Z.T @ (k[:, None] * Z), rtol=1e-12)
+    own = OneRisk(Phi, np.ones(40), np.ones(40), np.eye(5))
+    assert_allclose(own.bends(k), Phi.T @ (k[:, None] * Phi), rtol=1e-12)

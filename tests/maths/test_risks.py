@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +20,18 @@ from coke.data.sites import deal
 from coke.data.tables import checked_rows, inputs_of
 from coke.engines.process import simulate
 from coke.errors import InputError
+from coke.maths import losses
 from coke.maths.algorithms.coke import COKE, Geometric, dkla
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.features.kernels import gram
 from coke.maths.graph import build_graph
-from coke.maths.losses.margin import Margin, OneVsRest
-from coke.maths.losses.newton import Certificate, Minimum
-from coke.maths.losses.problem import Problem, exact_kernel, local_only, one_shot_average
+from coke.maths.losses import LOSSES
+from coke.maths.losses.newton import Minimum, Proof
+from coke.maths.losses.one_vs_rest import OneVsRest
+from coke.maths.losses.problem import Problem, local_only, one_shot_average
 from coke.maths.losses.quadratic import CHUNK, Quadratic
 from coke.maths.losses.risk import Risk
+from coke.maths.losses.rowwise import Rowwise
 from kit.problems import GRAPHS, case
 from kit.ready import held, ready
 
@@ -37,6 +42,7 @@ ROOT = RNG.normal(size=(D, D))
 MATRIX = ROOT @ ROOT.T / D + 0.1 * np.eye(D)  # a regulariser that is no multiple of the identity
 PHI = [RNG.normal(size=(t, D)) / np.sqrt(D) for t in (15, 22, 31, 9)]
 LABELS = [np.where(P @ np.ones(D) + RNG.normal(size=len(P)) > 0, 1.0, -1.0) for P in PHI]
+THREE = [np.digitize(P @ np.ones(D), [-0.5, 0.5]) for P in PHI]
 VALUES = [P @ np.arange(D) + RNG.normal(size=len(P)) for P in PHI]
 
 
@@ -44,16 +50,22 @@ def same(x: Array) -> Array:
     return x
 
 
+def rows_with(loss: str, y: Sequence[Array], G: Any) -> Rowwise:
+    return Rowwise(tuple(PHI), tuple(y), G, LOSSES[loss])
+
+
 RISKS: dict[str, Risk] = {
     "quadratic": Quadratic.from_rows(same, PHI, VALUES, 0.05),
     "quadratic, matrix": Quadratic.from_rows(same, PHI, VALUES, MATRIX),
-    "logistic": Margin(tuple(PHI), tuple(LABELS), 0.05, "logistic"),
-    "logistic, matrix": Margin(tuple(PHI), tuple(LABELS), MATRIX, "logistic"),
-    "hinge": Margin(tuple(PHI), tuple(LABELS), 0.05, "hinge"),
-    "hinge, matrix": Margin(tuple(PHI), tuple(LABELS), MATRIX, "hinge"),
+    "huber": rows_with("huber", VALUES, 0.05),
+    "huber, matrix": rows_with("huber", VALUES, MATRIX),
+    "logistic": rows_with("logistic", LABELS, 0.05),
+    "logistic, matrix": rows_with("logistic", LABELS, MATRIX),
+    "hinge": rows_with("hinge", LABELS, 0.05),
+    "hinge, matrix": rows_with("hinge", LABELS, MATRIX),
 }
 RISKS["one against the rest"] = OneVsRest(
-    (RISKS["logistic"], Margin(tuple(PHI), tuple(-y for y in LABELS), 0.05, "logistic"))
+    rows_with("logistic", LABELS, 0.05), (tuple(-y for y in LABELS),)
 )
 SMOOTH = [name for name in RISKS if not name.startswith("hinge")]
 
@@ -63,7 +75,7 @@ def value(risk: Risk, theta: Array, pull: Array, p: Array) -> Array:
     if isinstance(risk, OneVsRest):
         pieces = zip(risk.parts, np.split(theta, 2, -1), np.split(p, 2, -1), strict=True)
         return np.asarray(sum(value(part, t, pull, q) for part, t, q in pieces))
-    assert isinstance(risk, Quadratic | Margin)
+    assert isinstance(risk, Quadratic | Rowwise)
     G = risk.G if isinstance(risk.G, np.ndarray) else risk.G * np.eye(D)
     own = np.einsum("ni,ij,nj->n", theta, G, theta) - np.einsum("ni,ni->n", p, theta)
     return risk.losses(theta) + own + pull[:, 0] * np.einsum("ni,ni->n", theta, theta)
@@ -134,13 +146,11 @@ def test_statistics_do_not_depend_on_the_chunk() -> None:
     assert q.losses(theta)[1] == 0
 
 
-def test_certificates_of_the_centralised_minimum() -> None:
-    logistic, hinge = RISKS["logistic"], RISKS["hinge"]
-    assert isinstance(logistic, Margin)
-    assert isinstance(hinge, Margin)
-    smooth, sharp = logistic.certificate(), hinge.certificate()
+def test_proofs_of_the_centralised_minimum() -> None:
+    smooth = rows_with("logistic", LABELS, 0.05).proved()
+    sharp = rows_with("hinge", LABELS, 0.05).proved()
     assert isinstance(smooth, Minimum)
-    assert isinstance(sharp, Certificate)
+    assert isinstance(sharp, Proof)
     assert smooth.gradient <= 1e-8
     assert -1e-12 <= sharp.gap <= 1e-6
 
@@ -157,26 +167,69 @@ def test_a_regulariser_is_a_number_or_a_positive_definite_matrix() -> None:
         with pytest.raises(InputError, match="expected"):
             Quadratic.from_rows(same, PHI, VALUES, bad)
         with pytest.raises(InputError, match="expected"):
-            Margin(tuple(PHI), tuple(LABELS), bad, "hinge")
+            rows_with("hinge", LABELS, bad)
     with pytest.raises(InputError, match="other than -1"):
-        Margin(tuple(PHI), tuple((y + 1) / 2 for y in LABELS), 0.1, "logistic")
+        rows_with("logistic", [(y + 1) / 2 for y in LABELS], 0.1)
 
 
-def test_margin_losses_need_a_regulariser() -> None:
-    free = Margin(tuple(PHI), tuple(LABELS), 0.0, "logistic")
-    with pytest.raises(InputError, match="lambda > 0"):
-        free.optimum()
-    with pytest.raises(InputError, match="unknown loss"):
-        Margin(tuple(PHI), tuple(LABELS), 0.1, "hing")
+def test_losses_of_rows_need_a_regulariser() -> None:
+    for loss in ("logistic", "hinge", "huber"):
+        with pytest.raises(InputError, match="lambda > 0"):
+            rows_with(loss, LABELS, 0.0).optimum()
 
 
-def objective(risk: Margin, theta: Array) -> float:
+@pytest.mark.parametrize("name", LOSSES)
+def test_what_a_loss_declares_is_true_of_its_risks(name: str) -> None:
+    """Metric, curvature and whether sums suffice; and of three classes there are three risks."""
+    loss, kinds = LOSSES[name], {"numbers": [VALUES], "classes": [LABELS, THREE]}
+    for y in kinds[loss.kind]:
+        classes = np.unique(np.concatenate(y)) if loss.kind == "classes" else ()
+        risk = loss.risk(same, PHI, y, 0.05, classes=classes)
+        assert (risk.metric, risk.kappa) == (loss.metric, loss.kappa)
+        assert (risk.sums is not None) == loss.statistics
+        assert (risk.total(np.ones(N)) is not None) == loss.statistics
+        assert risk.size == (3 * D if len(classes) == 3 else D)
+        f = np.linspace(-3, 3, 61)
+        if not loss.statistics and name != "hinge":  # which has no curvature
+            bend = np.diff(loss.of_row.slope(f, np.ones(61))) / np.diff(f)
+            assert 0.9 * loss.kappa <= bend.max() <= 1.000001 * loss.kappa
+
+
+def test_the_losses_can_be_read_without_numpy() -> None:
+    """For the command line's help is made from them."""
+    code = f"import runpy, sys; runpy.run_path({losses.__file__!r}); print('numpy' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("risk", RISKS.values(), ids=RISKS)
+def test_what_two_processes_hold_is_gathered(risk: Risk) -> None:
+    """The risks of all agents, from the rows of those at each process."""
+    here, there = risk.rows(slice(0, 1)), risk.rows(slice(1, N))
+    held: dict[int, Any] = {}
+
+    def keep(part: Any) -> Any:
+        held[len(held)] = part
+        return part
+
+    there.gathered(keep, lambda parts: keep(tuple(parts)))
+    later = iter(held.values())
+    whole = here.gathered(
+        lambda rows: np.concatenate([rows, next(later)]), lambda parts: (*parts, *next(later))
+    )
+    theta = np.random.default_rng(0).normal(size=(N, risk.size))
+    for name in ("losses", "gradient", "global_losses"):
+        assert_array_equal(getattr(whole, name)(theta), getattr(risk, name)(theta))
+    assert_array_equal(whole.optimum(), risk.optimum())
+
+
+def objective(risk: Rowwise, theta: Array) -> float:
     """Σ_i R_i(θ) of one θ at every site."""
     assert isinstance(risk.G, float)
     return float(risk.losses(np.tile(theta, (N, 1))).sum() + N * risk.G * theta @ theta)
 
 
-def scikit_learns(risk: Margin) -> Array:
+def scikit_learns(risk: Rowwise) -> Array:
     """The same minimum by scikit-learn: Σ_t w_t ℓ + (1/2C)‖θ‖² with w_t = 1/T_i and 1/C = 2Nλ_i."""
     assert isinstance(risk.G, float)
     Phi, y = np.concatenate(risk.Phi), np.concatenate(risk.y)
@@ -191,8 +244,7 @@ def scikit_learns(risk: Margin) -> Array:
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_consensus_reaches_scikit_learns_optimum(loss: str) -> None:
     """The centralised minimum and every agent after enough rounds: 1e-6 in the objective."""
-    risk = RISKS[loss]
-    assert isinstance(risk, Margin)
+    risk = rows_with(loss, LABELS, 0.05)
     theirs = objective(risk, scikit_learns(risk))
     assert abs(objective(risk, risk.optimum()) - theirs) <= 1e-6
     graph = GRAPHS["complete"].subgraph(range(N))
@@ -246,7 +298,7 @@ def test_many_features_approach_the_exact_kernel_solution() -> None:
     X, y = np.concatenate(c.X), np.concatenate(c.y)
     T = np.repeat([float(len(x)) for x in c.X], [len(x) for x in c.X])
     K = gram("gaussian", X, X, 2.0)
-    alpha = exact_kernel(K, y, T, 0.5)
+    alpha = np.linalg.solve(K + 0.5 * np.diag(T), y)
     # the paper's equation: (K̃ᵀK̃ + λK) α = K̃ᵀỹ with rows scaled by 1/√T_i
     scaled_K, scaled_y = K / np.sqrt(T)[:, None], y / np.sqrt(T)
     assert_allclose((scaled_K.T @ scaled_K + 0.5 * K) @ alpha, scaled_K.T @ scaled_y, atol=1e-8)

@@ -17,8 +17,9 @@ from coke.errors import InputError
 from coke.maths.algorithms.codecs import Coarse
 from coke.maths.algorithms.coke import COKE, Geometric, Schedule, Sequential, Shrinking, dkla
 from coke.maths.graph import Graph
-from coke.maths.losses.margin import Margin
+from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem
+from coke.maths.losses.rowwise import Rowwise
 from coke.studies.compare.sweep import Swept, sweep
 from kit.problems import GRAPHS, ROUNDING, case
 
@@ -157,6 +158,6 @@ def test_what_cannot_be_swept_is_refused(algorithms: Any, rounds: int, said: str
 def test_other_losses_are_refused() -> None:
     made = case()
     labels = tuple(np.where(y > 0.5, 1.0, -1.0) for y in made.y)
-    margin = Margin(tuple(made.Phi), labels, 0.1, "logistic")
+    margin = Rowwise(tuple(made.Phi), labels, 0.1, LOSSES["logistic"])
     with pytest.raises(InputError, match="logistic loss: expected the quadratic"):
         sweep(Problem(margin), GRAPHS["ring"], SETTINGS, rounds=5)

@@ -1,4 +1,4 @@
-"""Targets: classes that can be told apart, and numbers."""
+"""Targets as a loss needs them: numbers, or the sorted labels of at least two classes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from coke.data.tables import Labels
 from coke.errors import DataError
 from coke.maths.arrays import Array
+from coke.maths.losses import CLASSES, NUMBERS, losses_of
 
 
 def checked_classes(labels: Sequence[Any]) -> Labels:
@@ -18,7 +19,7 @@ def checked_classes(labels: Sequence[Any]) -> Labels:
     if classes.dtype.kind == "f" and not np.equal(classes, np.round(classes)).all():
         raise DataError(
             f"the target has {len(classes)} values such as {classes[0]}: a class label is text or "
-            'a whole number; for numbers use loss = "quadratic"'
+            f"a whole number; for numbers use loss = {_either(NUMBERS)}"
         )
     if len(classes) < 2:
         raise DataError(
@@ -29,10 +30,14 @@ def checked_classes(labels: Sequence[Any]) -> Labels:
 
 
 def numbers_of(y: Labels) -> Array:
-    """The target as finite numbers."""
+    """The target as numbers, or why it is none."""
     if y.dtype.kind not in "fiub":
         raise DataError(
-            f"the target holds {y.dtype}: the quadratic loss needs numbers; "
-            'for class labels use loss = "logistic" or "hinge"'
+            f"the target holds {y.dtype}: expected numbers for loss = {_either(NUMBERS)}; "
+            f"for class labels use loss = {_either(CLASSES)}"
         )
     return y.astype(np.float64)
+
+
+def _either(kind: str) -> str:
+    return " or ".join(f'"{name}"' for name in losses_of(kind))

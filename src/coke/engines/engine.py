@@ -9,8 +9,7 @@ The first rank also gathers what all agents' risks are made of. So the losses on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -31,13 +30,11 @@ from coke.engines.ranks.collectives import (
 from coke.engines.ranks.conversation import together_on_ranks
 from coke.engines.ranks.partition import block, partition
 from coke.engines.ranks.rounds import simulate_block
-from coke.errors import InputError
 from coke.maths.algorithms.algorithm import Algorithm
+from coke.maths.arrays import Array
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger, Spent
-from coke.maths.losses.margin import Margin, OneVsRest
 from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic
 from coke.maths.losses.risk import Risk
 from coke.talk.conversation import Talk, together
 from coke.threads import OneThread
@@ -145,21 +142,15 @@ class Ranks(Engine):
 
     def _risk(self, risk: Risk) -> Risk:
         """All agents' risks at the first rank; elsewhere the rank's own."""
-        if isinstance(risk, OneVsRest):
-            classes: list[Any] = [self._risk(part) for part in risk.parts]
-            Phi = classes[0].Phi  # which they share
-            return OneVsRest(tuple(replace(one, Phi=Phi) for one in classes))
-        if isinstance(risk, Margin):
-            rows = (gather_parts(self.comm, self.own, part) for part in (risk.Phi, risk.y))
-            Phi, y = (part or () for part in rows)
-            return replace(risk, Phi=Phi, y=y) if self.first else risk
-        if not isinstance(risk, Quadratic):
-            raise InputError(
-                f"{type(risk).__name__} on ranks: use coke.engines.ranks.rounds.simulate_block"
-            )
-        names = ("A", "b", "yy", "T")
-        parts: dict[str, Any] = {name: self.gather(getattr(risk, name)) for name in names}
-        return replace(risk, **parts) if self.first else risk
+
+        def rows(own: Array) -> Array:
+            whole = self.gather(own)
+            return own if whole is None else whole
+
+        def parts(own: Sequence[Array]) -> tuple[Array, ...]:
+            return gather_parts(self.comm, self.own, own) or tuple(own)
+
+        return risk.gathered(rows, parts)
 
     def fingerprint(self, problem: Problem, graph: Graph, algorithm: Algorithm) -> str:
         return whole_fingerprint(self.comm, self.own, graph, problem, algorithm)

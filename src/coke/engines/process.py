@@ -20,8 +20,7 @@ from coke.maths.algorithms.stopping import Quiet, at_first, counted
 from coke.maths.arrays import Array, Mask, Sizes
 from coke.maths.graph import Graph, adjacency, checked_graph, degrees
 from coke.maths.ledger import Ledger, Spent, round_cost
-from coke.maths.losses.problem import Problem, Score
-from coke.maths.losses.risk import pooled
+from coke.maths.losses.problem import Problem, Score, pooled
 from coke.threads import OneThread
 
 

@@ -15,13 +15,14 @@ from coke.data.tables import Labels, inputs_of, numbers, read_table
 from coke.errors import DataError, FileError, InputError
 from coke.maths.arrays import Array
 from coke.maths.features.features import Features
+from coke.maths.losses import CLASSES, LOSSES, NUMBERS
 
 KIND = "model"
 LABELS = (str, int, float, bool)  # what JSON gives back as it was
 HUGE = 1e100  # numbers beyond it, and scales below its inverse, come of no data and overflow
 
 
-class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the file says beside its arrays."""
 
     loss: str
@@ -37,8 +38,8 @@ class Model(NamedTuple):
     theta: Array  # (K, D)  one vector, or one per class
     features: Features
     scaling: Scaling
-    loss: str  # "quadratic", "logistic" or "hinge"
-    classes: Labels  # (n,) sorted labels; empty for regression
+    loss: str  # a name of `coke.maths.losses`
+    classes: Labels  # (n,) sorted labels; empty for numbers
     columns: tuple[str, ...]  # names of the inputs
 
     def decision(self, X: Array) -> Array:
@@ -46,9 +47,9 @@ class Model(NamedTuple):
         return self.features(self.scaling.inputs(X)) @ self.theta.T
 
     def predict(self, X: Any) -> Labels:
-        """Values (quadratic loss) or class labels, one per row of an array, a table or a file."""
+        """Numbers or class labels, as the loss is, one per row of an array, a table or a file."""
         f = self.decision(self.inputs(X))
-        if self.loss == "quadratic":
+        if LOSSES[self.loss].kind == NUMBERS:
             return self.scaling.predictions(f[:, 0])
         return self.labels(f)
 
@@ -58,11 +59,12 @@ class Model(NamedTuple):
         return np.asarray(self.classes[best])
 
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities (T, n) of the logistic loss; one against the rest, normalised."""
-        if self.loss != "logistic":
+        """Class probabilities (T, n), of a loss that has some; one against the rest, normalised."""
+        if not LOSSES[self.loss].probabilities:
+            able = " or ".join(name for name, loss in LOSSES.items() if loss.probabilities)
             raise InputError(
-                f"probabilities need the logistic loss, this model has the {self.loss} loss: "
-                'train with loss="logistic"'
+                f"probabilities need the {able} loss, this model has the {self.loss} loss: "
+                f'train with loss="{able}"'
             )
         p = expit(self.decision(self.inputs(X)))
         if p.shape[1] == 1:
@@ -96,7 +98,7 @@ class Model(NamedTuple):
                 f"a model that no file can keep: {error}; look at the data and settings"
             ) from error
         y = (self.scaling.y_shift, self.scaling.y_scale)
-        meta = Meta(self.loss, _plain_labels(self.classes), list(self.columns), *map(float, y))
+        meta = _Beside(self.loss, _plain_labels(self.classes), list(self.columns), *map(float, y))
         return pack(KIND, meta, _parts(self))
 
     def save(self, path: str | Path) -> None:
@@ -115,7 +117,7 @@ def load_model(path: str | Path) -> Model:
 
 def model_from_bytes(data: bytes) -> Model:
     """The model of such bytes."""
-    meta, arrays = unpack(data, KIND, Meta)
+    meta, arrays = unpack(data, KIND, _Beside)
     try:
         if any(array.dtype != np.float64 for array in arrays.values()):
             raise ValueError("an array holds no floats")
@@ -147,9 +149,9 @@ def _parts(model: Model) -> Arrays:
 def _check(model: Model) -> None:
     """Shapes that belong together, numbers that can be reckoned with, known words."""
     n = len(model.classes)
-    if model.loss not in ("quadratic", "logistic", "hinge"):
+    if model.loss not in LOSSES:
         raise ValueError(f"unknown loss {model.loss!r}")
-    if (model.loss == "quadratic") != (n == 0) or n == 1:
+    if (LOSSES[model.loss].kind == CLASSES) != (n > 0) or n == 1:
         raise ValueError(f"{n} classes with the {model.loss} loss")
     _check_shapes(model, n if n > 2 else 1)
     scaling = model.scaling

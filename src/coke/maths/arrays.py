@@ -12,6 +12,9 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Sizes = NDArray[np.int64]  # bytes of each agent's message (A, 1); 0 is silence
 
+FeatureMap = Callable[[Array], Array]
+"""Rows x_t (T, d) ↦ rows φ(x_t) (T, D)."""
+
 Room = Callable[[tuple[int, int]], Array]
 """A shape ↦ an array to be filled: `np.empty`, or one in a file."""
 
@@ -24,9 +27,7 @@ def in_parts(X: Array) -> Iterator[Array]:
     yield from (X[first : first + PART] for first in range(0, max(1, len(X)), PART))
 
 
-def mapped(
-    phi: Callable[[Array], Array], parts: Sequence[Array], D: int, room: Room
-) -> tuple[Array, ...]:
+def mapped(phi: FeatureMap, parts: Sequence[Array], D: int, room: Room) -> tuple[Array, ...]:
     """φ of every part's rows (T_i, D), end to end in one room, a chunk at a time."""
     ends = np.cumsum([0, *map(len, parts)])
     whole = room((int(ends[-1]), D))

@@ -28,8 +28,7 @@ import numpy as np
 from coke.errors import InputError
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, adjacency
-from coke.maths.losses.quadratic import Quadratic
-from coke.maths.losses.risk import matrix
+from coke.maths.losses.quadratic import Quadratic, matrix
 
 
 class Constants(NamedTuple):

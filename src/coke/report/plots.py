@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from coke.engines.history import History
 from coke.maths.graph import Graph
+from coke.maths.losses import LOSSES
 from coke.studies.audit import Finding
 from coke.studies.compare.goal import Goal, Row
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # colour-blind safe
-UNITS = {"mse": "mean squared error", "logistic": "mean logistic loss", "hinge": "mean hinge loss"}
+UNITS = {loss.metric: loss.unit for loss in LOSSES.values()}
 FEW = 60  # agents that can be drawn with their names
 STYLE: dict[Any, Any] = {
     "font.size": 10,

@@ -17,8 +17,8 @@ from coke.maths.algorithms.codecs import Codec
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger
-from coke.maths.losses.quadratic import Quadratic
-from coke.maths.losses.risk import Risk, pulled
+from coke.maths.losses.quadratic import Quadratic, pulled
+from coke.maths.losses.risk import Risk
 
 FLOAT64, FLOAT32 = 8, 4
 LARGE = 1e3  # gradients in a whitened basis are about one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,7 +17,6 @@ from coke.maths.ledger import Ledger, Spent
 from coke.maths.losses.problem import Problem, Score
 from coke.maths.losses.quadratic import Quadratic
 from coke.maths.losses.risk import Risk
-from coke.maths.losses.thin import Thin
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -137,15 +137,11 @@ def optimum_of(comm: MPI.Comm, risk: Risk) -> Array | None:
 
 def _combined(comm: MPI.Comm, risk: Risk, weights: Array) -> Quadratic | None:
     """All agents as one with Σ_i w_i (A_i, b_i, y²_i)."""
-    if isinstance(risk, Thin):
-        parts = risk.totals(weights)
-    elif isinstance(risk, Quadratic):
-        yy = np.asarray(weights @ risk.yy)
-        parts = np.tensordot(weights, risk.A, 1), weights @ risk.b, yy
-    else:
+    own = risk.total(weights)
+    if own is None:
         return None
-    A, b, yy = (everyones(comm, part).sum(axis=0) for part in parts)
-    return Quadratic(A[None], b[None], np.reshape(yy, 1), np.ones(1), risk.G)
+    A, b, yy = (everyones(comm, part).sum(axis=0) for part in (own.A, own.b, own.yy))
+    return replace(own, A=A, b=b, yy=yy)
 
 
 class Scores(NamedTuple):

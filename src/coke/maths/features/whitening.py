@@ -26,7 +26,8 @@ from scipy.linalg import solve_triangular
 from coke.errors import ConvergenceError, InputError
 from coke.maths.arrays import Array, in_parts
 from coke.maths.features.features import Features
-from coke.maths.losses.risk import Regulariser, matrix
+from coke.maths.losses.quadratic import matrix
+from coke.maths.losses.risk import Regulariser
 
 
 class Gaussian(NamedTuple):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from coke.maths.arrays import Array
-from coke.maths.features.whitening import Whitening
-from coke.maths.losses.risk import Risk, pooled
+from coke.maths.losses.risk import Risk
+
+if TYPE_CHECKING:
+    from coke.maths.features.whitening import Whitening
 
 
 class Score(NamedTuple):
@@ -54,6 +56,11 @@ class Problem:
         return np.tile(theta, (len(self.train.T), 1))
 
 
+def pooled(losses: Array, T: Array) -> float:
+    """Σ_i T_i loss_i / Σ_i T_i: the mean over all rows of every agent's loss on its own."""
+    return float(losses @ T / T.sum())
+
+
 def local_only(risk: Risk) -> Array:
     """Each agent alone: argmin R_i(θ) (N, D), without a message."""
     nobody = np.zeros((len(risk.T), 1))
@@ -64,11 +71,3 @@ def local_only(risk: Risk) -> Array:
 def one_shot_average(risk: Risk) -> Array:
     """The mean of the agents' own models (D,): 2(N − 1) messages up and down a tree, once."""
     return np.asarray(local_only(risk).mean(axis=0))
-
-
-def exact_kernel(K: Array, y: Array, T: Array, lam: float) -> Array:
-    """α* = argmin Σ_t (y_t − K_tᵀα)²/T_i(t) + λ αᵀKα (T,), with T_i(t) the rows of row t's agent.
-
-    f*(x) = Σ_t α*_t κ(x, x_t) needs every raw row in one place: for small T, and to compare.
-    """
-    return np.asarray(np.linalg.solve(K + lam * np.diag(T), y), dtype=np.float64)

@@ -1,4 +1,6 @@
-"""The quadratic loss (y − φᵀθ)²: one pass over the rows leaves statistics, no row is read again.
+"""Quadratic forms: the regulariser θᵀGθ of every risk, and the quadratic loss (y − φᵀθ)².
+
+One pass over the rows leaves statistics, and no row is read again:
 
 A_i = (1/T_i) Σ_t φφᵀ,  b_i = (1/T_i) Σ_t φy,  y²_i = (1/T_i) Σ_t y²
 R_i(θ) = θᵀA_iθ − 2b_iᵀθ + y²_i + θᵀGθ
@@ -6,18 +8,21 @@ R_i(θ) = θᵀA_iθ − 2b_iᵀθ + y²_i + θᵀGθ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from coke.errors import InputError
 from coke.maths import compiled
-from coke.maths.arrays import Array
-from coke.maths.features.whitening import Whitening
-from coke.maths.losses.risk import Argmin, Regulariser, checked_regulariser, matrix, penalty, pulled
+from coke.maths.arrays import Array, FeatureMap
+from coke.maths.losses import LOSSES
+from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
+
+if TYPE_CHECKING:
+    from coke.maths.features.whitening import Whitening
 
 CHUNK = 4096  # rows whose features are in memory at a time
 
@@ -32,8 +37,8 @@ class Quadratic:
     T: Array  # (N,)
     G: Regulariser  # λ/N, or a matrix (D, D)
     fast: bool = False  # rounds compiled by Numba: other last bits, so one choice for all agents
-    metric: ClassVar[str] = "mse"
-    kappa: ClassVar[float] = 2.0
+    metric: ClassVar[str] = LOSSES["quadratic"].metric
+    kappa: ClassVar[float] = LOSSES["quadratic"].kappa
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "G", checked_regulariser(self.G, self.size))
@@ -42,11 +47,7 @@ class Quadratic:
 
     @classmethod
     def from_rows(
-        cls,
-        phi: Callable[[Array], Array],
-        X: Sequence[Array],
-        y: Sequence[Array],
-        G: Regulariser,
+        cls, phi: FeatureMap, X: Sequence[Array], y: Sequence[Array], G: Regulariser
     ) -> Quadratic:
         """The statistics of each agent's rows X_i (T_i, d), y_i (T_i,)."""
         A, b, yy = zip(*(statistics(phi, Xi, yi) for Xi, yi in zip(X, y, strict=True)), strict=True)
@@ -58,11 +59,26 @@ class Quadratic:
         """D."""
         return self.b.shape[-1]
 
+    @property
+    def sums(self) -> Quadratic:
+        """Itself."""
+        return self
+
+    def total(self, weights: Array) -> Quadratic:
+        """Σ_i w_i (A_i, b_i, y²_i)."""
+        A, b, yy = np.tensordot(weights, self.A, 1), weights @ self.b, weights @ self.yy
+        return Quadratic(A[None], b[None], np.reshape(yy, 1), np.ones(1), self.G)
+
     def rows(self, agents: slice) -> Quadratic:
         """The risks of those agents alone."""
-        return replace(
-            self, A=self.A[agents], b=self.b[agents], yy=self.yy[agents], T=self.T[agents]
-        )
+        return self._each(lambda part: part[agents])
+
+    def gathered(self, rows: Gather, parts: GatherParts) -> Quadratic:
+        """From everybody's statistics."""
+        return self._each(rows)
+
+    def _each(self, of: Gather) -> Quadratic:
+        return replace(self, A=of(self.A), b=of(self.b), yy=of(self.yy), T=of(self.T))
 
     def argmin(self, pull: Array) -> Argmin:
         """θ_i = M_i r_i, M_i = (2A_i + 2G + 2ρd_i I)⁻¹, r_i = 2b_i + p_i; M_i is computed once.
@@ -102,8 +118,8 @@ class Quadratic:
 
     def global_losses(self, theta: Array) -> Array:
         """The same with the statistics of all rows together."""
-        A, b, yy = self._together
-        return _mse(theta @ A, b, yy, theta)
+        one = self._together
+        return _mse(theta @ one.A[0], one.b[0], one.yy[0], theta)
 
     def objectives(self, theta: Array) -> Array:
         """The mean over agents, each with its own statistics, and the regulariser."""
@@ -111,9 +127,8 @@ class Quadratic:
         return _mse(theta @ A, b, yy, theta) + penalty(self.G, theta)
 
     @cached_property
-    def _together(self) -> tuple[Array, Array, Array]:
-        share = self.T / self.T.sum()
-        return np.tensordot(share, self.A, 1), share @ self.b, np.asarray(share @ self.yy)
+    def _together(self) -> Quadratic:
+        return self.total(self.T / self.T.sum())
 
     def gradient(self, theta: Array) -> Array:
         """2(A_iθ_i − b_i + Gθ_i)."""
@@ -137,7 +152,7 @@ class Quadratic:
         return np.asarray(np.linalg.solve(H, total), dtype=np.float64)
 
 
-def statistics(phi: Callable[[Array], Array], X: Array, y: Array) -> tuple[Array, Array, float]:
+def statistics(phi: FeatureMap, X: Array, y: Array) -> tuple[Array, Array, float]:
     """(A_i, b_i, y²_i) of one agent's rows, a chunk of features at a time."""
     D = phi(X[:1]).shape[1]
     A, b = np.zeros((D, D)), np.zeros(D)
@@ -151,3 +166,36 @@ def statistics(phi: Callable[[Array], Array], X: Array, y: Array) -> tuple[Array
 
 def _mse(A_theta: Array, b: Array, yy: Array, theta: Array) -> Array:
     return np.asarray(np.vecdot(theta, A_theta) - 2.0 * np.vecdot(theta, b) + yy)
+
+
+def checked_regulariser(G: Regulariser, size: int) -> Regulariser:
+    """G as a float ≥ 0 or a symmetric matrix (D, D) without negative eigenvalues, or why not."""
+    if np.ndim(G) == 0:
+        if not 0 <= float(G) < np.inf:
+            raise InputError(f"regulariser {G}: expected λ/N ≥ 0")
+        return float(G)
+    G = np.asarray(G, dtype=np.float64)
+    if G.shape != (size, size) or not np.allclose(G, G.T, rtol=1e-10, atol=0):
+        raise InputError(f"regulariser of shape {G.shape}: expected symmetric, {(size, size)}")
+    lowest = float(np.linalg.eigvalsh(G)[0])
+    if lowest < 0:
+        raise InputError(
+            f"the regulariser's smallest eigenvalue is {lowest:.1e}: expected a positive-definite "
+            "matrix, such as λ/N times the identity"
+        )
+    return G
+
+
+def penalty(G: Regulariser, theta: Array) -> Array:
+    """θ_iᵀ G θ_i (N,)."""
+    return np.asarray(np.vecdot(theta, pulled(G, theta)))
+
+
+def pulled(G: Regulariser, theta: Array) -> Array:
+    """G θ_i (N, D); one matrix–vector product a row, for a GEMM's bits depend on the row count."""
+    return G * theta if isinstance(G, float) else np.matvec(G, theta)
+
+
+def matrix(G: Regulariser, size: int) -> Array:
+    """G as a matrix (D, D)."""
+    return G * np.eye(size) if isinstance(G, float) else G

@@ -7,20 +7,22 @@ each other. Row i of every answer depends on row i of the question alone, to the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
-from coke.errors import InputError
 from coke.maths.arrays import Array
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
+    from coke.maths.losses.quadratic import Quadratic
 
 Regulariser = float | Array
 Argmin = Callable[[Array, Array], tuple[Array, Array]]
 """(p, start), each (N, D) → argmin_θ R_i(θ) + ρ d_i ‖θ‖² − p_iᵀθ (N, D), and its loss (N,)."""
+Gather = Callable[[Array], Array]
+"""Rows of the agents here (n, …) ↦ the rows of all agents (N, …)."""
+GatherParts = Callable[[Sequence[Array]], tuple[Array, ...]]
+"""The same of a part (T_i, …) for each agent."""
 
 
 class Risk(Protocol):
@@ -28,7 +30,7 @@ class Risk(Protocol):
 
     @property
     def metric(self) -> str:
-        """The name of the mean loss: mse, logistic or hinge."""
+        """What the mean loss is called, see `coke.maths.losses`."""
         ...
 
     @property
@@ -46,8 +48,21 @@ class Risk(Protocol):
         """D, entries of θ."""
         ...
 
+    @property
+    def sums(self) -> Quadratic | None:
+        """Itself, where all that is kept are sums over the rows; None where rows are."""
+        ...
+
+    def total(self, weights: Array) -> Quadratic | None:
+        """One risk with Σ_i w_i (A_i, b_i, y²_i), w_i ≥ 0 (N,); None where sums do not suffice."""
+        ...
+
     def rows(self, agents: slice) -> Risk:
         """The risks of those agents alone."""
+        ...
+
+    def gathered(self, rows: Gather, parts: GatherParts) -> Risk:
+        """The risks of all agents, from what several processes hold of them."""
         ...
 
     def argmin(self, pull: Array) -> Argmin:
@@ -84,41 +99,3 @@ class Risk(Protocol):
         Every agent weighs the same, so a row of an agent with few weighs more (as in the paper).
         """
         ...
-
-
-def checked_regulariser(G: Regulariser, size: int) -> Regulariser:
-    """G as a float ≥ 0 or a symmetric matrix (D, D) without negative eigenvalues, or why not."""
-    if np.ndim(G) == 0:
-        if not 0 <= float(G) < np.inf:
-            raise InputError(f"regulariser {G}: expected λ/N ≥ 0")
-        return float(G)
-    G = np.asarray(G, dtype=np.float64)
-    if G.shape != (size, size) or not np.allclose(G, G.T, rtol=1e-10, atol=0):
-        raise InputError(f"regulariser of shape {G.shape}: expected symmetric, {(size, size)}")
-    lowest = float(np.linalg.eigvalsh(G)[0])
-    if lowest < 0:
-        raise InputError(
-            f"the regulariser's smallest eigenvalue is {lowest:.1e}: expected a positive-definite "
-            "matrix, such as λ/N times the identity"
-        )
-    return G
-
-
-def penalty(G: Regulariser, theta: Array) -> Array:
-    """θ_iᵀ G θ_i (N,)."""
-    return np.asarray(np.vecdot(theta, pulled(G, theta)))
-
-
-def pulled(G: Regulariser, theta: Array) -> Array:
-    """G θ_i (N, D); one matrix–vector product a row, for a GEMM's bits depend on the row count."""
-    return G * theta if isinstance(G, float) else np.matvec(G, theta)
-
-
-def matrix(G: Regulariser, size: int) -> Array:
-    """G as a matrix (D, D)."""
-    return G * np.eye(size) if isinstance(G, float) else G
-
-
-def pooled(losses: Array, T: Array) -> float:
-    """Σ_i T_i loss_i / Σ_i T_i: the mean over all rows of every agent's loss on its own."""
-    return float(losses @ T / T.sum())

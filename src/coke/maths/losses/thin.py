@@ -15,19 +15,21 @@ U every C is diagonal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coke.errors import InputError
-from coke.maths.arrays import Array
-from coke.maths.features.whitening import Whitening
-from coke.maths.losses.quadratic import Quadratic
-from coke.maths.losses.risk import Argmin, Regulariser, checked_regulariser, penalty, pulled
+from coke.maths.arrays import Array, FeatureMap
+from coke.maths.losses.quadratic import Quadratic, checked_regulariser, penalty, pulled
+from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
+
+if TYPE_CHECKING:
+    from coke.maths.features.whitening import Whitening
 
 AGENTS = 256  # whose rows are in memory as float64 at a time
 
@@ -46,8 +48,8 @@ class Thin:
     z: Array  # (N, W)    y_it/√T_i
     T: Array  # (N,)
     G: Regulariser  # λ/N, or a matrix (D, D)
-    metric: ClassVar[str] = "mse"
-    kappa: ClassVar[float] = 2.0
+    metric: ClassVar[str] = Quadratic.metric
+    kappa: ClassVar[float] = Quadratic.kappa
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "G", checked_regulariser(self.G, self.size))
@@ -55,7 +57,7 @@ class Thin:
     @classmethod
     def from_rows(
         cls,
-        phi: Callable[[Array], Array],
+        phi: FeatureMap,
         X: Sequence[Array],
         y: Sequence[Array],
         G: Regulariser,
@@ -79,9 +81,17 @@ class Thin:
         """D."""
         return self.F.shape[-1]
 
+    @property
+    def sums(self) -> None:
+        """None: kept as rows."""
+
     def rows(self, agents: slice) -> Thin:
         """The risks of those agents alone."""
         return replace(self, F=self.F[agents], z=self.z[agents], T=self.T[agents])
+
+    def gathered(self, rows: Gather, parts: GatherParts) -> Thin:
+        """From everybody's rows; their number W is common to all."""
+        return replace(self, F=rows(self.F), z=rows(self.z), T=rows(self.T))
 
     def argmin(self, pull: Array) -> Argmin:
         """θ_i = q_i + 2C_i⁻¹F_iᵀα_i; (I + 2F_iC_i⁻¹F_iᵀ)⁻¹ (W, W) is computed once."""
@@ -140,27 +150,23 @@ class Thin:
         F = self.F[i].astype(np.float64)
         return np.asarray(F.T @ F)
 
-    def totals(self, weights: Array) -> tuple[Array, Array, Array]:
-        """Σ_i w_i (A_i, b_i, y²_i), for w_i ≥ 0 (N,)."""
+    def total(self, weights: Array) -> Quadratic:
+        """Σ_i w_i (A_i, b_i, y²_i)."""
         A, b, root = np.zeros((self.size, self.size)), np.zeros(self.size), np.sqrt(weights)
         for part in _parts(len(self.T)):
             F = (root[part, None, None] * self.F[part]).reshape(-1, self.size)
             A += F.T @ F
             b += (root[part, None] * self.z[part]).ravel() @ F
-        return A, b, np.asarray(weights @ np.vecdot(self.z, self.z))
-
-    def _one(self, weights: Array) -> Quadratic:
-        """All agents as one, so weighted."""
-        A, b, yy = self.totals(weights)
-        return Quadratic(A[None], b[None], yy[None], np.ones(1), self.G)
+        yy = np.reshape(weights @ np.vecdot(self.z, self.z), 1)
+        return Quadratic(A[None], b[None], yy, np.ones(1), self.G)
 
     @cached_property
     def _pooled(self) -> Quadratic:
-        return self._one(self.T / self.T.sum())
+        return self.total(self.T / self.T.sum())
 
     @cached_property
     def _mean(self) -> Quadratic:
-        return self._one(np.full(len(self.T), 1.0 / len(self.T)))
+        return self.total(np.full(len(self.T), 1.0 / len(self.T)))
 
     def global_losses(self, theta: Array) -> Array:
         """The loss on the rows of all agents together."""

@@ -1,0 +1,132 @@
+"""K classes as K risks of the same rows, each class against all others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coke.maths.arrays import Array, FeatureMap, Room
+from coke.maths.losses import Loss
+from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
+from coke.maths.losses.rowwise import Rowwise
+
+if TYPE_CHECKING:
+    from coke.maths.features.whitening import Whitening
+    from coke.maths.losses import Labels
+
+
+def risk_of_labels(
+    phi: FeatureMap, X: Sequence[Array], y: Sequence[Any], G: Regulariser,
+    *, loss: Loss, classes: Labels, room: Room | None = None,
+) -> Rowwise | OneVsRest:  # fmt: skip
+    """Of rows X_i (T_i, d) with labels y_i (T_i,): two `classes`, sorted, are one risk, K are K."""
+    wanted = classes[1:] if len(classes) == 2 else classes
+    first, *others = (tuple(np.where(yi == c, 1.0, -1.0) for yi in y) for c in wanted)
+    one = Rowwise.from_rows(phi, X, first, G, loss=loss, room=room)
+    return OneVsRest(one, tuple(others)) if others else one
+
+
+@dataclass(frozen=True)
+class OneVsRest:
+    """K risks side by side, one a class: θ is K vectors end to end, sent in one message.
+
+    They differ in their targets alone: features and regulariser are those of the first.
+    """
+
+    first: Rowwise
+    others: tuple[tuple[Array, ...], ...]  # (T_i,) each, ±1, for every other class
+
+    @cached_property
+    def parts(self) -> tuple[Rowwise, ...]:
+        """The risk of each class."""
+        return (self.first, *(replace(self.first, y=y) for y in self.others))
+
+    @property
+    def metric(self) -> str:
+        """The parts' metric; losses below are means over the classes."""
+        return self.first.metric
+
+    @property
+    def kappa(self) -> float:
+        """Of every part."""
+        return self.first.kappa
+
+    @property
+    def T(self) -> Array:
+        """T_i (N,)."""
+        return self.first.T
+
+    @property
+    def size(self) -> int:
+        """K·D."""
+        return len(self.parts) * self.first.size
+
+    @property
+    def sums(self) -> None:
+        """None: rows are needed."""
+
+    def total(self, weights: Array) -> None:
+        """None: rows are needed."""
+
+    def rows(self, agents: slice) -> OneVsRest:
+        """The risks of those agents alone."""
+        return OneVsRest(self.first.rows(agents), tuple(y[agents] for y in self.others))
+
+    def gathered(self, rows: Gather, parts: GatherParts) -> OneVsRest:
+        """From everybody's features, once, and targets."""
+        return OneVsRest(self.first.gathered(rows, parts), tuple(map(parts, self.others)))
+
+    def whitened(self, basis: Whitening) -> OneVsRest:
+        """The same risks as functions of u_c = Cᵀθ_c, class by class; features stay shared."""
+        return OneVsRest(self.first.whitened(basis), self.others)
+
+    def _split(self, x: Array) -> list[Array]:
+        return [np.ascontiguousarray(part) for part in np.split(x, len(self.parts), axis=-1)]
+
+    def argmin(self, pull: Array) -> Argmin:
+        """The classes are separate problems."""
+        solvers = [part.argmin(pull) for part in self.parts]
+
+        def solve(p: Array, start: Array) -> tuple[Array, Array]:
+            pieces = zip(solvers, self._split(p), self._split(start), strict=True)
+            theta, loss = zip(*(solver(*at) for solver, *at in pieces), strict=True)
+            return np.concatenate(theta, axis=-1), _mean(loss)
+
+        return solve
+
+    def gram(self, i: int) -> Array:
+        """A_i: the classes share their features."""
+        return self.first.gram(i)
+
+    def losses(self, theta: Array) -> Array:
+        """Mean over classes and rows."""
+        pieces = zip(self.parts, self._split(theta), strict=True)
+        return _mean([part.losses(t) for part, t in pieces])
+
+    def global_losses(self, theta: Array) -> Array:
+        """Mean over classes and all rows."""
+        pieces = zip(self.parts, self._split(theta), strict=True)
+        return _mean([part.global_losses(t) for part, t in pieces])
+
+    def objectives(self, theta: Array) -> Array:
+        """Mean over classes."""
+        pieces = zip(self.parts, self._split(theta), strict=True)
+        return _mean([part.objectives(t) for part, t in pieces])
+
+    def gradient(self, theta: Array) -> Array:
+        """Of the sum over classes."""
+        pieces = zip(self.parts, self._split(theta), strict=True)
+        return np.concatenate([part.gradient(t) for part, t in pieces], axis=-1)
+
+    def optimum(self) -> Array:
+        """The classes' optima end to end (K·D,)."""
+        return np.concatenate([part.optimum() for part in self.parts])
+
+
+def _mean(values: Sequence[Array]) -> Array:
+    """The mean of a few vectors, added in order; how `np.mean` adds depends on their length."""
+    return np.asarray(sum(values[1:], values[0]) / len(values))

@@ -1,0 +1,190 @@
+"""Risks that keep their rows, for every round needs them: of any loss that is more than sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from coke.errors import InputError
+from coke.maths.arrays import Array, FeatureMap, Room, mapped
+from coke.maths.losses import CLASSES, Loss
+from coke.maths.losses.newton import Again, Minimum, OneRisk, Proof
+from coke.maths.losses.quadratic import checked_regulariser, matrix, penalty, pulled
+from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
+
+if TYPE_CHECKING:
+    from coke.maths.features.whitening import Whitening
+
+
+class RowLoss(Protocol):
+    """ℓ(f, y) of rows with predictions f and targets y, and its exact minimisers."""
+
+    def value(self, f: Array, y: Array) -> Array:
+        """ℓ, of the shape of f."""
+        ...
+
+    def slope(self, f: Array, y: Array) -> Array:
+        """∂ℓ/∂f, or a subgradient."""
+        ...
+
+    def minimum(self, own: OneRisk, p: Array, start: Array) -> Minimum | Proof:
+        """argmin_θ  Σ_t c_t ℓ(φ_tᵀθ, y_t) + θᵀHθ − pᵀθ, and what proves it."""
+        ...
+
+    def repeated(self, own: OneRisk) -> Again:
+        """The same for one round after the other: fast where the start is near the answer.
+
+        The answer depends on p and the start alone, to the last bit.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Rowwise:
+    """N risks that keep their rows' features and targets."""
+
+    Phi: tuple[Array, ...]  # (T_i, D) each
+    y: tuple[Array, ...]  # (T_i,) each: numbers, or ±1
+    G: Regulariser  # λ/N, or a matrix (D, D)
+    loss: Loss
+    room: Room = field(default=np.empty, repr=False, compare=False)  # for other features of them
+
+    def __post_init__(self) -> None:
+        signs = self.loss.kind == CLASSES
+        if signs and not all(np.isin(y, (-1.0, 1.0)).all() for y in self.y):
+            raise InputError("labels other than -1 and +1: give one class +1, all others -1")
+        object.__setattr__(self, "G", checked_regulariser(self.G, self.size))
+
+    @classmethod
+    def from_rows(
+        cls, phi: FeatureMap, X: Sequence[Array], y: Sequence[Array], G: Regulariser,
+        *, loss: Loss, room: Room | None = None,
+    ) -> Rowwise:  # fmt: skip
+        """Of each agent's rows X_i (T_i, d), y_i (T_i,); their features are in `room`."""
+        room = room or np.empty
+        D = phi(np.zeros((1, X[0].shape[1]))).shape[1]
+        return cls(mapped(phi, X, D, room), tuple(y), G, loss, room)
+
+    @property
+    def metric(self) -> str:
+        """The loss's."""
+        return self.loss.metric
+
+    @property
+    def kappa(self) -> float:
+        """The loss's."""
+        return self.loss.kappa
+
+    @cached_property
+    def T(self) -> Array:
+        """T_i (N,)."""
+        return np.array([float(len(y)) for y in self.y])
+
+    @property
+    def size(self) -> int:
+        """D."""
+        return self.Phi[0].shape[1]
+
+    @property
+    def sums(self) -> None:
+        """None: rows are needed."""
+
+    def total(self, weights: Array) -> None:
+        """None: rows are needed."""
+
+    def rows(self, agents: slice) -> Rowwise:
+        """The risks of those agents alone."""
+        return replace(self, Phi=self.Phi[agents], y=self.y[agents])
+
+    def gathered(self, rows: Gather, parts: GatherParts) -> Rowwise:
+        """From everybody's features and targets."""
+        return replace(self, Phi=parts(self.Phi), y=parts(self.y))
+
+    def argmin(self, pull: Array) -> Argmin:
+        """Solved anew each round, from the last answer on; no memory but that."""
+        self._need_curvature()
+        H, one = matrix(self.G, self.size), np.eye(self.size)
+        again = [
+            self.loss.of_row.repeated(
+                OneRisk(Phi, y, np.full(len(y), 1.0 / len(y)), H + float(c) * one)
+            )
+            for Phi, y, c in zip(self.Phi, self.y, pull[:, 0], strict=True)
+        ]
+
+        def solve(p: Array, start: Array) -> tuple[Array, Array]:
+            found = [minimum(*at) for minimum, *at in zip(again, p, start, strict=True)]
+            return np.stack([at.theta for at in found]), np.array([at.loss for at in found])
+
+        return solve
+
+    def _need_curvature(self) -> None:
+        if not np.any(self.G):
+            raise InputError(
+                f"lambda = 0 with the {self.metric} loss: there need not be one minimum "
+                "(separable or few rows); use lambda > 0, for example 1e-4"
+            )
+
+    def proved(self) -> Minimum | Proof:
+        """The minimum of Σ_i R_i and its proof: a gradient norm, or a duality gap."""
+        self._need_curvature()
+        y, Phi = np.concatenate(self.y), end_to_end(self.Phi)
+        c = np.repeat(1.0 / self.T, self.T.astype(np.int64))
+        H = len(self.T) * matrix(self.G, self.size)
+        zero = np.zeros(self.size)
+        return self.loss.of_row.minimum(OneRisk(Phi, y, c, H), zero, zero)
+
+    def gram(self, i: int) -> Array:
+        """A_i, from the rows' features."""
+        return np.asarray(self.Phi[i].T @ self.Phi[i] / len(self.Phi[i]))
+
+    def whitened(self, basis: Whitening) -> Rowwise:
+        """The same risks as functions of u = Cᵀθ."""
+        Phi = mapped(basis.features, self.Phi, self.size, self.room)
+        return replace(self, Phi=Phi, G=basis.regulariser(self.G))
+
+    def optimum(self) -> Array:
+        """θ* (D,)."""
+        return self.proved().theta
+
+    def losses(self, theta: Array) -> Array:
+        """Mean loss of θ_i on the rows of agent i."""
+        value, rows = self.loss.of_row.value, zip(self.Phi, self.y, theta, strict=True)
+        # Σ/max(T, 1) and not a mean: a site may have no test rows.
+        return np.array([value(Phi @ t, y).sum() / max(len(y), 1) for Phi, y, t in rows])
+
+    def global_losses(self, theta: Array) -> Array:
+        """Mean loss of each θ on the rows of all agents."""
+        return self._added(theta, np.sum) / self.T.sum()
+
+    def objectives(self, theta: Array) -> Array:
+        """The mean over agents of their mean losses, and the regulariser."""
+        return self._added(theta, np.mean) / len(self.T) + penalty(self.G, theta)
+
+    def _added(self, theta: Array, over: Callable[..., Any]) -> Array:
+        """Of each θ, the sum over agents of their rows' losses, or of the means of these."""
+        total, value = np.zeros(len(theta)), self.loss.of_row.value
+        for Phi, y in zip(self.Phi, self.y, strict=True):
+            total += over(value(Phi @ theta.T, y[:, None]), axis=0)
+        return total
+
+    def gradient(self, theta: Array) -> Array:
+        """(1/T_i) Σ_t ∂ℓ/∂f_t φ_t + 2Gθ_i."""
+        slope, rows = self.loss.of_row.slope, zip(self.Phi, self.y, theta, strict=True)
+        data = np.stack([slope(Phi @ t, y) @ Phi / len(y) for Phi, y, t in rows])
+        return data + 2.0 * pulled(self.G, theta)
+
+
+def end_to_end(parts: Sequence[Array]) -> Array:
+    """All parts' rows in one array; without a copy where they lie so already."""
+    some = [part for part in parts if len(part)] or [parts[0]]
+    at, base = [part.__array_interface__["data"][0] for part in some], some[0].base
+    near = all(a + part.nbytes == b for part, (a, b) in zip(some, pairwise(at), strict=False))
+    if near and base is not None and all(p.flags.c_contiguous and p.base is base for p in some):
+        shape = sum(map(len, some)), some[0].shape[1]
+        return np.lib.stride_tricks.as_strided(some[0], shape, writeable=False)
+    return np.concatenate(some)
