@@ -13,7 +13,7 @@ import msgspec
 
 from coke.data.passes import PRECISIONS
 from coke.data.scaling import SCALES
-from coke.data.sites import SPLITS
+from coke.data.site import SPLITS
 from coke.errors import ConfigError, FileError, nearest, unknown
 from coke.maths import compiled
 from coke.maths.algorithms import ALGORITHMS

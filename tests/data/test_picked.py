@@ -14,8 +14,7 @@ from numpy.testing import assert_array_equal
 from coke.data.out_of_core import owners, pass_over, picked
 from coke.data.passes import Passing
 from coke.data.scaling import Scaling
-from coke.data.site import Making, split
-from coke.data.sites import by_label
+from coke.data.site import Making, by_label, split
 from coke.data.sources import Source, open_arrays, open_table
 from coke.data.tables import checked_rows
 from coke.errors import CokeError, DataError

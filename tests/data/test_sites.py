@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data.scaling import Columns, columns_of, fit_scaling
-from coke.data.site import Kept
-from coke.data.sites import by_label, deal
+from coke.data.site import Kept, by_label, deal
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows
 from coke.errors import DataError

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coke.data.sites import deal
+from coke.data.site import deal
 from coke.data.tables import Rows, checked_rows
 from coke.field.agent import Agent, Status
 from coke.field.carriers.base import Fault, Memory, faithful

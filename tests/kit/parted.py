@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from coke.data.passes import Passing
-from coke.data.site import Kept
-from coke.data.sites import by_label
+from coke.data.site import Kept, by_label
 from coke.data.tables import checked_rows
 from coke.settings import Config, from_settings
 from kit.ready import held, rows_of

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coke.data.site import Kept, split
-from coke.data.sites import Index
+from coke.data.site import Index, Kept, split
 from coke.data.tables import Rows
 from coke.learning.agreement import Terms
 from coke.learning.ready import Ready, agree

@@ -17,8 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data.scaling import Columns, columns_of
 from coke.errors import CokeError, GraphError, InputError, MessageError
-from coke.learning.agreement import Agreement, Begun, Terms
-from coke.learning.basis import Own, common_basis
+from coke.learning.agreement import Agreement, Begun, Own, Terms, common_basis
 from coke.maths.features.mixtures import truncated
 from coke.maths.features.whitening import moments
 from coke.maths.graph import build_graph

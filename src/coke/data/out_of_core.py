@@ -16,8 +16,7 @@ import numpy as np
 
 from coke.data.passes import Passing, complete, labelled, stream_statistics
 from coke.data.scaling import Columns, Scaling, columns_of
-from coke.data.site import Kept, Making, Places, Sites, Watch
-from coke.data.sites import by_label, held_out
+from coke.data.site import Kept, Making, Places, Sites, Watch, by_label, held_out
 from coke.data.sources import Chunk, Source
 from coke.data.tables import Labels
 from coke.errors import DataError

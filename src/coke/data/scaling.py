@@ -6,13 +6,16 @@ training rows together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from coke.data.tables import Labels
 from coke.errors import DataError, unknown
-from coke.maths.arrays import Array, in_parts
+from coke.maths.arrays import PART, Array, in_parts
+from coke.maths.losses import CLASSES, NUMBERS, losses_of
 
 SCALES = ("none", "standard", "minmax", "public")
 
@@ -76,6 +79,8 @@ class Columns(NamedTuple):
 
 def columns_of(Z: Array) -> Columns:
     """Of the rows Z (T, c); of very many a part at a time, for a spread takes a copy of them."""
+    if len(Z) <= PART:
+        return _columns_of(Z)
     return reduce(Columns.merged, map(_columns_of, in_parts(Z)))
 
 
@@ -105,3 +110,33 @@ def fit_scaling(how: str, d: int, told: Columns) -> Scaling:
     scale = np.where(flat, 1.0, scale)
     y_shift, y_scale = (shift[d], scale[d]) if len(shift) > d else (0.0, 1.0)
     return Scaling(shift[:d], scale[:d], float(y_shift), float(y_scale))
+
+
+def checked_classes(labels: Sequence[Any]) -> Labels:
+    """The sorted labels of all sites; one class at one site is fine, one class in all is not."""
+    classes = np.array(labels)
+    if classes.dtype.kind == "f" and not np.equal(classes, np.round(classes)).all():
+        raise DataError(
+            f"the target has {len(classes)} values such as {classes[0]}: a class label is text or "
+            f"a whole number; for numbers use loss = {_either(NUMBERS)}"
+        )
+    if len(classes) < 2:
+        raise DataError(
+            f"all rows have the one class {classes[0]!r}: expected at least two; a classifier "
+            "with one class has nothing to learn"
+        )
+    return classes
+
+
+def numbers_of(y: Labels) -> Array:
+    """The target as numbers, or why it is none."""
+    if y.dtype.kind not in "fiub":
+        raise DataError(
+            f"the target holds {y.dtype}: expected numbers for loss = {_either(NUMBERS)}; "
+            f"for class labels use loss = {_either(CLASSES)}"
+        )
+    return y.astype(np.float64)
+
+
+def _either(kind: str) -> str:
+    return " or ".join(f'"{name}"' for name in losses_of(kind))

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from coke.data.files import atomically, make_folder, write_file
-from coke.data.sites import Index
+from coke.data.site import Index
 from coke.data.tables import Rows
 from coke.errors import ConfigError, ConvergenceError, GraphError
 from coke.field.identity import found, issue, site_name

@@ -17,8 +17,7 @@ import numpy as np
 from coke.data.ondisk import OnDisk
 from coke.data.out_of_core import joined, owners, pass_over, picked
 from coke.data.passes import Passing
-from coke.data.site import Kept, Sites, Watch, split
-from coke.data.sites import Index, by_label, deal
+from coke.data.site import Index, Kept, Sites, Watch, by_label, deal, split
 from coke.data.sources import Source, open_arrays, open_table
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Labels, Rows, inputs_of, read_rows, read_table

@@ -19,8 +19,7 @@ from coke.data.scaling import Columns
 from coke.data.site import Kept, Sites
 from coke.engines.engine import ALONE, Engine
 from coke.errors import CokeError, DataError, MessageError
-from coke.learning.agreement import Agreement, Terms, begin, numbers
-from coke.learning.basis import Basis, Own, common_basis
+from coke.learning.agreement import Agreement, Basis, Own, Terms, begin, common_basis, numbers
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array

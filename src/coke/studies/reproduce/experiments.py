@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 import coke
 from coke.data.files import read_file, write_file
-from coke.data.site import split
-from coke.data.sites import by_label, deal
+from coke.data.site import by_label, deal, split
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows, inputs_of
 from coke.engines.process import Record, simulate
