@@ -25,7 +25,7 @@ from coke.learning.noising import Private
 from coke.learning.prepare import Choices, prepare
 from coke.learning.task import Task
 from coke.maths.arrays import Array, Room
-from coke.maths.graph import Graph, build_graph
+from coke.maths.graph import Graph, adjacency, build_graph
 from coke.privacy.noise import Budget
 from coke.privacy.release import place, public_scaling
 from coke.settings import AUTO, PUBLIC, Config, feature_settings
@@ -157,7 +157,7 @@ def _divided(
     """The sites on their network, and of them those of this rank."""
     N = len(sites.names)
     graph = build_graph(config.graph.kind, N, edges=config.graph.edges, seed=config.seed)
-    engine = ALONE if comm is None else Ranks(comm, graph, sites.names)
+    engine = ALONE if comm is None else Ranks(comm, adjacency(graph), sites.names)
     return Loaded(sites.of(engine.agents(N)), columns, graph, engine)
 
 

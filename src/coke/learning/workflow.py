@@ -17,13 +17,12 @@ from coke.data.files import make_folder, read_file, write_file
 from coke.data.sites import Sites
 from coke.engines.checkpoint import Saved, check_same, load_checkpoint, save_checkpoint
 from coke.engines.history import GAPS, LOSSES, History
-from coke.engines.limits import Limits
 from coke.engines.process import Record
 from coke.errors import ConvergenceError, FileError
 from coke.learning.model import Model
 from coke.learning.task import Task
 from coke.maths.algorithms.coke import FLOAT
-from coke.maths.algorithms.stopping import at_first
+from coke.maths.algorithms.stopping import Limits, at_first
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import local_only
 from coke.settings import Config, from_settings
@@ -174,7 +173,7 @@ class Run:
         tol = self.way.tolerance(config.tolerance(self.name))
         limits = Limits(config.rounds, tol, config.max_bytes, config.max_transmissions)
         way = self.way
-        return self.engine.simulate(way.problem, self.graph, way.algorithm, limits, way.spent, at)
+        return self.engine.rounds(way.problem, self.graph, way.algorithm, limits, way.spent, at)
 
     def _saved(self) -> Saved | None:
         assert self.folder is not None  # there is no resuming without a folder
