@@ -98,11 +98,14 @@ class Run(Protocol):
     state: State  # of the agents here
 
     def round(self, at: Account) -> Account:
-        """The round after that of the account; refuses to go on with numbers that are none."""
+        """The round after that of the account."""
         ...
 
-    def judged(self, close: bool) -> tuple[Score, float, float]:
-        """Losses, test and global ones only if `close`, and both gaps, of all agents."""
+    def judged(self, k: int, close: bool) -> tuple[Score, float, float]:
+        """Losses, test and global ones only if `close`, and both gaps, of all agents.
+
+        Refuses to go on after a round k whose numbers are none.
+        """
         ...
 
     def everybody(self, spoke: Mask) -> Mask:
@@ -126,7 +129,7 @@ def records(run: Run, at: Account, looks: Looks, threads: OneThread) -> Iterator
     while at.k < looks.last and not at.ended:
         with threads.limit(), np.errstate(over="ignore", invalid="ignore"):
             at = run.round(at)
-            score, consensus, optimality = run.judged(at.ended or looks.at(at.k))
+            score, consensus, optimality = run.judged(at.k, at.ended or looks.at(at.k))
             spoke = run.everybody(at.spoke)
         yield Record(
             k=at.k, spoke=spoke, ledger=at.ledger, score=score,
@@ -148,32 +151,25 @@ class _Together:
         self._fused = fused(problem, self._W, algorithm, self._own) if stop.idle else None
 
     def round(self, at: Account) -> Account:
-        now = self._at_once(at) or self._step_by_step(at)
-        if not np.isfinite(self.state.loss).all():
-            lost = int(np.count_nonzero(~np.isfinite(self.state.loss)))
-            raise diverged(lost, now.k, self._algorithm)
-        return now
-
-    def _at_once(self, at: Account) -> Account | None:
         found = None if self._fused is None else self._fused(self.state, at.spent, at.k + 1)
-        if found is None:
-            return None
-        self.state, spent, self._gaps = found
-        return self._stop.booked(at, spent)
-
-    def _step_by_step(self, at: Account) -> Account:
+        if found is not None:
+            self.state, spent, self._gaps = found
+            return self._stop.booked(at, spent)
         s, said = self._algorithm.speak(self._own, self.state, at.k + 1)
         hat, now = self._stop.after(at, self.state.hat, s, said)
         s = self._algorithm.listen(self._own, s._replace(hat=hat), self._W @ hat)
         self.state, self._gaps = s, gaps(s.theta, self._optimum)
         return now
 
-    def judged(self, close: bool) -> tuple[Score, float, float]:
+    def judged(self, k: int, close: bool) -> tuple[Score, float, float]:
         s = self.state
         if close:
-            return self._problem.score(s.theta, s.loss), *self._gaps
-        train = pooled(s.loss, self._problem.train.T)
-        return Score(train, np.nan, np.nan, np.nan), *self._gaps
+            score = self._problem.score(s.theta, s.loss)
+        else:
+            score = Score(pooled(s.loss, self._problem.train.T), np.nan, np.nan, np.nan)
+        if not (math.isfinite(score.train) or np.isfinite(s.loss).all()):
+            raise diverged(int(np.count_nonzero(~np.isfinite(s.loss))), k, self._algorithm)
+        return score, *self._gaps
 
     def everybody(self, spoke: Mask) -> Mask:
         return spoke

@@ -143,9 +143,17 @@ class Between(Here):
         )
         return np.concatenate([rows, heard])
 
-    def everyones(self, row: Rows) -> Rows:
-        """The row that each rank brings, of all ranks."""
-        return everyones(self.comm, row)
+    def sum(self, row: Rows) -> Rows:
+        """Of all ranks."""
+        return np.asarray(everyones(self.comm, row).sum(axis=0))
+
+    def max(self, row: Rows) -> Rows:
+        """Of all ranks."""
+        return np.asarray(everyones(self.comm, row).max(axis=0))
+
+    def all(self, flags: Mask) -> Mask:
+        """At all ranks."""
+        return np.asarray(everyones(self.comm, flags).all(axis=0))
 
     def __call__(self, spoke: Mask) -> None:
         """Tells the other ranks θ̂_i of those agents (n,) that spoke, and hears theirs.

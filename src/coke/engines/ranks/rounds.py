@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from coke.engines.process import Checkpoint, Looks, Record, diverged, records, resumed
-from coke.engines.ranks.collectives import all_or_none
+from coke.engines.ranks.collectives import all_or_none, everyones
 from coke.engines.ranks.overall import Overall
 from coke.engines.ranks.partition import Between, Block
 from coke.errors import InputError
@@ -127,7 +127,6 @@ class _Held:
         for rows, own, W in self.pieces:
             before = _take(self.state, rows)
             _write(before, self.algorithm.listen(own, before, W @ hats))
-        self._finite(now.k)
         return now
 
     def _speak(self, k: int) -> Spoken:
@@ -140,14 +139,11 @@ class _Held:
             _write(before, after)
         return Spoken(size)
 
-    def _finite(self, k: int) -> None:
-        """Refuses, at all ranks, to go on with numbers that are none."""
+    def judged(self, k: int, close: bool) -> tuple[Score, float, float]:
+        """What the judge says of round k; an error at all ranks where numbers are none."""
         lost = np.count_nonzero(~np.isfinite(self.state.loss))
-        if total := int(self.exchange.everyones(np.array([lost])).sum()):
+        if total := int(self.exchange.sum(np.array([lost]))[0]):
             raise diverged(total, k, self.algorithm)
-
-    def judged(self, close: bool) -> tuple[Score, float, float]:
-        """What the judge says of the round."""
         return self.judge(self.state, close)
 
     def everybody(self, spoke: Mask) -> Mask:
@@ -157,7 +153,7 @@ class _Held:
         bits = np.zeros(most, np.uint8)
         mine = np.packbits(spoke)
         bits[: len(mine)] = mine
-        said, all_spoke = self.exchange.everyones(bits), np.zeros(len(parts), np.bool_)
+        said, all_spoke = everyones(self.exchange.comm, bits), np.zeros(len(parts), np.bool_)
         for rank, row in enumerate(said):
             there = np.flatnonzero(parts == rank)
             all_spoke[there] = np.unpackbits(row, count=len(there))

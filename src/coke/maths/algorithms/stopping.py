@@ -34,6 +34,7 @@ Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Rows = NDArray[Any]
 NEVER = 2**15  # a countdown that has not begun; counts stay below it
+_SENT = Ledger._fields.index("transmissions")  # its column
 _EDGES = 4096  # whose ends are compared at a time
 _SEARCHES = 64  # from so many agents at a time
 
@@ -142,9 +143,17 @@ class Here:
         """The rows (n, …) of the agents here, then those of the m others that they hear."""
         return rows
 
-    def everyones(self, row: Rows) -> Rows:
-        """The row (…) that each process brings, of all processes (R, …)."""
-        return row[None]
+    def sum(self, row: Rows) -> Rows:
+        """Number by number, of the rows that all processes bring."""
+        return row
+
+    def max(self, row: Rows) -> Rows:
+        """The largest, number by number."""
+        return row
+
+    def all(self, flags: Flags) -> Flags:
+        """Which flags are up at all processes."""
+        return flags
 
 
 class Account(NamedTuple):
@@ -179,7 +188,7 @@ class Stopping:
         for some in _few(len(agents), _SEARCHES):
             steps = sparse.csgraph.dijkstra(self.A, unweighted=True, indices=agents[some])
             far = max(far, steps.max())
-        return int(self._here.everyones(np.array([far])).max())
+        return int(self._here.max(np.array([far]))[0])
 
     def begin(self, k: int, spent: Spent, quiet: Quiet) -> Account:
         """After round k, or before round 1."""
@@ -210,16 +219,16 @@ class Stopping:
 
     def booked(self, at: Account, spent: Spent, quiet: Quiet | None = None) -> Account:
         """After one more round; without words where only the number of rounds ends the run."""
-        transmissions, *_ = (spent - at.spent).T
-        now = at._replace(
-            k=at.k + 1, spent=spent, spoke=transmissions > 0, ledger=self._ledger(spent)
-        )
-        if quiet is None:
-            return now
-        least = self.least(quiet)
-        said = self._here.everyones(np.array([least.done().all(), not least.short.any()]))
-        ended, settled = (bool(flags.all()) for flags in said.T)
-        return now._replace(quiet=quiet, least=least, ended=ended, settled=ended and settled)
+        ended = settled = False
+        quiet, least = (at.quiet, at.least) if quiet is None else (quiet, self.least(quiet))
+        if not self.idle:
+            flags = np.array([least.done().all(), not least.short.any()])
+            ended, settled = self._here.all(flags).tolist()
+        return Account(
+            k=at.k + 1, spent=spent, quiet=quiet, least=least,
+            spoke=spent[:, _SENT] > at.spent[:, _SENT], ledger=self._ledger(spent),
+            ended=ended, settled=ended and settled,
+        )  # fmt: skip
 
     def least(self, quiet: Quiet) -> Quiet:
         """Over each agent's own word and its neighbours'; for want of budget, any of them."""
@@ -244,12 +253,12 @@ class Stopping:
 
     def _ledger(self, spent: Spent) -> Ledger:
         """Of the agents of all processes."""
-        return Ledger(*self._here.everyones(spent.sum(axis=0)).sum(axis=0).tolist())
+        return Ledger(*self._here.sum(spent.sum(axis=0)).tolist())
 
     def _refuse(self, over: Mask, taken: Ledger, later: Spent) -> None:
         """Refuses, at all processes, a budget that does not even allow the first messages."""
-        if self._here.everyones(np.array([over.any()])).any():
-            most = self._here.everyones(later.max(axis=0)).max(axis=0)
+        if self._here.max(np.array([over.any()]))[0]:
+            most = self._here.max(later.max(axis=0))
             raise self._limits.too_small(taken, Ledger(*(self.A.shape[0] * most).tolist()))
 
 
