@@ -28,6 +28,7 @@ class Mutant(NamedTuple):
 
 
 COKE, SIM, SLOTS = "maths/algorithms/coke.py", "engines/process.py", "field/slots.py"
+STOPPING = "maths/algorithms/stopping.py"
 DP, RELEASE = "privacy/noise.py", "privacy/release.py"
 MUTANTS = [
     Mutant("primal forgets its own word", COKE, "own.d * s.hat + s.heard - s.g",
@@ -49,8 +50,8 @@ MUTANTS = [
     Mutant("a product over all rows at once", "maths/losses/quadratic.py", "theta = np.vecmat(r, M)",
            "theta = np.einsum('nij,nj->ni', M, r, optimize=True) + 1e-17 * (r @ M[0])",
            "test_coke.py::test_one_row_agents"),
-    Mutant("neighbours are added in another order", "engines/process.py", "self._weights @ self._last",
-           "self._weights.toarray()[:, ::-1] @ self._last[::-1]",
+    Mutant("neighbours are added in another order", SIM, "self._W @ hat",
+           "self._W.toarray()[:, ::-1] @ hat[::-1]",
            "test_coke.py::test_one_row_agents"),
     Mutant("unequal Metropolis rows", "maths/graph.py", "np.maximum(d[W.row], d[W.col])",
            "d[W.row]", "test_graph.py::test_metropolis"),
@@ -71,8 +72,8 @@ MUTANTS = [
     Mutant("SIMD sums decide the bits", "maths/features/draws.py", "return np.cumsum(x, axis=-1)[..., -1]",
            "return x.sum(axis=-1)", "test_features.py::test_features_are_the_stored_bits"),
     Mutant("a resumed run starts its ledger again", SIM,
-           "spent, quiet, ended, settled = at.spent, ",
-           "spent, quiet, ended, settled = 0 * at.spent, ", "test_history.py::test_a_resumed_run"),
+           "stop.begin(at.k, at.spent,", "stop.begin(at.k, 0 * at.spent,",
+           "test_history.py::test_a_resumed_run"),
     Mutant("classes are added up pair by pair", "maths/losses/one_vs_rest.py",
            "sum(values[1:], values[0]) / len(values)", "np.mean(values, axis=0)",
            "test_coke.py::test_one_row_agents"),
@@ -105,13 +106,13 @@ MUTANTS = [
     Mutant("one copy of the way down is counted", "talk/conversation.py",
            "for message in turn.tell.values():",
            "for message in list(turn.tell.values())[:1]:", "test_agree.py::test_descriptions"),
-    Mutant("a site stops once it is content", "maths/algorithms/stopping.py", "count > diameter", "count > 0",
+    Mutant("a site stops once it is content", STOPPING, "count > diameter", "count > 0",
            "test_stopping.py::test_all_stop"),
-    Mutant("the countdown does not spread", SIM,
-           "np.minimum.at(heard.countdown, self.i, quiet.countdown[self.n])", "pass",
+    Mutant("the countdown does not spread", STOPPING,
+           "np.minimum.at(own, self._i, said[self._n])", "pass",
            "test_stopping.py::test_the_simulation_hears"),
-    Mutant("a budget is a wish", SIM, "hat = np.where(broke, before.hat, after.hat)",
-           "return after, size, broke\n    hat = after.hat", "test_stopping.py::test_a_budget"),
+    Mutant("a budget is a wish", STOPPING, "if over.any():", "if False:",
+           "test_stopping.py::test_a_budget"),
     Mutant("scaling forgets the distance of the means", "data/scaling.py",
            "within + share * (1.0 - share) * apart**2", "within", "test_agree.py::test_told"),
     Mutant("whitened statistics depend on the number of sites", "maths/features/whitening.py",

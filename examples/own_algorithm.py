@@ -13,7 +13,7 @@ from scipy import sparse
 
 from coke import FeatureSettings, Problem, draw_features, simulate
 from coke.maths.algorithms.algorithm import Algorithm, Spoken
-from coke.maths.graph import Graph, metropolis
+from coke.maths.graph import metropolis
 from coke.maths.losses.problem import local_only, one_shot_average
 from coke.maths.losses.quadratic import Quadratic
 from coke.maths.losses.risk import Risk
@@ -34,9 +34,9 @@ class GossipState(NamedTuple):
 class Gossip(Algorithm):
     """Averages the agents' own models: their mean is not θ*, which is why there is ADMM."""
 
-    def weights(self, graph: Graph) -> sparse.csr_array:
+    def weights(self, A: sparse.csr_array) -> sparse.csr_array:
         """Who is heard with which weight."""
-        return metropolis(graph)
+        return metropolis(A)
 
     def local(self, risk: Risk, d: Array) -> Risk:
         """What stays fixed."""

@@ -22,20 +22,21 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data.scaling import columns_of
 from coke.engines.checkpoint import fingerprint, load_checkpoint, save_checkpoint
+from coke.engines.engine import Ranks
 from coke.engines.history import History
-from coke.engines.process import Limits, Record, simulate
-from coke.engines.ranks import exchange as between
+from coke.engines.process import Record, simulate
+from coke.engines.ranks import partition as between
 from coke.engines.ranks import rounds as mpi
-from coke.engines.ranks.collectives import gather_record, own_rows, whole_fingerprint, world
+from coke.engines.ranks.collectives import world
 from coke.engines.ranks.conversation import read_letters, together_on_ranks
-from coke.engines.ranks.partition import block, partition
 from coke.errors import ConvergenceError, GraphError, InputError, MessageError
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.codecs import Coarse
 from coke.maths.algorithms.coke import COKE, Geometric, automatic
 from coke.maths.algorithms.cta import CTA
+from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array
-from coke.maths.graph import build_graph
+from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem
@@ -140,15 +141,16 @@ def main(folder: Path) -> None:
     """One rank's part in the tests, each step taken by all ranks."""
     mpi.AGENTS, between.ROWS = 3, 2  # several pieces and turns, also of so few agents
     comm = world()
-    own = block(GRAPH, partition(GRAPH, comm.size), comm.rank)
-    mine = own.agents.tolist()
+    A = adjacency(GRAPH)
+    ranks = Ranks(comm, A, tuple(NAMES))
+    own, mine = ranks.own, ranks.own.agents.tolist()
 
     def records(run: Run, rounds: int = ROUNDS, **more: Any) -> Iterator[Record | None]:
         limits, problem = Limits(rounds, **run.limits), run.problem(mine)
         for record in mpi.simulate_block(
-            comm, own, GRAPH, problem, run.algorithm, limits=limits, **more
+            comm, own, A, problem, run.algorithm, limits=limits, **more
         ):
-            yield gather_record(comm, own, record)
+            yield ranks.record(record)
 
     for name, run in CASES.items():
         found = told(records(run))
@@ -164,11 +166,11 @@ def main(folder: Path) -> None:
     (folder / f"talk-{comm.size}-{comm.rank}").write_bytes(msgspec.msgpack.encode(heard))
     with pytest.raises(GraphError, match="wait for each other"):
         together_on_ranks(comm, sites, {NAMES[i]: patient() for i in mine})
-    mark = whole_fingerprint(comm, own, GRAPH, quadratic(mine), OURS)
+    mark = ranks.fingerprint(quadratic(mine), GRAPH, OURS)
     for path in sorted(folder.glob("*.coke")):
         saved, before = load_checkpoint(path)
         assert mark == before
-        found = told(records(CASES["ours"], resume=own_rows(own, saved.checkpoint)))
+        found = told(records(CASES["ours"], resume=saved.checkpoint.rows(own.agents)))
         if comm.rank == 0:
             np.savez(folder / f"{path.stem}-resumed-{comm.size}.npz", **found)
     *_, last = records(CASES["ours"], HALF)

@@ -107,16 +107,16 @@ def test_what_is_refused_is_said_once(rows: Path, arguments: list[Any], text: st
 ALONE = """
 import sys
 from mpi4py import MPI
-from coke.learning import ready
 from coke.cli.main import main
 from coke.errors import DataError
+from coke.maths.features.features import Features
 
-made = ready._made
+made = Features.__call__
 def fails(*given):
     if MPI.COMM_WORLD.rank == 1:
         raise {error}
     return made(*given)
-ready._made = fails
+Features.__call__ = fails
 sys.argv[0] = "coke"
 main()
 """

@@ -20,10 +20,9 @@ def on_ranks(
     if any(importlib.util.find_spec(name) is None for name in ("mpi4py", "pymetis")):
         pytest.skip("mpi4py or pymetis is not installed: pip install 'coke[mpi]'")
     line = [mpiexec(), "-n", str(R), sys.executable, "-W", "error", *map(str, command)]
-    tests = str(Path(__file__).parents[1])
-    path = os.pathsep.join([tests, *filter(None, [os.environ.get("PYTHONPATH")])])
-    env = {**os.environ, "PYTHONPATH": path}
-    run = subprocess.run(line, cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)}  # for a test file as the program
+    run = subprocess.run(line, cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
     assert run.returncode == code, run.stdout + run.stderr
     return run
 

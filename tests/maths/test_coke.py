@@ -20,7 +20,7 @@ from coke.errors import GraphError, InputError
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.coke import COKE, Geometric, Schedule, Sequential, dkla
 from coke.maths.algorithms.cta import CTA
-from coke.maths.graph import Graph, build_graph, degrees
+from coke.maths.graph import Graph, adjacency, build_graph, degrees
 from coke.maths.losses import LOSSES
 from coke.maths.losses.one_vs_rest import OneVsRest
 from coke.maths.losses.problem import Problem
@@ -183,9 +183,9 @@ class _Agent:
         risk = problem.train.rows(slice(i, i + 1))
         self.algorithm, self.alone = algorithm, OneThread()
         with self.alone.limit():  # as in a simulation: the bits of an inverse depend on threads
-            self.own = algorithm.local(risk, degrees(graph)[i : i + 1])
+            self.own = algorithm.local(risk, degrees(adjacency(graph))[i : i + 1])
         self.state: Any = algorithm.start(risk)
-        W = sparse.csr_array(algorithm.weights(graph)[[i]])
+        W = sparse.csr_array(algorithm.weights(adjacency(graph))[[i]])
         self.mailbox = Mailbox(W, risk.size)
 
     def speak(self, k: int) -> Any:

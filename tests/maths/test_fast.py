@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.engines.process import Together, simulate
+from coke.engines.process import simulate
 from coke.errors import InputError
 from coke.maths import compiled
 from coke.maths.algorithms.coke import COKE, Geometric, Sequential, dkla
 from coke.maths.algorithms.coke_compiled import fused
 from coke.maths.arrays import Array
-from coke.maths.graph import build_graph, degrees
+from coke.maths.graph import adjacency, build_graph, degrees
 from coke.maths.losses import LOSSES
 from coke.maths.losses.logistic import Logistic
 from coke.maths.losses.newton import OneRisk
@@ -87,14 +87,17 @@ def test_fused_rounds_have_the_bits_of_speak_and_listen(algorithm: COKE, matrix:
     """State and counts to the last bit, gaps to rounding, over a run in which some are silent."""
     problem = Problem(replace(risk(2, 9, 21, matrix), fast=True))
     graph = build_graph("random", 9, edges=15, seed=0)
-    own, s = algorithm.local(problem.train, degrees(graph)), algorithm.start(problem.train)
-    hear, sent, seen = Together(algorithm.weights(graph)), 0, 0
-    at_once = fused(problem, graph, algorithm, own)
+    own, s = (
+        algorithm.local(problem.train, degrees(adjacency(graph))),
+        algorithm.start(problem.train),
+    )
+    W, sent, seen = adjacency(graph), 0, 0
+    at_once = fused(problem, W, algorithm, own)
     assert at_once is not None
     for r in simulate(problem, graph, algorithm, rounds=60):
         seen += at_once(s, r.spent, r.k) is not None
         s, (size, _) = algorithm.speak(own, s, r.k)
-        s = algorithm.listen(own, s, hear(s.hat))
+        s = algorithm.listen(own, s, W @ s.hat)
         sent += int(np.count_nonzero(size))
         for name, array in s._asdict().items():
             assert_array_equal(getattr(r.state, name), array, err_msg=f"round {r.k}: {name}")
@@ -139,12 +142,15 @@ def test_a_close_call_is_left_to_the_plain_way() -> None:
     """Where ‖θ − θ̂‖ is h(k) up to rounding, the fused round declines; with clear thresholds not."""
     problem, graph = Problem(replace(risk(4, 6, 10), fast=True)), build_graph("ring", 6, seed=0)
     algorithm = dkla(0.2)
-    own, s = algorithm.local(problem.train, degrees(graph)), algorithm.start(problem.train)
+    own, s = (
+        algorithm.local(problem.train, degrees(adjacency(graph))),
+        algorithm.start(problem.train),
+    )
     spent = np.zeros((6, 3), np.int64)
     theta = own.argmin(np.zeros_like(s.theta), s.theta)[0]
     for factor, close in ((1.0, True), (1.0 + 1e-13, True), (1.0 + 1e-6, False), (0.5, False)):
         h = factor * float(np.linalg.norm(theta[2]))
-        at_once = fused(problem, graph, COKE(0.2, Sequential([h])), own)
+        at_once = fused(problem, adjacency(graph), COKE(0.2, Sequential([h])), own)
         assert at_once is not None
         assert (at_once(s, spent, 1) is None) == close
 
@@ -163,8 +169,8 @@ def test_without_numba_fast_is_refused_with_advice(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(compiled, "available", lambda: False)
     with pytest.raises(InputError, match=r"coke\[fast\]"):
         replace(risk(0, 2, 3), fast=True)
-    problem, graph = Problem(risk(0, 2, 3)), build_graph("ring", 2, seed=0)
-    assert fused(problem, graph, dkla(0.1), dkla(0.1).local(problem.train, degrees(graph))) is None
+    problem, A = Problem(risk(0, 2, 3)), adjacency(build_graph("ring", 2, seed=0))
+    assert fused(problem, A, dkla(0.1), dkla(0.1).local(problem.train, degrees(A))) is None
 
 
 def rows(seed: int, T: int, D: int, kind: str) -> tuple[OneRisk, Array, Array]:

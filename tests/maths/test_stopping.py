@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from coke.engines.process import Limits, Record, Watch, simulate
+from coke.engines.process import Record, simulate
 from coke.errors import InputError
 from coke.maths.algorithms.coke import COKE, Geometric, automatic, dkla
-from coke.maths.algorithms.stopping import NEVER, Quiet, at_first, counted
+from coke.maths.algorithms.stopping import NEVER, Here, Limits, Quiet, Stopping, at_first, counted
 from coke.maths.features.whitening import whitening
-from coke.maths.graph import build_graph
+from coke.maths.graph import adjacency, build_graph
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
 from kit.problems import GRAPHS, case
@@ -72,7 +72,8 @@ def test_the_simulation_hears_what_every_site_would(seed: int) -> None:
     rng = np.random.default_rng(seed)
     graph = build_graph("random", 7, edges=9, seed=seed)
     count, ends, short = rng.integers(0, 9, 7), rng.integers(1, 9, 7), rng.random(7) < 0.3
-    found = Watch(graph, Limits(1, 0.1)).least(Quiet(count, ends, short))
+    watch = Stopping(Limits(1, 0.1), adjacency(graph), np.asarray, Here())
+    found = watch.least(Quiet(count, ends, short))
     near = neighbourhoods(graph)
     assert_array_equal(found.count, [count[n].min() for n in near])
     assert_array_equal(found.countdown, [ends[n].min() for n in near])

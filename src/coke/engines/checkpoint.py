@@ -14,12 +14,11 @@ from scipy import sparse
 from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
 from coke.engines.history import History
 from coke.engines.process import Checkpoint, Record
-from coke.engines.ranks.partition import as_matrix, neighbours_of
 from coke.errors import FileError
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Quiet
 from coke.maths.arrays import Array
-from coke.maths.graph import Graph
+from coke.maths.graph import Graph, adjacency
 from coke.maths.ledger import Spent
 from coke.maths.losses.problem import Problem
 from coke.threads import OneThread
@@ -108,7 +107,7 @@ def _state(arrays: Arrays) -> Arrays:
 
 def fingerprint(problem: Problem, graph: Graph, algorithm: Algorithm) -> str:
     """Changes whenever the rows, the features, λ, the network or the algorithm's settings do."""
-    return digest_of(problem, graph, algorithm, marks(problem)).hex()
+    return digest_of(problem, adjacency(graph), algorithm, marks(problem)).hex()
 
 
 def marks(problem: Problem) -> list[Array]:
@@ -123,13 +122,13 @@ def marks(problem: Problem) -> list[Array]:
 
 def digest_of(
     problem: Problem,
-    graph: Graph | sparse.csr_array,
+    A: sparse.csr_array,
     algorithm: Algorithm,
     parts: Iterable[Array | None],
 ) -> bytes:
     """16 bytes of all agents' marks `parts`, the network and the algorithm's settings."""
-    upper = sparse.csr_array(sparse.triu(as_matrix(graph), 1))
-    edges = np.column_stack(neighbours_of(upper.sorted_indices())).astype(np.int64)
+    upper = sparse.csr_array(sparse.triu(A, 1)).sorted_indices().tocoo()
+    edges = np.column_stack([upper.row, upper.col]).astype(np.int64)
     digest = hashlib.blake2b(repr(algorithm).encode(), digest_size=16)
     digest.update(repr(getattr(problem.train, "fast", False)).encode())  # other last bits
     for part in (edges, *parts):

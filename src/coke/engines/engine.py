@@ -9,35 +9,27 @@ The first rank also gathers what all agents' risks are made of. So the losses on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
-from coke.engines.checkpoint import fingerprint
-from coke.engines.limits import Limits
+from coke.engines.checkpoint import digest_of, fingerprint, marks
 from coke.engines.process import Checkpoint, Record, gaps, simulate
-from coke.engines.ranks.collectives import (
-    Rows,
-    all_or_none,
-    everyones,
-    everyones_rows,
-    gather,
-    gather_parts,
-    gather_record,
-    own_rows,
-    whole_fingerprint,
-)
+from coke.engines.ranks.collectives import Rows, all_or_none, everyones
 from coke.engines.ranks.conversation import together_on_ranks
 from coke.engines.ranks.partition import block, partition
 from coke.engines.ranks.rounds import simulate_block
-from coke.maths.algorithms.algorithm import Algorithm
+from coke.maths.algorithms.algorithm import Algorithm, State
+from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger, Spent
-from coke.maths.losses.problem import Problem
+from coke.maths.losses.problem import Problem, Score
 from coke.maths.losses.risk import Risk
 from coke.talk.conversation import Talk, together
-from coke.threads import OneThread
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -90,7 +82,7 @@ class Engine:
         """Of the problem of all agents, see `coke.engines.checkpoint`."""
         return fingerprint(problem, graph, algorithm)
 
-    def simulate(
+    def rounds(
         self, problem: Problem, graph: Graph, algorithm: Algorithm, limits: Limits,
         spent: Spent, resume: Checkpoint | None,
     ) -> Iterator[Record]:  # fmt: skip
@@ -103,12 +95,11 @@ ALONE = Engine()
 
 
 class Ranks(Engine):
-    """One of several ranks, each with a block of the agents."""
+    """One of several ranks, each with a block of the agents of this network."""
 
-    def __init__(self, comm: MPI.Comm, graph: Graph, names: tuple[str, ...]):
-        self.comm, self.first, self._names = comm, not comm.rank, names
-        self.own = block(graph, partition(graph, comm.size), comm.rank)
-        self._rank_of = dict(zip(names, self.own.parts.tolist(), strict=True))
+    def __init__(self, comm: MPI.Comm, A: sparse.csr_array, names: tuple[str, ...] = ()):
+        self.comm, self.first, self.A, self._names = comm, not comm.rank, A, names
+        self.own = block(A, partition(A, comm.size), comm.rank)
 
     def agents(self, N: int) -> Sequence[int]:
         return self.own.agents.tolist()
@@ -124,16 +115,53 @@ class Ranks(Engine):
         return tuple(up)
 
     def together(self, talks: Mapping[str, Talk[R]]) -> tuple[dict[str, R], dict[str, Ledger]]:
-        return together_on_ranks(self.comm, self._rank_of, talks)
+        rank_of = dict(zip(self._names, self.own.parts.tolist(), strict=True))
+        return together_on_ranks(self.comm, rank_of, talks)
 
     def gather(self, rows: Rows) -> Rows | None:
-        return gather(self.comm, self.own, rows)
+        arrived = self._arrived(rows, np.bincount(self.own.parts, minlength=self.comm.size))
+        if arrived is None:
+            return None
+        whole = np.empty_like(arrived)
+        whole[self.own.order()] = arrived
+        return whole
+
+    def gather_parts(self, parts: Sequence[Rows]) -> tuple[Rows, ...] | None:
+        """The same of agents with T_i rows each, (T_i, …)."""
+        T = self.everyones(np.array([len(part) for part in parts]))
+        counts = np.bincount(self.own.parts, T).astype(np.int64)
+        arrived = self._arrived(np.concatenate(parts), counts)
+        if arrived is None:
+            return None
+        order = self.own.order()
+        pieces = np.split(arrived, np.cumsum(T[order])[:-1])
+        return tuple(pieces[place] for place in np.argsort(order))
+
+    def _arrived(self, rows: Rows, counts: NDArray[np.int64]) -> Rows | None:
+        """At the first rank so many rows of every rank, rank after rank; None elsewhere."""
+        rows = np.ascontiguousarray(rows)
+        if not self.first:
+            self.comm.Gatherv(rows, None)
+            return None
+        arrived = np.empty((counts.sum(), *rows.shape[1:]), rows.dtype)
+        wide = int(np.prod(rows.shape[1:], dtype=np.int64))
+        self.comm.Gatherv(rows, (arrived, (counts * wide).tolist()))
+        return arrived
 
     def everyones(self, rows: Rows) -> Rows:
-        return everyones_rows(self.comm, self.own, rows)
+        whole = self.gather(rows)
+        if whole is None:
+            whole = np.empty((len(self.own.parts), *rows.shape[1:]), rows.dtype)
+        self.comm.Bcast(whole)
+        return whole
 
     def record(self, record: Record) -> Record | None:
-        return gather_record(self.comm, self.own, record)
+        """A barrier: it returns once every rank has given its rows of the same round."""
+        state = [self.gather(part) for part in record.state]
+        spent, quiet = self.gather(record.spent), record.quiet.each(self.gather)
+        if spent is None:
+            return None
+        return record._replace(state=type(record.state)(*state), spent=spent, quiet=quiet)
 
     def whole(self, problem: Problem) -> Problem | None:
         train = self._risk(problem.train)
@@ -148,32 +176,31 @@ class Ranks(Engine):
             return own if whole is None else whole
 
         def parts(own: Sequence[Array]) -> tuple[Array, ...]:
-            return gather_parts(self.comm, self.own, own) or tuple(own)
+            return self.gather_parts(own) or tuple(own)
 
         return risk.gathered(rows, parts)
 
     def fingerprint(self, problem: Problem, graph: Graph, algorithm: Algorithm) -> str:
-        return whole_fingerprint(self.comm, self.own, graph, problem, algorithm)
+        wholes, digest = [self.gather(part) for part in marks(problem)], np.zeros(16, np.uint8)
+        if self.first:
+            found = digest_of(problem, self.A, algorithm, wholes)
+            digest = np.frombuffer(found, np.uint8).copy()
+        self.comm.Bcast(digest)
+        return digest.tobytes().hex()
 
-    def simulate(
+    def rounds(
         self, problem: Problem, graph: Graph, algorithm: Algorithm, limits: Limits,
         spent: Spent, resume: Checkpoint | None,
     ) -> Iterator[Record]:  # fmt: skip
-        at = None if resume is None else own_rows(self.own, resume)
-        records = simulate_block(
-            self.comm, self.own, graph, problem, algorithm,
-            limits=limits, spent=spent, scored=(), resume=at,
+        return simulate_block(
+            self.comm, self.own, self.A, problem, algorithm, limits=limits, spent=spent,
+            resume=None if resume is None else resume.rows(self.own.agents),
+            judge=partial(self._judged, self.whole(problem)),
         )  # fmt: skip
-        return self._judged(records, self.whole(problem))
 
-    def _judged(self, records: Iterator[Record], whole: Problem | None) -> Iterator[Record]:
-        """At the first rank, with the losses and gaps of all agents that one process would see."""
-        threads = OneThread()
-        for record in records:
-            theta, loss = self.gather(record.state.theta), self.gather(record.state.loss)
-            if whole is None or theta is None:
-                yield record
-                continue
-            with threads.limit(), np.errstate(over="ignore", invalid="ignore"):
-                score, apart = whole.score(theta, loss), gaps(theta, whole.optimum)
-            yield record._replace(score=score, consensus_gap=apart[0], optimality_gap=apart[1])
+    def _judged(self, whole: Problem | None, s: State, close: bool) -> tuple[Score, float, float]:
+        """At the first rank the losses and gaps of all agents, as one process would see them."""
+        theta, loss = self.gather(s.theta), self.gather(s.loss)
+        if whole is None or theta is None:
+            return Score(np.nan, np.nan, np.nan, np.nan), np.nan, np.nan
+        return whole.score(theta, loss), *gaps(theta, whole.optimum)

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from coke.engines.limits import Limits as Limits
-from coke.engines.limits import after_sending
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithms.algorithm import Algorithm, State
-from coke.maths.algorithms.coke_compiled import After, Fused, fused
-from coke.maths.algorithms.stopping import Quiet, at_first, counted
-from coke.maths.arrays import Array, Mask, Sizes
-from coke.maths.graph import Graph, adjacency, checked_graph, degrees
-from coke.maths.ledger import Ledger, Spent, round_cost
+from coke.maths.algorithms.coke_compiled import fused
+from coke.maths.algorithms.stopping import Account, Here, Limits, Quiet, Stopping, at_first
+from coke.maths.arrays import Array, Mask
+from coke.maths.graph import Graph, adjacency, checked_graph
+from coke.maths.ledger import Ledger, Spent
 from coke.maths.losses.problem import Problem, Score, pooled
 from coke.threads import OneThread
 
@@ -51,6 +47,11 @@ class Checkpoint(NamedTuple):
     quiet: Quiet
     state: dict[str, Array]
 
+    def rows(self, agents: NDArray[np.int64]) -> Checkpoint:
+        """Those agents' part of it."""
+        state = {name: np.asarray(rows[agents]) for name, rows in self.state.items()}
+        return Checkpoint(self.k, self.spent[agents], self.quiet.each(lambda x: x[agents]), state)
+
 
 def simulate(
     problem: Problem,
@@ -68,171 +69,109 @@ def simulate(
     """Runs the algorithm and yields one record a round, up to `rounds`.
 
     Agents stop earlier, without a coordinator: all after the same round (see
-    `coke.maths.algorithms.stopping`), once nobody moved, disagreed with a neighbour or held back news by more than `tol`. Each has an
-    equal share of a budget; the first whose next message would exceed it stays silent and ends the
-    run. `spent` (N, 3) is what the agents have sent before round 1.
+    `coke.maths.algorithms.stopping`), once nobody moved, disagreed with a neighbour or held back
+    news by more than `tol`. Each has an equal share of a budget; the first whose next message would
+    exceed it stays silent and ends the run. `spent` (N, 3) is what the agents have sent before
+    round 1.
 
     Training losses are free in every round. Test and global losses are computed in the rounds in
     `scored` (such as `range(0, 1001, 10)`; None: all) and the last one, and are NaN elsewhere. The
     caller may stop earlier by not asking for more. `resume` goes on after a checkpoint, with the
     same bits as if nothing had happened. Arguments are checked here, before the first round.
     """
-    limits = Limits(rounds, tol, max_bytes, max_transmissions).checked()
-    graph, N = checked_graph(graph, range(len(problem.train.T))), len(problem.train.T)
-    d, alone = degrees(graph), OneThread()
-    with alone.limit():
-        own, state = algorithm.local(problem.train, d), algorithm.start(problem.train)
-        exchange, at_once = (
-            Together(algorithm.weights(graph)),
-            fused(problem, graph, algorithm, own),
-        )
-        run = _Run(problem, algorithm, own, exchange, d, problem.optimum, at_once)
+    limits, N = Limits(rounds, tol, max_bytes, max_transmissions).checked(), len(problem.train.T)
+    A = adjacency(checked_graph(graph, range(N)))
+    stop = Stopping(limits, A, algorithm.told, Here())
     nothing = np.zeros((N, 3), np.int64) if spent is None else spent
-    at = resume or Checkpoint(0, nothing, at_first(N), state._asdict())
-    watch = Watch(graph, limits)
-    return _rounds(run, resumed(state, at.state), at, watch, _Looks(scored, rounds), alone)
+    at = Checkpoint(0, nothing, at_first(N), {}) if resume is None else resume
+    account, threads = stop.begin(at.k, at.spent, at.quiet), OneThread()
+    with threads.limit():
+        run = _Together(problem, algorithm, stop)
+        run.state = run.state if resume is None else resumed(run.state, resume.state)
+    return records(run, account, Looks(scored, rounds), threads)
 
 
-class Together:
-    """All N agents in one process: one sparse product."""
+class Run(Protocol):
+    """Agents at work: those of this process and, where there are others, with theirs."""
 
-    def __init__(self, W: sparse.csr_array):
-        self._W = W
+    state: State  # of the agents here
 
-    def __call__(self, hat: Array) -> Array:
-        """Heard (N, D) from θ̂ (N, D)."""
-        return self._W @ hat
+    def round(self, at: Account) -> Account:
+        """The round after that of the account."""
+        ...
 
+    def judged(self, k: int, close: bool) -> tuple[Score, float, float]:
+        """Losses, test and global ones only if `close`, and both gaps, of all agents.
 
-class Watch:
-    """Stopping, as every agent sees it: its own row, and what its neighbours' words say."""
+        Refuses to go on after a round k whose numbers are none.
+        """
+        ...
 
-    def __init__(self, graph: Graph, limits: Limits):
-        self.limits, self.N = limits, len(graph)
-        W = adjacency(graph).tocoo()
-        self.i, self.n = W.row, W.col  # both ends of every edge, both ways
-        self._diameter: int | None = None
-        self._graph = graph
-
-    @property
-    def diameter(self) -> int:
-        """Of the graph; only where it is needed, for it takes a search from every agent."""
-        if self._diameter is None:
-            self._diameter = nx.diameter(self._graph)
-        return self._diameter
-
-    @property
-    def idle(self) -> bool:
-        """There is nothing to watch but the number of rounds."""
-        return all(limit is None for limit in self.limits[1:])
-
-    def count(self, quiet: Quiet, theta: Array, hat: Array, broke: Mask) -> Quiet:
-        """What this round's words say, from the last round's and θ against the last θ̂."""
-        tol = self.limits.tol
-        ok = np.zeros(self.N, np.bool_)
-        if tol is not None:
-            apart = np.zeros(self.N)
-            np.maximum.at(apart, self.i, norms(hat[self.i] - hat[self.n]))
-            ok = (norms(theta - hat) <= tol) & (apart <= tol)
-        now = counted(self.least(quiet), ok, self.diameter)
-        return now.declared(broke[:, 0], self.diameter)
-
-    def least(self, quiet: Quiet) -> Quiet:
-        """Over each agent's own word and its neighbours'."""
-        heard = Quiet(quiet.count.copy(), quiet.countdown.copy(), quiet.short.copy())
-        np.minimum.at(heard.count, self.i, quiet.count[self.n])
-        np.minimum.at(heard.countdown, self.i, quiet.countdown[self.n])
-        np.logical_or.at(heard.short, self.i, quiet.short[self.n])
-        return heard
+    def everybody(self, spoke: Mask) -> Mask:
+        """Who spoke of all agents (N,), given who did here."""
+        ...
 
 
-class _Looks(NamedTuple):
-    """When to look closely."""
+class Looks(NamedTuple):
+    """When to look closely: in the rounds in `scored` (None: all) and the last one."""
 
     scored: Container[int] | None
     last: int
 
     def at(self, k: int) -> bool:
+        """Whether to in round k."""
         return self.scored is None or k == self.last or k in self.scored
 
 
-class _Run(NamedTuple):
-    """What stays the same from round to round."""
+def records(run: Run, at: Account, looks: Looks, threads: OneThread) -> Iterator[Record]:
+    """A record of every round after that of the account, up to the last."""
+    while at.k < looks.last and not at.ended:
+        with threads.limit(), np.errstate(over="ignore", invalid="ignore"):
+            at = run.round(at)
+            score, consensus, optimality = run.judged(at.k, at.ended or looks.at(at.k))
+            spoke = run.everybody(at.spoke)
+        yield Record(
+            k=at.k, spoke=spoke, ledger=at.ledger, score=score,
+            consensus_gap=consensus, optimality_gap=optimality,
+            settled=at.settled, state=run.state, spent=at.spent, quiet=at.quiet,
+        )  # fmt: skip
 
-    problem: Problem
-    algorithm: Algorithm
-    own: Any
-    exchange: Together
-    d: Array
-    optimum: Array
-    fused: Fused | None = None
 
-    def finite(self, s: State, score: Score, k: int) -> None:
-        """Refuses to go on with numbers that are none."""
-        if not math.isfinite(score.train) and not np.isfinite(s.loss).all():
-            raise diverged(int(np.count_nonzero(~np.isfinite(s.loss))), k, self.algorithm)
+class _Together:
+    """All agents in this process."""
 
-    def look(self, s: State, close: bool) -> Score:
-        """Losses of the agents' models; test and global losses only if `close`."""
-        if close:
-            return self.problem.score(s.theta, s.loss)
-        return Score(pooled(s.loss, self.problem.train.T), np.nan, np.nan, np.nan)
+    def __init__(self, problem: Problem, algorithm: Algorithm, stop: Stopping):
+        self._problem, self._algorithm, self._stop = problem, algorithm, stop
+        self._own = algorithm.local(problem.train, stop.d)
+        self.state = algorithm.start(problem.train)
+        self._W, self._optimum = algorithm.weights(stop.A), problem.optimum
+        self._gaps = (np.nan, np.nan)
+        # A compiled round shows nobody what is between speaking and listening.
+        self._fused = fused(problem, self._W, algorithm, self._own) if stop.idle else None
 
-    def round(self, s: State, spent: Spent, k: int) -> After:
-        """Round k, where nobody watches what happens between speaking and listening."""
-        found = None if self.fused is None else self.fused(s, spent, k)
+    def round(self, at: Account) -> Account:
+        found = None if self._fused is None else self._fused(self.state, at.spent, at.k + 1)
         if found is not None:
-            return found
-        after, said = self.algorithm.speak(self.own, s, k)
-        after = self.listen(after)
-        return after, spent + round_cost(said.size, self.d), gaps(after.theta, self.optimum)
+            self.state, spent, self._gaps = found
+            return self._stop.booked(at, spent)
+        s, said = self._algorithm.speak(self._own, self.state, at.k + 1)
+        hat, now = self._stop.after(at, self.state.hat, s, said)
+        s = self._algorithm.listen(self._own, s._replace(hat=hat), self._W @ hat)
+        self.state, self._gaps = s, gaps(s.theta, self._optimum)
+        return now
 
-    def listen(self, s: State) -> State:
-        return self.algorithm.listen(self.own, s, self.exchange(s.hat))
+    def judged(self, k: int, close: bool) -> tuple[Score, float, float]:
+        s = self.state
+        if close:
+            score = self._problem.score(s.theta, s.loss)
+        else:
+            score = Score(pooled(s.loss, self._problem.train.T), np.nan, np.nan, np.nan)
+        if not (math.isfinite(score.train) or np.isfinite(s.loss).all()):
+            raise diverged(int(np.count_nonzero(~np.isfinite(s.loss))), k, self._algorithm)
+        return score, *self._gaps
 
-
-def _rounds(
-    run: _Run, state: State, at: Checkpoint, watch: Watch, looks: _Looks, alone: OneThread
-) -> Iterator[Record]:
-    spent, quiet, ended, settled = at.spent, at.quiet, False, False
-    idle = watch.idle
-    for k in range(at.k + 1, looks.last + 1):
-        with alone.limit(), np.errstate(over="ignore", invalid="ignore"):
-            before = spent
-            if idle:
-                after, spent, apart = run.round(state, before, k)
-            else:
-                after, said = run.algorithm.speak(run.own, state, k)
-                after, size, broke = _within(watch, state, after, said.size, before, k)
-                quiet = watch.count(quiet, after.theta, state.hat, broke)
-                least = watch.least(quiet)
-                ended = bool(least.done().all())
-                settled = ended and not least.short.any()
-                after, spent = run.listen(after), before + round_cost(size, run.d)
-                apart = gaps(after.theta, run.optimum)
-            score = run.look(after, ended or looks.at(k))
-            run.finite(after, score, k)
-        spoke = spent[:, 0] > before[:, 0]
-        ledger = Ledger.of(spent)
-        yield Record(k, spoke, ledger, score, *apart, settled, after, spent, quiet)
-        if ended:
-            return
-        state = after
-
-
-def _within(
-    watch: Watch, before: State, after: State, size: Sizes, spent: Spent, k: int
-) -> tuple[State, Sizes, Mask]:
-    """The round without the messages that would exceed a share of the budget, and whose they are.
-
-    A budget that does not even allow the first messages is refused.
-    """
-    broke = watch.limits.over(spent, size, watch.N)
-    if k == 1 and broke.any():
-        need = watch.N * after_sending(spent, size).max(axis=0)
-        raise watch.limits.too_small(Ledger.of(spent), need)
-    hat = np.where(broke, before.hat, after.hat)
-    return after._replace(hat=hat), np.where(broke, 0, size), broke
+    def everybody(self, spoke: Mask) -> Mask:
+        return spoke
 
 
 def diverged(lost: int, k: int, algorithm: Algorithm) -> ConvergenceError:
@@ -241,11 +180,6 @@ def diverged(lost: int, k: int, algorithm: Algorithm) -> ConvergenceError:
         f"round {k}: the parameters of {lost} agents are no longer finite: {algorithm} diverges "
         "here; use a smaller step size"
     )
-
-
-def norms(x: Array) -> Array:
-    """‖x_i‖ (A,) of every row."""
-    return np.asarray(np.sqrt(np.vecdot(x, x)))
 
 
 def gaps(theta: Array, optimum: Array) -> tuple[float, float]:

@@ -26,7 +26,7 @@ from coke.errors import ConfigError
 from coke.learning.agreement import Terms
 from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Room
-from coke.maths.graph import Graph, build_graph
+from coke.maths.graph import Graph, adjacency, build_graph
 from coke.maths.losses import LOSSES
 from coke.settings import Config, check_source
 
@@ -132,7 +132,7 @@ def _divided(
     """The sites on their network, and of them those of this rank."""
     graph, N = settings.graph, len(names)
     network = build_graph(graph.kind, N, edges=graph.edges, seed=settings.seed)
-    engine = ALONE if comm is None else Ranks(comm, network, names)
+    engine = ALONE if comm is None else Ranks(comm, adjacency(network), names)
     return _Here(engine.guarded(lambda: of(engine.agents(N))), columns, network, engine)
 
 

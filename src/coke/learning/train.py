@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 
 from coke.engines.checkpoint import Saved, save_checkpoint
 from coke.engines.history import History
-from coke.engines.limits import Limits
 from coke.engines.process import Record
 from coke.errors import ConvergenceError
 from coke.learning.folder import Folder
 from coke.learning.model import Model
 from coke.learning.ready import Case, Ready
 from coke.maths.algorithms.algorithm import Algorithm
-from coke.maths.algorithms.stopping import at_first
+from coke.maths.algorithms.stopping import Limits, at_first
 from coke.maths.arrays import Array
 from coke.settings import LIMITS
 
@@ -141,7 +140,7 @@ class _Training:
             max_transmissions=settings.max_transmissions,
         )
         graph = self.ready.graph
-        return self.engine.simulate(case.problem, graph, case.algorithm, limits, case.spent, at)
+        return self.engine.rounds(case.problem, graph, case.algorithm, limits, case.spent, at)
 
     def _saved(self) -> Saved | None:
         if self.folder is None or not self.effects.resume:

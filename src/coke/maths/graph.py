@@ -132,23 +132,22 @@ def _some(names: Any, most: int = 8) -> str:
     return ", ".join(shown[:most]) + (f", … ({len(shown)} in all)" if len(shown) > most else "")
 
 
-def degrees(G: Graph) -> Array:
-    """d_i (N, 1), the number of neighbours."""
-    return np.array([[float(G.degree[i])] for i in range(len(G))])
-
-
 def adjacency(G: Graph) -> sparse.csr_array:
-    """a_in = 1 for neighbours; each row sorted, so that W @ x adds in node order, row by row."""
-    W = nx.to_scipy_sparse_array(G, nodelist=range(len(G)), weight=None, dtype=np.float64)
-    W = sparse.csr_array(W)
+    """a_in = 1 for neighbours, in the order of G's nodes; each row sorted, for W @ x adds in it."""
+    W = sparse.csr_array(nx.to_scipy_sparse_array(G, weight=None, dtype=np.float64))
     W.sort_indices()
     return W
 
 
-def metropolis(G: Graph) -> sparse.csr_array:
+def degrees(A: sparse.csr_array) -> Array:
+    """d_i (N, 1), the number of neighbours, from the adjacency."""
+    return np.diff(A.indptr).astype(np.float64)[:, None]
+
+
+def metropolis(A: sparse.csr_array) -> sparse.csr_array:
     """w_in = 1 / (1 + max(d_i, d_n)), w_ii = 1 − Σ_n w_in: symmetric, rows sum to one."""
-    d = degrees(G)[:, 0]
-    W = adjacency(G).tocoo()
+    d = degrees(A)[:, 0]
+    W = A.tocoo()
     off = 1.0 / (1.0 + np.maximum(d[W.row], d[W.col]))
     own = 1.0 - np.bincount(W.row, weights=off, minlength=len(d))
     rows, cols = np.r_[W.row, np.arange(len(d))], np.r_[W.col, np.arange(len(d))]

@@ -110,8 +110,8 @@ def probe(risk: Risk, graph: Graph, algorithm: COKE, plan: Probing) -> Array:
     The neighbour says 0 until little moves any more, then one probe, then 0 again. Others hear of
     the probe only through the victim, so its next message has moved by 2ρ M δ alone.
     """
-    W, d = adjacency(graph), degrees(graph)
-    own, s, k = algorithm.local(risk, d), algorithm.start(risk), 0
+    W = adjacency(graph)
+    own, s, k = algorithm.local(risk, degrees(W)), algorithm.start(risk), 0
     replies = np.empty_like(plan.probes)
     for j, delta in enumerate(plan.probes):
         before = s.hat[plan.victim]

@@ -1,4 +1,4 @@
-"""What all ranks do together: sums, failures, and all rows at once for a checkpoint.
+"""What the ranks of a job do together: begin, tell each other a row, fail and end.
 
 Everything goes through buffers: nothing is pickled. All functions here that take a communicator
 are for all ranks to call together.
@@ -9,23 +9,15 @@ from __future__ import annotations
 import atexit
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from coke import errors
-from coke.engines.checkpoint import digest_of, marks
-from coke.engines.process import Checkpoint, Record
-from coke.engines.ranks.partition import Block
 from coke.errors import CokeError, InputError, unknown
-from coke.maths.algorithms.algorithm import Algorithm
-from coke.maths.algorithms.stopping import Quiet
-from coke.maths.graph import Graph
-from coke.maths.losses.problem import Problem
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -115,83 +107,3 @@ def _same(comm: MPI.Comm, error: CokeError | None, rank: int) -> CokeError:
     name, message = text.tobytes().decode().split(" ", 1)
     kind: type[CokeError] = getattr(errors, name)
     return kind(message)
-
-
-def gather(comm: MPI.Comm, own: Block, rows: Rows) -> Rows | None:
-    """The rows of all agents (N, …) at rank 0, from every rank's (n, …); None elsewhere."""
-    arrived = _arrived(comm, rows, np.bincount(own.parts, minlength=comm.size))
-    if arrived is None:
-        return None
-    whole = np.empty_like(arrived)
-    whole[own.order()] = arrived
-    return whole
-
-
-def gather_parts(comm: MPI.Comm, own: Block, parts: Sequence[Rows]) -> tuple[Rows, ...] | None:
-    """The same of agents with T_i rows each, (T_i, …)."""
-    T = everyones_rows(comm, own, np.array([len(part) for part in parts]))
-    arrived = _arrived(comm, np.concatenate(parts), np.bincount(own.parts, T).astype(np.int64))
-    if arrived is None:
-        return None
-    order = own.order()
-    pieces = np.split(arrived, np.cumsum(T[order])[:-1])
-    return tuple(pieces[place] for place in np.argsort(order))
-
-
-def everyones_rows(comm: MPI.Comm, own: Block, rows: Rows) -> Rows:
-    """The rows of all agents (N, …) at every rank."""
-    whole = gather(comm, own, rows)
-    if whole is None:
-        whole = np.empty((len(own.parts), *rows.shape[1:]), rows.dtype)
-    comm.Bcast(whole)
-    return whole
-
-
-def _arrived(comm: MPI.Comm, rows: Rows, counts: NDArray[np.int64]) -> Rows | None:
-    """At rank 0 so many rows of every rank, rank after rank; None elsewhere."""
-    rows = np.ascontiguousarray(rows)
-    if comm.rank:
-        comm.Gatherv(rows, None)
-        return None
-    arrived = np.empty((counts.sum(), *rows.shape[1:]), rows.dtype)
-    wide = int(np.prod(rows.shape[1:], dtype=np.int64))
-    comm.Gatherv(rows, (arrived, (counts * wide).tolist()))
-    return arrived
-
-
-def gather_record(comm: MPI.Comm, own: Block, record: Record) -> Record | None:
-    """The record with all agents' state at rank 0: what `save_checkpoint` and a model need.
-
-    A barrier: it returns once every rank has given its rows of the same round.
-    """
-    state = [gather(comm, own, part) for part in record.state]
-    spent, quiet = gather(comm, own, record.spent), [gather(comm, own, q) for q in record.quiet]
-    if comm.rank:
-        return None
-    whole = type(record.state)(*state)
-    return record._replace(state=whole, spent=spent, quiet=Quiet(*quiet))  # type: ignore[arg-type]
-
-
-def own_rows(own: Block, whole: Checkpoint) -> Checkpoint:
-    """A rank's part of a checkpoint, whichever ranks or single process wrote it."""
-    a = own.agents
-    state = {name: np.asarray(rows[a]) for name, rows in whole.state.items()}
-    count, countdown, short = whole.quiet
-    quiet = Quiet(count[a], countdown[a], short[a])
-    return Checkpoint(whole.k, whole.spent[a], quiet, state)
-
-
-def whole_fingerprint(
-    comm: MPI.Comm,
-    own: Block,
-    graph: Graph | sparse.csr_array,
-    problem: Problem,
-    algorithm: Algorithm,
-) -> str:
-    """`fingerprint` of the whole problem: the same on any number of ranks."""
-    wholes, digest = [gather(comm, own, part) for part in marks(problem)], np.zeros(16, np.uint8)
-    if not comm.rank:
-        found = digest_of(problem, graph, algorithm, wholes)
-        digest = np.frombuffer(found, np.uint8).copy()
-    comm.Bcast(digest)
-    return digest.tobytes().hex()

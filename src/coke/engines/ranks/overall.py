@@ -1,19 +1,16 @@
-"""What ranks only know together: losses on everybody's rows, θ*, and when to stop."""
+"""What ranks only know together: losses on everybody's rows, θ*, and how far agents are from it."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
-from coke.engines.limits import Limits, after_sending
-from coke.engines.ranks.collectives import Rows, everyones
-from coke.engines.ranks.partition import Index, neighbours_of
-from coke.maths.algorithms.stopping import Quiet, counted
-from coke.maths.arrays import Array, Mask, Sizes
-from coke.maths.ledger import Ledger, Spent
+from coke.engines.ranks.collectives import everyones
+from coke.maths.algorithms.algorithm import State
+from coke.maths.arrays import Array
 from coke.maths.losses.problem import Problem, Score
 from coke.maths.losses.quadratic import Quadratic
 from coke.maths.losses.risk import Risk
@@ -21,74 +18,45 @@ from coke.maths.losses.risk import Risk
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-SEARCHES = 64  # from so many agents at a time
-EDGES = 4096  # whose ends are compared at a time
-MODELS = 4096  # that are scored at a time
+_MODELS = 4096  # that are scored at a time
 
 
-def diameter_of(comm: MPI.Comm, A: sparse.csr_array) -> int:
-    """Of the graph: a search from every agent, the agents divided among the ranks."""
-    mine, far = np.arange(comm.rank, A.shape[0], comm.size), 0.0
-    for first in range(0, len(mine), SEARCHES):
-        some = mine[first : first + SEARCHES]
-        far = max(far, sparse.csgraph.dijkstra(A, unweighted=True, indices=some).max())
-    return int(everyones(comm, np.array([far])).max())
+class Overall:
+    """A round's losses and gaps of the agents of all ranks, from each rank's own state.
+
+    Of each rank, only sums over its agents are told. θ* is known for the quadratic loss alone; for
+    others it would take all rows, and the gap to it is NaN.
+    """
+
+    def __init__(self, comm: MPI.Comm, problem: Problem):
+        self._comm, self._train = comm, _whole(comm, problem.train)
+        self._test = None if problem.test is None else _whole(comm, problem.test)
+        self._N = int(everyones(comm, np.array([len(problem.train.T)])).sum())
+        share = np.full(len(problem.train.T), 1.0 / self._N)
+        mean = _combined(comm, problem.train, share)
+        self._optimum = None if mean is None else mean.optimum()
+
+    def __call__(self, s: State, close: bool) -> tuple[Score, float, float]:
+        """Losses, test and global ones only if `close`; max_i ‖θ_i − mean θ‖, max_i ‖θ_i − θ*‖."""
+        own, test, global_train, global_test = self._train.own_loss(s.loss), np.nan, np.nan, np.nan
+        if close:
+            global_train = self._train.mean_loss(s.theta)
+        if close and self._test is not None:
+            test = self._test.own_loss(self._test.risk.losses(s.theta))
+            global_test = self._test.mean_loss(s.theta)
+        mean = everyones(self._comm, s.theta.sum(axis=0)).sum(axis=0) / self._N
+        away = np.nan if self._optimum is None else self._farthest(s.theta, self._optimum)
+        score = Score(own, test, global_train, global_test)
+        return score, self._farthest(s.theta, mean), away
+
+    def _farthest(self, theta: Array, centre: Array) -> float:
+        """max_i ‖θ_i − centre‖; few at a time, for memory."""
+        parts = (theta[i : i + _MODELS] - centre for i in range(0, len(theta), _MODELS))
+        far = max(float(np.vecdot(away, away).max()) for away in parts)
+        return math.sqrt(everyones(self._comm, np.array([far])).max())
 
 
-class Stop:
-    """`coke.engines.process.Watch` of one rank's agents: the same decisions in the same rounds."""
-
-    def __init__(self, comm: MPI.Comm, A: sparse.csr_array, limits: Limits, diameter: int):
-        self.comm, self.limits, self.diameter = comm, limits, diameter
-        self.i, self.n = neighbours_of(A)  # of a block: ghosts come after the own agents
-        self.n_own = A.shape[0]
-        self.N = int(everyones(comm, np.array([self.n_own])).sum())
-
-    def apart(self, hats: Array) -> Array:
-        """max_n ‖θ̂_i − θ̂_n‖ (n,) over the neighbours; few edges at a time."""
-        if self.limits.tol is None:
-            return np.zeros(self.n_own)
-        most = np.zeros(self.n_own)
-        for first in range(0, len(self.i), EDGES):
-            i, n = self.i[first : first + EDGES], self.n[first : first + EDGES]
-            between = hats[i] - hats[n]
-            np.maximum.at(most, i, np.sqrt(np.vecdot(between, between)))
-        return most
-
-    def refuse(self, broke: Mask, spent: Spent, size: Sizes) -> None:
-        """Refuses, at all ranks, a budget that does not even allow the first messages."""
-        if not everyones(self.comm, np.array([broke.any()])).any():
-            return
-        taken = Ledger(*map(int, everyones(self.comm, spent.sum(axis=0)).sum(axis=0)))
-        need = everyones(self.comm, after_sending(spent, size).max(axis=0)).max(axis=0)
-        raise self.limits.too_small(taken, self.N * need)
-
-    def least(self, words: Rows) -> Quiet:
-        """Over each agent's own word and its neighbours'; `words` (n + m, 3) are `packed`."""
-        heard = words[: self.n_own].copy()
-        np.minimum.at(heard, self.i, words[self.n])
-        return Quiet(heard[:, 0], heard[:, 1], heard[:, 2] == 0)
-
-    def count(self, words: Rows, news: Array, apart: Array, broke: Mask) -> Quiet:
-        """What this round's words say, from the last round's and how far θ and θ̂ are apart."""
-        tol = -1.0 if self.limits.tol is None else self.limits.tol
-        ok = (news <= tol) & (apart <= tol)
-        now = counted(self.least(words), ok, self.diameter)
-        return now.declared(broke[:, 0], self.diameter)
-
-    def ended(self, words: Rows) -> tuple[bool, bool]:
-        """Whether all stop after this round, and whether for having settled."""
-        least = self.least(words)
-        said = everyones(self.comm, np.array([least.done().all(), not least.short.any()]))
-        return bool(said[:, 0].all()), bool(said.all())
-
-
-def packed(quiet: Quiet) -> Index:
-    """As rows (A, 3) whose minimum is what neighbours take from each other."""
-    return np.stack([quiet.count, quiet.countdown, ~quiet.short], axis=1).astype(np.int64)
-
-
-class Whole(NamedTuple):
+class _Whole(NamedTuple):
     """The risks of all ranks' agents as one; of each rank, only sums over its agents are told."""
 
     comm: MPI.Comm
@@ -118,21 +86,14 @@ class Whole(NamedTuple):
 
 def _summed(risk: Risk, theta: Array) -> float:
     """Σ over the rows of θ; few at a time, for memory."""
-    parts = range(0, len(theta), MODELS)
-    return sum(float(risk.global_losses(theta[i : i + MODELS]).sum()) for i in parts)
+    parts = range(0, len(theta), _MODELS)
+    return sum(float(risk.global_losses(theta[i : i + _MODELS]).sum()) for i in parts)
 
 
-def whole(comm: MPI.Comm, risk: Risk) -> Whole:
+def _whole(comm: MPI.Comm, risk: Risk) -> _Whole:
     """The risks of all ranks as one, from each rank's own."""
     T = float(everyones(comm, np.array([risk.T.sum()])).sum())
-    return Whole(comm, risk, T, _combined(comm, risk, risk.T / T))
-
-
-def optimum_of(comm: MPI.Comm, risk: Risk) -> Array | None:
-    """θ* of all agents (D,); None where the loss is not quadratic: it would take all rows."""
-    N = everyones(comm, np.array([len(risk.T)])).sum()
-    mean = _combined(comm, risk, np.full(len(risk.T), 1.0 / N))
-    return None if mean is None else mean.optimum()
+    return _Whole(comm, risk, T, _combined(comm, risk, risk.T / T))
 
 
 def _combined(comm: MPI.Comm, risk: Risk, weights: Array) -> Quadratic | None:
@@ -142,26 +103,3 @@ def _combined(comm: MPI.Comm, risk: Risk, weights: Array) -> Quadratic | None:
         return None
     A, b, yy = (everyones(comm, part).sum(axis=0) for part in (own.A, own.b, own.yy))
     return replace(own, A=A, b=b, yy=yy)
-
-
-class Scores(NamedTuple):
-    """What a round is judged by."""
-
-    train: Whole
-    test: Whole | None
-
-    def __call__(self, theta: Array, losses: Array, close: bool) -> Score:
-        """Of all agents; test and global losses only if `close`."""
-        own, test, global_train, global_test = self.train.own_loss(losses), np.nan, np.nan, np.nan
-        if close:
-            global_train = self.train.mean_loss(theta)
-        if close and self.test is not None:
-            test = self.test.own_loss(self.test.risk.losses(theta))
-            global_test = self.test.mean_loss(theta)
-        return Score(own, test, global_train, global_test)
-
-
-def scores(comm: MPI.Comm, problem: Problem) -> Scores:
-    """Of all ranks' problems."""
-    test = None if problem.test is None else whole(comm, problem.test)
-    return Scores(whole(comm, problem.train), test)

@@ -1,4 +1,4 @@
-"""Which rank holds which agents, and what one rank needs to know of the others.
+"""Which rank holds which agents, what they hear of others, and how Σ_n w_in θ̂_n comes about.
 
 METIS cuts few edges: on our random graphs 22 % for two ranks where blocks in order cut 50 %, on
 grids 0.4 %. Spectral halves and Kernighan–Lin cut more and take longer, KaHIP cuts the same in five
@@ -7,52 +7,36 @@ to forty times the time (`docs/mpi.md`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from coke.engines.ranks.collectives import Rows, everyones
 from coke.errors import GraphError, InputError
-from coke.maths.arrays import Array
-from coke.maths.graph import Graph, adjacency
+from coke.maths.algorithms.stopping import Here
+from coke.maths.arrays import Mask
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 Index = NDArray[np.int64]
+ROWS = 4096  # to each rank at a time: buffers for all of them would be another copy of θ̂
 
 
-def edges_matrix(edges: Index, N: int) -> sparse.csr_array:
-    """a_in = 1 for the edges (E, 2): `adjacency` of a graph too large for an object an edge.
+def partition(A: sparse.csr_array, ranks: int) -> Index:
+    """The rank of every agent (N,): near equal numbers, few edges between ranks.
 
-    Loops and repeated edges count for nothing; agents that nobody can reach are refused.
+    A (N, N) is the adjacency, each row sorted; agents that nobody can reach are refused.
     """
-    if edges.size and (edges.min() < 0 or edges.max() >= N):
-        raise GraphError(f"edges from {edges.min()} to {edges.max()}: expected 0 … {N - 1}")
-    i, n = edges[edges[:, 0] != edges[:, 1]].T
-    ends = (np.ones(2 * len(i)), (np.r_[i, n], np.r_[n, i]))
-    A = sparse.csr_array(ends, shape=(N, N))
-    A.sum_duplicates()  # sorts each row, too
-    A.data[:] = 1.0
-    return _connected(A)
-
-
-def _connected(A: sparse.csr_array) -> sparse.csr_array:
     parts, _ = sparse.csgraph.connected_components(A, directed=False)
     if parts > 1:
         raise GraphError(
-            f"the graph falls into {parts} components: consensus needs a path between any two "
-            "agents; add an edge between the components"
+            f"the graph falls into {parts} components: expected a path between any two agents; "
+            "add an edge between the components"
         )
-    return A
-
-
-def as_matrix(graph: Graph | sparse.csr_array) -> sparse.csr_array:
-    """a_in = 1 for neighbours, of a graph or already such a matrix."""
-    return graph if isinstance(graph, sparse.csr_array) else adjacency(graph)
-
-
-def partition(graph: Graph | sparse.csr_array, ranks: int) -> Index:
-    """The rank of every agent (N,): near equal numbers, few edges between ranks."""
-    A = as_matrix(graph)
     if not 1 <= ranks <= A.shape[0]:
         raise InputError(
             f"{ranks} ranks for {A.shape[0]} agents: expected at least one agent a rank; "
@@ -60,10 +44,10 @@ def partition(graph: Graph | sparse.csr_array, ranks: int) -> Index:
         )
     if ranks == 1:
         return np.zeros(A.shape[0], np.int64)
-    parts = _metis(A, ranks)
-    if len(np.unique(parts)) < ranks:  # METIS may leave a rank of a tiny graph without agents
+    found = _metis(A, ranks)
+    if len(np.unique(found)) < ranks:  # METIS may leave a rank of a tiny graph without agents
         return np.arange(A.shape[0]) * ranks // A.shape[0]
-    return parts
+    return found
 
 
 def _metis(A: sparse.csr_array, ranks: int) -> Index:
@@ -76,22 +60,6 @@ def _metis(A: sparse.csr_array, ranks: int) -> Index:
         ) from error
     _, parts = pymetis.part_graph(ranks, pymetis.CSRAdjacency(A.indptr, A.indices))
     return np.asarray(parts, dtype=np.int64)
-
-
-class Cut(NamedTuple):
-    """What a partition costs."""
-
-    edges: int  # between ranks
-    rows: int  # θ̂_i that travel if everybody speaks: one for each other rank that hears i
-    largest: int  # agents of the fullest rank
-
-
-def cut(graph: Graph | sparse.csr_array, parts: Index) -> Cut:
-    """Of a partition."""
-    A = as_matrix(graph).tocoo()
-    out = parts[A.row] != parts[A.col]
-    pairs = np.unique(A.row[out].astype(np.int64) * (parts.max() + 1) + parts[A.col[out]])
-    return Cut(int(out.sum()) // 2, len(pairs), int(np.bincount(parts).max()))
 
 
 class Block(NamedTuple):
@@ -126,9 +94,8 @@ class Block(NamedTuple):
         return np.argsort(self.parts, kind="stable")
 
 
-def block(graph: Graph | sparse.csr_array, parts: Index, rank: int) -> Block:
+def block(A: sparse.csr_array, parts: Index, rank: int) -> Block:
     """What that rank holds and hears."""
-    A = as_matrix(graph)
     agents = np.flatnonzero(parts == rank)
     heard = A[agents].tocoo()
     out = parts[heard.col] != rank
@@ -139,21 +106,89 @@ def block(graph: Graph | sparse.csr_array, parts: Index, rank: int) -> Block:
     others = np.unique(parts[ghosts]).tolist()
     ends = np.searchsorted(parts[ghosts], [*others, len(parts)]).tolist()
     return Block(
-        rank,
-        parts,
-        agents,
-        ghosts,
-        {other: speaking[speaking[:, 0] == other, 1] for other in others},
-        {other: slice(ends[j], ends[j + 1]) for j, other in enumerate(others)},
+        rank=rank,
+        parts=parts,
+        agents=agents,
+        ghosts=ghosts,
+        sends={other: speaking[speaking[:, 0] == other, 1] for other in others},
+        receives={other: slice(*pair) for other, pair in zip(others, pairwise(ends), strict=True)},
     )
 
 
-def neighbours_of(W: sparse.csr_array) -> tuple[Index, Index]:
-    """Both ends (i, n) of every entry of W."""
-    rows = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
-    return rows, W.indices.astype(np.int64)
+class Between(Here):
+    """One rank's agents among those of all ranks, and what they say to each other.
+
+    `hats` (n + m, W) are the block's own θ̂_i, which the caller writes, and then the last heard.
+    """
+
+    def __init__(self, comm: MPI.Comm, own: Block, width: int):
+        self.comm, self.own, self._n = comm, own, len(own.agents)
+        self.hats = np.zeros((self._n + len(own.ghosts), width))
+
+    def agents(self, N: int) -> Index:
+        """The block's own."""
+        return self.own.agents
+
+    def columns(self, W: sparse.csr_array) -> sparse.csr_array:
+        """The block's rows of W, for an array of its agents and then the others that they hear."""
+        return self.own.columns(W)
+
+    def heard(self, rows: Rows) -> Rows:
+        """A row (n, …) of every agent, followed by those of the others that they hear."""
+        own = self.own
+        heard = np.empty((len(own.ghosts), *rows.shape[1:]), rows.dtype)
+        self._swap(
+            {rank: rows[at] for rank, at in own.sends.items()},
+            {rank: heard[at] for rank, at in own.receives.items()},
+        )
+        return np.concatenate([rows, heard])
+
+    def sum(self, row: Rows) -> Rows:
+        """Of all ranks."""
+        return np.asarray(everyones(self.comm, row).sum(axis=0))
+
+    def max(self, row: Rows) -> Rows:
+        """Of all ranks."""
+        return np.asarray(everyones(self.comm, row).max(axis=0))
+
+    def all(self, flags: Mask) -> Mask:
+        """At all ranks."""
+        return np.asarray(everyones(self.comm, flags).all(axis=0))
+
+    def __call__(self, spoke: Mask) -> None:
+        """Tells the other ranks θ̂_i of those agents (n,) that spoke, and hears theirs.
+
+        A bit for each agent that is heard elsewhere, then the rows of those whose bit is set.
+        """
+        own = self.own
+        said = {rank: spoke[at] for rank, at in own.sends.items()}
+        bits = {rank: np.packbits(mask) for rank, mask in said.items()}
+        lengths = {rank: part.stop - part.start for rank, part in own.receives.items()}
+        masks = {rank: np.empty(-(-n // 8), np.uint8) for rank, n in lengths.items()}
+        self._swap(bits, masks)
+        speaking = {
+            rank: np.flatnonzero(np.unpackbits(masks[rank], count=n)) for rank, n in lengths.items()
+        }
+        saying = {rank: at[said[rank]] for rank, at in own.sends.items()}
+        places = {rank: self._n + own.receives[rank].start + at for rank, at in speaking.items()}
+        longest = max(map(len, [*saying.values(), *places.values()]), default=0)
+        for first in range(0, longest, ROWS):
+            self._rows(_few(saying, first), _few(places, first))
+
+    def _rows(self, saying: dict[int, Index], places: dict[int, Index]) -> None:
+        """Some rows to every rank, and as many from it as it has to say at this turn."""
+        heard = {rank: np.empty((len(at), self.hats.shape[1])) for rank, at in places.items()}
+        self._swap({rank: self.hats[at] for rank, at in saying.items()}, heard)
+        for rank, at in places.items():
+            self.hats[at] = heard[rank]
+
+    def _swap(self, out: dict[int, Rows], into: dict[int, Rows]) -> None:
+        """Sends to and receives from every rank at once; empty parts do not travel."""
+        waiting = [self.comm.Irecv(part, rank) for rank, part in into.items() if part.size]
+        waiting += [self.comm.Isend(part, rank) for rank, part in out.items() if part.size]
+        for request in waiting:
+            request.Wait()
 
 
-def degrees_of(A: sparse.csr_array) -> Array:
-    """d_i (N, 1)."""
-    return np.diff(A.indptr).astype(np.float64)[:, None]
+def _few(rows: dict[int, Index], first: int) -> dict[int, Index]:
+    return {rank: at[first : first + ROWS] for rank, at in rows.items()}

@@ -15,7 +15,6 @@ from scipy import sparse
 
 from coke.maths.algorithms.codecs import Codec
 from coke.maths.arrays import Array, Sizes
-from coke.maths.graph import Graph, adjacency
 from coke.maths.losses.risk import Risk
 
 State = Any
@@ -35,9 +34,9 @@ class Algorithm(ABC):
     codec: Codec | None = None  # of its messages; without one they are float64, for one machine
     elastic: ClassVar[bool] = False  # whether it bears neighbours that miss rounds, come or go
 
-    def weights(self, graph: Graph) -> sparse.csr_array:
-        """w_in (N, N): with which weight agent i hears agent n; by default all with one."""
-        return adjacency(graph)
+    def weights(self, A: sparse.csr_array) -> sparse.csr_array:
+        """w_in (N, N): with which weight agent i hears agent n; by default those of A, all one."""
+        return A
 
     def width(self, risk: Risk) -> int:
         """W, the numbers in a message; by default as many as in θ."""

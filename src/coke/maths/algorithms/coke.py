@@ -264,9 +264,10 @@ def step_size(kappa: float, graph: Graph) -> float:
     """ρ = 0.7 κ / (2 √(λ₂ d̄)): λ₂ of the Laplacian, d̄ the mean degree; κ/2 for one agent alone."""
     if len(graph) < 2:
         return kappa / 2
-    A = adjacency(graph).toarray()
+    W = adjacency(graph)
+    A = W.toarray()
     second = float(np.linalg.eigvalsh(np.diag(A.sum(axis=1)) - A)[1])
-    return 0.7 * kappa / (2.0 * math.sqrt(second * float(degrees(graph).mean())))
+    return 0.7 * kappa / (2.0 * math.sqrt(second * float(degrees(W).mean())))
 
 
 def automatic(kappa: float, graph: Graph, spread: float) -> COKE:

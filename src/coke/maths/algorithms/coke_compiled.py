@@ -15,12 +15,12 @@ from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.coke import COKE, FLOAT, Local, Schedule, State
 from coke.maths.arrays import Array
 from coke.maths.compiled import REGROUPED, Indices, Packed, Ridge, arrays, ridge_compiled
-from coke.maths.graph import Graph
 from coke.maths.ledger import HEADER, Spent
 from coke.maths.losses.problem import Problem
 
@@ -61,13 +61,12 @@ class Fused(NamedTuple):
         return None if close else (after, sent, (consensus, optimality))
 
 
-def fused(problem: Problem, graph: Graph, algorithm: Algorithm, own: Local) -> Fused | None:
+def fused(problem: Problem, W: sparse.csr_array, algorithm: Algorithm, own: Local) -> Fused | None:
     """For COKE on compiled quadratic risks, with h(k) and messages in float64; None for others."""
     if not isinstance(algorithm, COKE) or algorithm.codec is not None:
         return None
     if not isinstance(own.argmin, Ridge) or not isinstance(algorithm.threshold, Schedule):
         return None
-    W = algorithm.weights(graph)
     places = W.indptr.astype(np.int64), W.indices.astype(np.int64)
     fixed = Fixed(own.rho, own.d, *places, problem.optimum)
     return Fused(own.argmin.risks, fixed, algorithm.threshold, algorithm.warm)

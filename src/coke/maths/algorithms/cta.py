@@ -16,7 +16,7 @@ from coke.errors import InputError
 from coke.maths.algorithms.algorithm import Algorithm, Spoken
 from coke.maths.algorithms.coke import FLOAT
 from coke.maths.arrays import Array
-from coke.maths.graph import Graph, metropolis
+from coke.maths.graph import metropolis
 from coke.maths.losses.risk import Risk
 
 
@@ -39,9 +39,9 @@ class CTA(Algorithm):
         if not 0 < self.eta < math.inf:
             raise InputError(f"eta={self.eta}: expected a step size η > 0; the paper uses 0.99")
 
-    def weights(self, graph: Graph) -> sparse.csr_array:
+    def weights(self, A: sparse.csr_array) -> sparse.csr_array:
         """Metropolis weights, with each agent's own on the diagonal."""
-        return metropolis(graph)
+        return metropolis(A)
 
     def local(self, risk: Risk, d: Array) -> Risk:
         """The risk is all that a gradient step needs."""

@@ -7,21 +7,81 @@ each neighbour last said. It counts ok rounds, but never beyond the least count 
 
 So c_i = m + 1 says that m rounds ago everybody within m steps was ok. At c_i > diameter there was a
 round in which all were: the site declares the end and sets a countdown of as many rounds as the
-diameter, which spreads by the minimum. Hence all sites stop after the same round.
+diameter, which spreads by the minimum. Hence all sites stop after the same round. Each site has an
+equal share of a budget; one whose next message would exceed it stays silent and declares the end,
+too.
 
 Words carry one number: the count, or minus the countdown. Arrays run over the agents at hand.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+
+from coke.errors import InputError
+from coke.maths.algorithms.algorithm import Spoken, State
+from coke.maths.arrays import Array, Mask
+from coke.maths.graph import degrees
+from coke.maths.ledger import Ledger, Spent, round_cost
 
 Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Rows = NDArray[Any]
 NEVER = 2**15  # a countdown that has not begun; counts stay below it
+_SENT = Ledger._fields.index("transmissions")  # its column
+_EDGES = 4096  # whose ends are compared at a time
+_SEARCHES = 64  # from so many agents at a time
+
+
+class Limits(NamedTuple):
+    """When to stop."""
+
+    rounds: int
+    tol: float | None = None  # once nobody moves by more, in the norm of θ
+    max_bytes: int | None = None  # of all agents together
+    max_transmissions: int | None = None
+
+    def checked(self) -> Limits:
+        """The same, or why not."""
+        if self.rounds < 1:
+            raise InputError(f"rounds={self.rounds}: expected at least 1")
+        if self.tol is not None and not self.tol >= 0:
+            raise InputError(f"tol={self.tol}: expected a tolerance, or None to run all rounds")
+        for name, most in self.budget.items():
+            if most is not None and not most > 0:
+                raise InputError(f"{name}={most}: expected a positive number, or None for no limit")
+        return self
+
+    @property
+    def budget(self) -> dict[str, int | None]:
+        """What all agents together may send, by name."""
+        return {"max_bytes": self.max_bytes, "max_transmissions": self.max_transmissions}
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing but the number of rounds ends the run."""
+        return self.tol is None and all(most is None for most in self.budget.values())
+
+    def share(self, N: int) -> Array:
+        """What each of N agents may have sent (3,): the three numbers of a ledger at most."""
+        most = (self.max_transmissions, self.max_bytes, None)
+        return np.array([np.inf if total is None else total / N for total in most])
+
+    def too_small(self, taken: Ledger, need: Ledger) -> InputError:
+        """For a budget below `need`, what the first messages make of what was `taken` before."""
+        least = {"max_transmissions": need.transmissions, "max_bytes": need.bytes}
+        enough = " and ".join(f"{key}={n}" for key, n in least.items() if self.budget[key])
+        return InputError(
+            f"a budget of {self.budget}: too small for the agreement, which took {taken.bytes} "
+            f"bytes in {taken.transmissions} transmissions, and one message of every site; the "
+            f"smallest that would do is {enough}"
+        )
 
 
 class Quiet(NamedTuple):
@@ -40,6 +100,14 @@ class Quiet(NamedTuple):
         ends = np.where(who, np.minimum(self.countdown, diameter), self.countdown)
         return Quiet(self.count, ends, self.short | who)
 
+    def each(self, change: Callable[[Any], Any]) -> Quiet:
+        """With every array changed alike, such as to some agents' rows."""
+        return Quiet(change(self.count), change(self.countdown), change(self.short))
+
+    def words(self) -> Counts:
+        """As rows (A, 3) of which neighbours take the least, number by number."""
+        return np.stack([self.count, self.countdown, ~self.short], axis=1).astype(np.int64)
+
 
 def at_first(agents: int) -> Quiet:
     """Before round 1."""
@@ -52,3 +120,148 @@ def counted(least: Quiet, ok: Flags, diameter: int) -> Quiet:
     running = np.where(least.countdown < NEVER, least.countdown - 1, NEVER)
     ends = np.where(count > diameter, np.minimum(running, diameter), running)
     return Quiet(count, ends, least.short)
+
+
+def within(tol: float | None, x: Array, y: Array) -> Flags:
+    """Which ‖x_i − y_i‖ ≤ tol (A,); none where there is no tolerance."""
+    apart = x - y
+    return np.asarray(np.sqrt(np.vecdot(apart, apart)) <= (-1.0 if tol is None else tol))
+
+
+class Here:
+    """Where the agents are: all in this process. Ranks of a job tell each other instead."""
+
+    def agents(self, N: int) -> Counts:
+        """Those of all N that are here (n,)."""
+        return np.arange(N)
+
+    def columns(self, W: sparse.csr_array) -> sparse.csr_array:
+        """The rows of W (N, N) of the agents here, for the rows that `heard` gives (n, n + m)."""
+        return W
+
+    def heard(self, rows: Rows) -> Rows:
+        """The rows (n, …) of the agents here, then those of the m others that they hear."""
+        return rows
+
+    def sum(self, row: Rows) -> Rows:
+        """Number by number, of the rows that all processes bring."""
+        return row
+
+    def max(self, row: Rows) -> Rows:
+        """The largest, number by number."""
+        return row
+
+    def all(self, flags: Flags) -> Flags:
+        """Which flags are up at all processes."""
+        return flags
+
+
+class Account(NamedTuple):
+    """What has been said up to round k, and whether it was the last round."""
+
+    k: int
+    spent: Spent  # (n, 3)
+    quiet: Quiet  # of the agents here, as their words say it
+    least: Quiet  # of each agent's own word and its neighbours'
+    spoke: Mask  # (n,) in round k
+    ledger: Ledger  # of all agents
+    ended: bool = False  # all agents stop after round k
+    settled: bool = False  # and they do for having reached the tolerance
+
+
+class Stopping:
+    """Who may say what, what it costs, and when all agents stop, as each of them sees it."""
+
+    def __init__(
+        self, limits: Limits, A: sparse.csr_array, told: Callable[[Array], Array], here: Here
+    ):
+        self.A, self._limits, self._told, self._here = A, limits, told, here
+        self.idle, self._share = limits.idle, limits.share(A.shape[0])
+        own = here.columns(A)
+        self.d, edges = degrees(own), own.tocoo()
+        self._i, self._n = edges.row, edges.col  # both ends of every edge, both ways
+
+    @cached_property
+    def diameter(self) -> int:
+        """Of the graph: a search from every agent, each at its own process."""
+        agents, far = self._here.agents(self.A.shape[0]), 0.0
+        for some in _few(len(agents), _SEARCHES):
+            steps = sparse.csgraph.dijkstra(self.A, unweighted=True, indices=agents[some])
+            far = max(far, steps.max())
+        return int(self._here.max(np.array([far]))[0])
+
+    def begin(self, k: int, spent: Spent, quiet: Quiet) -> Account:
+        """After round k, or before round 1."""
+        least = quiet if self.idle else self.least(quiet)
+        nobody = np.zeros(len(spent), np.bool_)
+        return Account(
+            k=k, spent=spent, quiet=quiet, least=least, spoke=nobody, ledger=self._ledger(spent)
+        )
+
+    def after(self, at: Account, hats: Array, s: State, said: Spoken) -> tuple[Array, Account]:
+        """θ̂_i (n, W) of round k + 1 without the messages that exceed a budget, and its account.
+
+        `hats` (n + m, W) are what the agents here, then the others they hear, last said; `s` is
+        the state that `speak` left, and `said` what it would transmit.
+        """
+        later = at.spent + round_cost(said.size, self.d)
+        if self.idle:
+            return s.hat, self.booked(at, later)
+        over = np.asarray((later > self._share).any(axis=1, keepdims=True) & (said.size > 0))
+        if at.k == 0:
+            self._refuse(over, at.ledger, later)
+        hat = s.hat
+        if over.any():
+            hat = np.where(over, hats[: len(over)], hat)
+            later = at.spent + round_cost(np.where(over, 0, said.size), self.d)
+        quiet = counted(at.least, self._ok(self._told(hats), s.theta), self.diameter)
+        return hat, self.booked(at, later, quiet.declared(over[:, 0], self.diameter))
+
+    def booked(self, at: Account, spent: Spent, quiet: Quiet | None = None) -> Account:
+        """After one more round; without words where only the number of rounds ends the run."""
+        ended = settled = False
+        quiet, least = (at.quiet, at.least) if quiet is None else (quiet, self.least(quiet))
+        if not self.idle:
+            flags = np.array([least.done().all(), not least.short.any()])
+            ended, settled = self._here.all(flags).tolist()
+        return Account(
+            k=at.k + 1, spent=spent, quiet=quiet, least=least,
+            spoke=spent[:, _SENT] > at.spent[:, _SENT], ledger=self._ledger(spent),
+            ended=ended, settled=ended and settled,
+        )  # fmt: skip
+
+    def least(self, quiet: Quiet) -> Quiet:
+        """Over each agent's own word and its neighbours'; for want of budget, any of them."""
+        words = self._here.heard(quiet.words())
+        heard = words[: len(quiet.count)].T.copy()
+        for own, said in zip(heard, words.T, strict=True):
+            np.minimum.at(own, self._i, said[self._n])
+        count, countdown, enough = heard
+        return Quiet(count, countdown, enough == 0)
+
+    def _ok(self, said: Array, theta: Array) -> Flags:
+        """Whose θ is within tol of what it last said, and that of what each neighbour last said."""
+        tol, ok = self._limits.tol, np.zeros(len(theta), np.bool_)
+        if tol is None:
+            return ok
+        for rows in _few(len(ok), _EDGES):
+            ok[rows] = within(tol, theta[rows], said[rows])
+        for edges in _few(len(self._i), _EDGES):
+            i, n = self._i[edges], self._n[edges]
+            ok[i[~within(tol, said[i], said[n])]] = False
+        return ok
+
+    def _ledger(self, spent: Spent) -> Ledger:
+        """Of the agents of all processes."""
+        return Ledger(*self._here.sum(spent.sum(axis=0)).tolist())
+
+    def _refuse(self, over: Mask, taken: Ledger, later: Spent) -> None:
+        """Refuses, at all processes, a budget that does not even allow the first messages."""
+        if self._here.max(np.array([over.any()]))[0]:
+            most = self._here.max(later.max(axis=0))
+            raise self._limits.too_small(taken, Ledger(*(self.A.shape[0] * most).tolist()))
+
+
+def _few(n: int, most: int) -> Iterator[slice]:
+    """0 … n − 1 in parts: what is made of each should stay in the cache."""
+    yield from (slice(first, min(first + most, n)) for first in range(0, n, most))

@@ -118,9 +118,7 @@ def _fixed(risk: Quadratic, graph: Graph) -> _Fixed:
     w, Q = np.linalg.eigh(risk.A + matrix(risk.G, risk.size))
     W = adjacency(graph)
     # A dense product costs about a 40th of a sparse one per entry.
-    return _Fixed(
-        Q, w, degrees(graph)[:, 0], W.toarray() if 40 * W.nnz > W.shape[0] ** 2 else W, risk
-    )
+    return _Fixed(Q, w, degrees(W)[:, 0], W.toarray() if 40 * W.nnz > W.shape[0] ** 2 else W, risk)
 
 
 class _Sweep(NamedTuple):
