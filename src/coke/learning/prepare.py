@@ -16,11 +16,12 @@ from coke.data.scaling import Columns, Scaling, columns_of, fit_scaling, scaled
 from coke.data.sites import Sites
 from coke.engines.engine import ALONE, Engine
 from coke.errors import CokeError, DataError, InputError, MessageError
-from coke.learning.basis import Agreed, Common, common_basis
+from coke.learning.basis import Common, common_basis
 from coke.learning.noising import Private, Public, agree_privately, noised
 from coke.learning.task import Task, spent_rows, target_columns
 from coke.maths.arrays import Array, Room
 from coke.maths.features.features import Features, FeatureSettings, draw_features
+from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
@@ -36,7 +37,7 @@ from coke.talk.conversation import (
     records_of,
     swept,
 )
-from coke.talk.sums import Told, needed, tell
+from coke.talk.sums import Told, add_targets, needed, tell
 from coke.threads import OneThread
 
 R = TypeVar("R")
@@ -93,16 +94,28 @@ def prepare(
     return task
 
 
+class Wanted(NamedTuple):
+    """What an algorithm and its limits need beside the units: nothing is said for the rest."""
+
+    basis: bool
+    spread: bool  # of the target; a basis brings it along
+
+
 class Ready(NamedTuple):
     """One site in the field that has agreed with the others and can begin to train."""
 
     task: Task  # of this site alone
-    agreed: Agreed
+    basis: Whitening | None
+    spread: float | None
     totals: tuple[bytes, ...]  # for sites that join later
 
 
 def site_talk(
-    rows: Sites, columns: tuple[str, ...], neighbours: Sequence[str], choices: Choices
+    rows: Sites,
+    columns: tuple[str, ...],
+    neighbours: Sequence[str],
+    choices: Choices,
+    wanted: Wanted,
 ) -> Talk[Ready]:
     """One site's conversation until it can train; `rows` holds this one site."""
     (name,), totals = rows.names, list[bytes]()
@@ -112,12 +125,16 @@ def site_talk(
     with OneThread().limit():
         task = _made(rows, columns, choices, net, common)
     sweep = noted(partial(swept, net, name), totals)
-    agreed = yield from common_basis(sweep, task.common, task.own(0))
-    return Ready(task, agreed, (records_of(net), *totals))
+    agreed = yield from _basis(sweep, task, wanted)
+    return Ready(task, *agreed, (records_of(net), *totals))
 
 
 def joining(
-    rows: Sites, columns: tuple[str, ...], totals: Sequence[bytes], choices: Choices
+    rows: Sites,
+    columns: tuple[str, ...],
+    totals: Sequence[bytes],
+    choices: Choices,
+    wanted: Wanted,
 ) -> Ready:
     """The same for a site that comes later, from what a neighbour says was agreed on."""
     if not totals:
@@ -128,8 +145,18 @@ def joining(
     with OneThread().limit():
         common = _outcome(_numbers(sweep, net.names, told))
         task = _made(rows, columns, choices, net, common)
-        agreed = _outcome(common_basis(sweep, task.common, task.own(0)))
-    return Ready(task, agreed, tuple(totals))
+        agreed = _outcome(_basis(sweep, task, wanted))
+    return Ready(task, *agreed, tuple(totals))
+
+
+def _basis(sweep: Sweep, task: Task, wanted: Wanted) -> Talk[tuple[Whitening | None, float | None]]:
+    """The basis and the spread, as far as they are wanted."""
+    if wanted.basis:
+        return (yield from common_basis(sweep, task.common, task.own(0)))
+    spread = task.common.spread
+    if spread is None and wanted.spread:
+        spread = yield from add_targets(sweep, task.targets[0])
+    return None, spread
 
 
 def _outcome(talk: Talk[R]) -> R:

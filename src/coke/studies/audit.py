@@ -38,7 +38,7 @@ from coke.privacy.noise import Statistics, projected
 from coke.threads import OneThread
 
 if TYPE_CHECKING:
-    from coke.field.mission import FieldMission
+    from coke.field.mission import Mission
 
 PATIENCE = 400  # rounds between two lies
 WORK = 500_000  # agents' rounds that a rehearsal of lying may take; it is left out beyond
@@ -194,7 +194,7 @@ def warnings(task: Task, folder: Path | None = None) -> list[str]:
     return said + ([RETRAINED] if folder and _changed(folder / "rows.digest", task) else [])
 
 
-def site_warnings(mission: FieldMission) -> list[str]:
+def site_warnings(mission: Mission) -> list[str]:
     """The same for one site in the field, before it says a word."""
     (X,), site = mission.rows.X, mission.config.site
     if mission.choices.private is not None:
