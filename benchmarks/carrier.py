@@ -23,13 +23,13 @@ from typing import NamedTuple
 
 from coke.field import identity
 from coke.field.carriers.address import Place
-from coke.field.carriers.base import Limits
+from coke.field.carriers.base import Allowance
 from coke.field.carriers.zenoh import ZenohCarrier
 from figures import Found, Section, main
 from floors import FLOORS
 
 SIZE = 500
-ANY = Limits(rate=1e9, burst=10**9, backlog=2**30)
+ANY = Allowance(rate=1e9, burst=10**9, backlog=2**30)
 
 
 class Line(NamedTuple):
@@ -73,7 +73,10 @@ def carrier(secure: bool, folder: Path, first: bool, port: int) -> Iterator[Line
     own = identity.load(folder, me, datetime.now(UTC)) if secure else None
     at = f"{'tls' if secure else 'tcp'}/127.0.0.1:{port}"
     listen, neighbours = ((at,), {other: None}) if first else ((), {other: at})
-    site = Place(me, "bench", listen, neighbours, own, ANY, allow_plaintext_loopback=not secure)
+    site = Place(
+        name=me, network="bench", listen=listen, neighbours=neighbours, identity=own,
+        allowance=ANY, allow_plaintext_loopback=not secure,
+    )  # fmt: skip
     with ZenohCarrier(site) as line:
         while not line.alive():
             time.sleep(0.01)

@@ -137,7 +137,7 @@ def kills() -> bool:
     thetas: dict[tuple[str, int], bytes] = {}
     for _ in range(200):
         calm.tick()
-        thetas |= {(n, s.k): s.theta.tobytes() for n, s in calm.sites.items()}
+        thetas |= {(n, s.k): s.theta.tobytes() for n, s in calm.nodes.items()}
     seen: dict[tuple[str, int], bytes] = {}
     while len(seen) < 10 * 150:
         wild.tick()
@@ -170,10 +170,10 @@ def ending(name: str, seed: int, tol: float) -> tuple[float, bool]:
     world, best = World(problem, SCHEDULES[name][0], seed, tol), problem.optimum(range(10))
     for _ in range(20_000):
         world.tick()
-        sites = world.sites.values()
-        if away is None and any(site.countdown < NEVER for site in sites):
-            away = max(float(np.abs(site.theta - best).max()) for site in sites)
-        if all(site.done for site in sites):
+        nodes = world.nodes.values()
+        if away is None and any(node.countdown < NEVER for node in nodes):
+            away = max(float(np.abs(node.theta - best).max()) for node in nodes)
+        if all(node.done for node in nodes):
             return away or 0.0, True
     return away or math.inf, False
 

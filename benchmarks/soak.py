@@ -147,15 +147,17 @@ def twin(field: Field, last: int) -> Iterator[Any]:
 
 def lost(field: Field) -> list[str]:
     """Every site and edge end whose bits are not the simulation's, or not the other end's."""
-    sites, number = list(map(field.site, field.names)), field.names.index
-    ends = {(i, number(n)): end for i, s in enumerate(sites) for n, end in s.ends.items()}
-    wrong = [f"{edge} began anew: {end.place}" for edge, end in ends.items() if any(end.place)]
+    nodes, number = list(map(field.node, field.names)), field.names.index
+    ends = {(i, number(n)): end for i, s in enumerate(nodes) for n, end in s.ends.items()}
+    wrong = [
+        f"{edge} began anew: {end.standing}" for edge, end in ends.items() if any(end.standing)
+    ]
     left, right = map(list, zip(*ends, strict=True))
-    g, last = 0.0, max(site.k for site in sites)
+    g, last = 0.0, max(node.k for node in nodes)
     for k, s in enumerate(twin(field, last), start=1):
         g = g + (s.hat[left] - s.hat[right])
-        for i, site in enumerate(sites):
-            if site.k == k and site.theta.tobytes() != s.theta[i].tobytes():
+        for i, node in enumerate(nodes):
+            if node.k == k and node.theta.tobytes() != s.theta[i].tobytes():
                 wrong.append(f"θ of {i} at round {k}")
         for n, (edge, end) in enumerate(ends.items()):
             if end.s == k and not ((end.g == g[n]).all() and (end.own == s.hat[edge[0]]).all()):

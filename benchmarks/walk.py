@@ -112,8 +112,8 @@ def agent(folder: Path) -> list[tuple[str, str]]:
         with one.store.claimed():
             for _ in one.run():
                 pass
-        mission: Any = one.mission
-        mission.model(one.agreed, one.outcome()).predict(net.rows.X)
+        if one.agreed is not None:
+            one.mission.model(one.agreed, one.outcome().theta).predict(net.rows.X)
 
     found = traced(live)
     net.stop()

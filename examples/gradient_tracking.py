@@ -39,9 +39,9 @@ class GradientTracking(coke.Algorithm):
     eta: float = 0.1
     codec: coke.Codec = coke.Coarse(0.25)
 
-    def weights(self, graph: nx.Graph) -> sparse.csr_array:
+    def weights(self, A: sparse.csr_array) -> sparse.csr_array:
         """Metropolis weights: both ends of an edge weigh each other alike."""
-        return coke.metropolis(graph)
+        return coke.metropolis(A)
 
     def width(self, risk: coke.Risk) -> int:
         """θ and y in one message."""

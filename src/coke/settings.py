@@ -109,7 +109,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def shared(self) -> Settings:
         """What the files of all sites of a network have in common."""
-        plain, apart = self.settings(), ("beside", "graph", "max_bytes", "max_transmissions")
+        plain, apart = self.settings(), ("beside", "graph")
         kept = {key: value for key, value in plain.items() if key not in apart}
         kept["data"] = {key: plain["data"][key] for key in ("test", "scale", "ranges")}
         return kept

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from coke import History
 from coke.errors import ConfigError
-from coke.field.mission import FieldMission, read_site
+from coke.field.mission import Mission, read_site
 from coke.learning.open import open_ready
 from coke.maths import compiled
 from coke.maths.losses.quadratic import Quadratic
@@ -67,7 +67,7 @@ def test_agents_share_the_setting_and_its_bits(tmp_path: Path) -> None:
     """It is among what sites compare before they train, and the agents are the simulation."""
     pytest.importorskip("zenoh", reason="agents need the extra coke[agent]")
     field = Field(tmp_path / "net", made_rows(T=200), 3, 3, fast=True, rounds=30, tol=0.0)
-    assert FieldMission(read_site(field.paths[0])).settings["fast"] == "True"
+    assert Mission(read_site(field.paths[0])).settings["fast"] == "True"
     try:
         field.start()
         assert field.wait(120) == [0] * 3

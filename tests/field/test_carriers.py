@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coke.errors import InputError
-from coke.field.carriers.base import OVERHEAD, Bucket, Inbox, Limits, Memory, lossy
+from coke.field.carriers.base import OVERHEAD, Allowance, Bucket, Inbox
+from coke.field.carriers.memory import Memory, lossy
 from kit.sessions import drain
 
-SMALL = Limits(frame=100, backlog=500, rate=10.0, burst=20)
+SMALL = Allowance(frame=100, backlog=500, rate=10.0, burst=20)
 
 # What both carriers share
 
@@ -26,7 +27,7 @@ def test_any_t_seconds_admit_at_most_burst_plus_rate_t_frames(
     gaps: list[float], rate: float, burst: int
 ) -> None:
     now = 0.0
-    bucket = Bucket(Limits(rate=rate, burst=burst), lambda: now)
+    bucket = Bucket(Allowance(rate=rate, burst=burst), lambda: now)
     admitted: list[float] = []
     for gap in gaps:
         now += gap
@@ -39,7 +40,7 @@ def test_any_t_seconds_admit_at_most_burst_plus_rate_t_frames(
 
 def test_a_silent_neighbour_earns_its_burst_back() -> None:
     now = 0.0
-    bucket = Bucket(Limits(rate=1.0, burst=5), lambda: now)
+    bucket = Bucket(Allowance(rate=1.0, burst=5), lambda: now)
     assert sum(bucket.take() for _ in range(9)) == 5
     now = 100.0
     assert sum(bucket.take() for _ in range(9)) == 5
@@ -77,7 +78,7 @@ def test_an_inbox_keeps_order_and_bounds_and_accounts_for_every_frame(
 
 
 def test_a_loud_neighbour_starves_nobody() -> None:
-    inbox = Inbox("ab", Limits(), lambda: 0.0)
+    inbox = Inbox("ab", Allowance(), lambda: 0.0)
     for _ in range(100):
         inbox.offer("a", b"loud")
     inbox.offer("b", b"quiet")
@@ -85,12 +86,17 @@ def test_a_loud_neighbour_starves_nobody() -> None:
 
 
 @pytest.mark.parametrize(
-    "limits",
-    [Limits(frame=0), Limits(frame=100, backlog=150), Limits(rate=0.0), Limits(burst=0)],
+    "allowance",
+    [
+        Allowance(frame=0),
+        Allowance(frame=100, backlog=150),
+        Allowance(rate=0.0),
+        Allowance(burst=0),
+    ],
 )
-def test_limits_under_which_nothing_could_pass_are_refused(limits: Limits) -> None:
+def test_allowances_under_which_nothing_could_pass_are_refused(allowance: Allowance) -> None:
     with pytest.raises(InputError, match="; raise the"):
-        Memory().join("a", ["b"], limits)
+        Memory().join("a", ["b"], allowance)
 
 
 def test_memory_delivers_in_order_between_neighbours_only() -> None:

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from coke.field import edge as edges
 from coke.field.edge import Reply
-from coke.field.words import Word
+from coke.field.frames import Word
 from coke.maths.algorithms.codecs import Coarse, Codec, Float64
-from coke.maths.algorithms.coke import Geometric, Schedule, Shrinking
 from kit.machines import answers_all
 from kit.pair import D, Pair, line
 
@@ -32,7 +31,7 @@ def test_ends_at_one_step_agree_to_the_last_bit_whatever_happens(
     events: list[tuple[str, int, int]], codec: Codec
 ) -> None:
     """own = cp', g = −g', tag = tag' after losses, doubles, delays, kills, resets and closings."""
-    pair = Pair(*(line(lower, codec, Geometric(0.5, 0.9)) for lower in (True, False)))
+    pair = Pair(*(line(lower, codec) for lower in (True, False)), least=0.5)
     for what, i, n in events:
         end, edge = pair.ends[i], pair.lines[i]
         if what == "round":
@@ -44,9 +43,9 @@ def test_ends_at_one_step_agree_to_the_last_bit_whatever_happens(
         elif what == "kill":
             pair.kill(i)
         elif what in ("bump", "close") and n % 4 == 0:
-            turn = edges.reopen if end.closed else edges.bump if what == "bump" else edges.close
-            pair.ends[i] = pair.disks[i] = turn(edge, end)
-            pair.say(i, pair.ends[i].place)
+            change = edges.reopen if end.closed else edges.bump if what == "bump" else edges.close
+            pair.ends[i] = pair.disks[i] = change(edge, end)
+            pair.say(i, pair.ends[i].standing)
         pair.check()
     _finish(pair)
 
@@ -57,22 +56,19 @@ def _finish(pair: Pair) -> None:
         for i in (0, 1):
             pair.round(i, np.ones(D))
             out = pair.ends[i].out
-            frame = pair.ends[i].place if out is None else out._replace(again=True)
+            frame = pair.ends[i].standing if out is None else out._replace(again=True)
             answer = pair.hear(1 - i, frame).answer
             if answer is not None:
                 pair.hear(i, answer)
             pair.check()
     a, b = pair.ends
-    assert a.place == b.place
+    assert a.standing == b.standing
     assert a.closed or min(a.s, b.s) > 0
 
 
 def test_silence_moves_the_edge_and_not_the_words() -> None:
     """No news: own stays and g goes on adding own − cp."""
-    pair = Pair(
-        line(True, threshold=Schedule(lambda k: 1.0)),
-        line(False, threshold=Schedule(lambda k: 1.0)),
-    )
+    pair = Pair(least=1.0)
     pair.step([2.0, 0, 0], [0.5, 0, 0])
     for _ in range(3):
         pair.step([2.5, 0, 0], [0.5, 0, 0])
@@ -83,37 +79,6 @@ def test_silence_moves_the_edge_and_not_the_words() -> None:
     assert a.own[0] == 2.0
     assert a.g[0] == 6.0
     assert b.g[0] == -6.0
-
-
-def test_thresholds_count_steps_of_the_edge_or_shrink_in_silence() -> None:
-    """h(s + 1) for a sequence; `factor` times smaller after a silent step, the same after news."""
-    asked: list[int] = []
-
-    def h(k: int) -> float:
-        asked.append(k)
-        return 0.0
-
-    pair = Pair(line(True, threshold=Schedule(h)), line(False))
-    for _ in range(4):
-        pair.step(np.ones(D), np.ones(D))
-    assert asked == [1, 2, 3, 4]
-    shrinking = Shrinking(8.0, 0.5, 0.75)
-    edge = line(threshold=shrinking)
-    end = edges.freeze(edge, edges.zero(edge), np.zeros((1, D)), 0)
-    assert end.h == 0.5 * 8.0 * 0.75 == 3.0
-    end = edges.freeze(edge, end, np.full((1, D), 4.0), 0)
-    assert end.out is not None
-    assert end.out.payload
-    assert end.h == 3.0
-    later = edges.freeze(edge, end._replace(s=9), np.full((1, D), 4.0), 0)
-    assert later.h == 8.0 * 0.75**10
-
-
-def test_a_warm_edge_speaks_first_whatever_the_threshold() -> None:
-    edge = line(threshold=Shrinking(8.0, 0.5), warm=True)
-    end = edges.freeze(edge, edges.zero(edge), np.full((1, D), 0.1), 0)
-    assert end.out is not None
-    assert end.out.payload
 
 
 # Answers (I11).

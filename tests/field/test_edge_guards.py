@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from coke.errors import InputError, MessageError
 from coke.field import edge as edges
 from coke.field.edge import STRIKES, End
-from coke.field.words import TOP, Place, Word
+from coke.field.frames import TOP, Standing, Word
 from coke.maths.algorithms.codecs import GRID, LIMIT, Coarse
 from kit.pair import RAW, D, Pair, line
 
@@ -25,12 +25,12 @@ def test_values_out_of_reach_start_the_edge_again_and_then_close_it() -> None:
         assert before.epoch == strike - 1
         pair.round(0, np.full(D, 0.75 * LIMIT))
         end = pair.ends[0]
-        assert end.place == Place(strike, strike == STRIKES)
+        assert end.standing == Standing(strike, strike == STRIKES)
         assert not end.own.any()
         assert not end.cp.any()
         assert not end.g.any()
-        pair.hear(1, end.place)
-        assert pair.ends[1].place == end.place
+        pair.hear(1, end.standing)
+        assert pair.ends[1].standing == end.standing
 
 
 def test_a_dual_beyond_exact_sums_starts_the_edge_again_at_both_ends() -> None:
@@ -72,19 +72,19 @@ def test_a_lost_memory_is_noticed() -> None:
 def test_places_are_a_lattice() -> None:
     """The larger (epoch, closed) wins at both ends; the smaller is told."""
     edge = line()
-    ends: list[End] = [edges.zero(edge, Place(e, c)) for e in (0, 1, 2) for c in (False, True)]
+    ends: list[End] = [edges.zero(edge, Standing(e, c)) for e in (0, 1, 2) for c in (False, True)]
     for a in ends:
         for b in ends:
-            reply = edges.hear(edge, a, b.place)
-            assert reply.end.place == max(a.place, b.place)
-            behind, closing = b.place < a.place, b.place > a.place and b.closed
-            assert (reply.answer == reply.end.place) == (behind or closing)
+            reply = edges.hear(edge, a, b.standing)
+            assert reply.end.standing == max(a.standing, b.standing)
+            behind, closing = b.standing < a.standing, b.standing > a.standing and b.closed
+            assert (reply.answer == reply.end.standing) == (behind or closing)
 
 
 def test_epochs_end_in_a_closed_edge() -> None:
     edge = line()
-    last = edges.zero(edge, Place(TOP, False))
-    assert edges.bump(edge, last).place == Place(TOP, True)
+    last = edges.zero(edge, Standing(TOP, False))
+    assert edges.bump(edge, last).standing == Standing(TOP, True)
     with pytest.raises(InputError, match="last epoch"):
         edges.reopen(edge, edges.bump(edge, last))
 
@@ -94,7 +94,7 @@ def test_a_neighbour_that_was_closed_cannot_wash_its_record() -> None:
     edge = line()
     end = edges.bump(edge, edges.bump(edge, edges.bump(edge, edges.zero(edge))))
     assert end.closed
-    back = edges.hear(edge, end, Place(end.epoch + 1, False)).end
+    back = edges.hear(edge, end, Standing(end.epoch + 1, False)).end
     assert not back.closed
     assert edges.bump(edge, back).closed
     assert not edges.bump(edge, edges.reopen(edge, end)).closed

@@ -20,11 +20,11 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from coke.errors import ConfigError, FileError
-from coke.field.carriers.base import lossy
+from coke.field.carriers.memory import lossy
 from coke.field.edge import STRIKES
-from coke.field.node import Site
+from coke.field.frames import Standing, Word
+from coke.field.node import Node
 from coke.field.store import Store
-from coke.field.words import Place, Word
 from kit.agents import (
     GOAL,
     GOING_ON,
@@ -81,7 +81,7 @@ def test_forged_tags_reset_an_edge_and_three_close_it(nets: Nets) -> None:
     net.start()
     net.wait()
     assert forged == set(range(STRIKES))
-    assert net.end(A, B).place == net.end(B, A).place == Place(STRIKES, True)
+    assert net.end(A, B).standing == net.end(B, A).standing == Standing(STRIKES, True)
     assert net.distance() <= GOAL
 
 
@@ -149,7 +149,7 @@ def test_a_full_disk_stops_the_agent_and_space_lets_it_go_on(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("coke.field.slots._flush", full)
+        patch.setattr("coke.field.store._flush", full)
         net.until(lambda: bool(net.errors))
         net.stop()
     for error in net.errors.values():
@@ -159,7 +159,7 @@ def test_a_full_disk_stops_the_agent_and_space_lets_it_go_on(
     net.start()
     net.wait()
     assert net.distance() <= GOAL
-    assert {end.epoch for n in net.names for end in net.site(n).ends.values()} == {0}
+    assert {end.epoch for n in net.names for end in net.node(n).ends.values()} == {0}
 
 
 def test_a_history_that_cannot_be_written_is_a_file_error(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_duals_that_move_without_the_pair_are_wrong(
     nets: Nets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same loss, and every round integrates the newest values: 0.02 off at least."""
-    monkeypatch.setattr(Site, "round", eager)
+    monkeypatch.setattr(Node, "round", eager)
     net = nets(fault=lossy(1, **LOSS), pace=GOING_ON, rounds=150)
     net.start()
     net.wait()
@@ -243,7 +243,7 @@ def test_a_partition_heals(nets: Nets) -> None:
     net.wait()
     assert net.rounds() > then
     assert net.distance() <= GOAL
-    assert {end.epoch for n in net.names for end in net.site(n).ends.values()} == {0}
+    assert {end.epoch for n in net.names for end in net.node(n).ends.values()} == {0}
 
 
 def test_half_of_the_sites_asleep_at_any_time(nets: Nets) -> None:

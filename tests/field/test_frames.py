@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coke.errors import MessageError
-from coke.field.words import BRIEF, TOP, Frame, Place, Stop, Word, decode, encode
+from coke.field.frames import TOP, Done, Frame, Standing, Word, decode, encode
 from coke.maths.ledger import HEADER
 from kit.pair import RAW, D
 
@@ -22,16 +22,19 @@ WORDS = st.builds(
     st.booleans(),
     st.booleans(),
 ).map(lambda word: word._replace(short=word.short and word.quiet < 0))
-FRAMES = WORDS | st.builds(Place, EPOCHS, st.booleans()) | st.builds(Stop, EPOCHS, st.booleans())
+STANDINGS = st.builds(Standing, EPOCHS, st.booleans())
+DONES = st.builds(Done, EPOCHS, st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
+FRAMES = WORDS | STANDINGS | DONES
 
 
 @given(FRAMES)
 def test_a_frame_is_read_as_it_was_written(frame: Frame) -> None:
-    """decode(encode(f)) = f; a word takes 13 bytes and its payload, the others 3."""
+    """decode(encode(f)) = f; a word takes 13 bytes and its payload, CTL 3 and DONE 7."""
     data = encode(frame)
     assert decode(data, D) == frame
     assert type(decode(data, D)) is type(frame)
-    assert len(data) == (HEADER + len(frame.payload) if isinstance(frame, Word) else BRIEF)
+    brief = 7 if isinstance(frame, Done) else 3
+    assert len(data) == (HEADER + len(frame.payload) if isinstance(frame, Word) else brief)
 
 
 @settings(max_examples=400)
@@ -56,6 +59,8 @@ def _altered(data: bytes, at: int, byte: int) -> bytes:
         b"\x10\x00",
         b"\x10\x00\x00\x00",
         b"\x40\x00\x00",
+        b"\x20\x00\x00",  # DONE without a number of words
+        b"\x24" + b"\x00" * 6,  # flags that nobody writes
         b"\x00" * 12,
         b"\x00" * 14,  # silence with a payload
         b"\x01" + b"\x00" * 12,  # news without one

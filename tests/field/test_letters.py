@@ -16,9 +16,12 @@ from numpy.testing import assert_array_equal
 
 from coke.errors import ConfigError, FileError, MessageError
 from coke.field.agreeing import Agreeing
-from coke.field.letters import (
+from coke.field.frames import (
     CHECKED,
-    FIRST,
+    DONE,
+    DONE_AGAIN,
+    DONE_SHORT,
+    LETTER,
     MOST,
     SETTINGS,
     Ask,
@@ -28,14 +31,13 @@ from coke.field.letters import (
     Said,
     Totals,
     Want,
-    decode,
-    differing,
+    decode_letter,
     encode,
 )
 from coke.field.node import started
+from coke.field.phases import differing
 from coke.field.state import image, restored
 from coke.field.store import Heard, Store
-from coke.field.words import NEWS, SHORT, STOP_AGAIN
 from coke.talk.conversation import Turn
 from kit.events import name, whitened
 from kit.forging import DEEP, VALUES, forged, forgeries, parts_of
@@ -53,15 +55,15 @@ LETTERS = (
     | st.builds(Totals, st.lists(st.binary(max_size=20), max_size=4).map(tuple))
     | st.builds(Check, st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), FINITE, st.booleans())
 )
-KINDS = st.integers(FIRST - 1, CHECKED + 1).map(lambda kind: bytes([kind]))
+KINDS = st.integers(LETTER - 1, CHECKED + 1).map(lambda kind: bytes([kind]))
 
 
 @given(LETTERS)
 def test_letters_come_back_as_they_were_sent(letter: Letter) -> None:
     """And none begins as a word of training does."""
     data = encode(letter)
-    assert data[0] >= FIRST > max(NEWS | SHORT, STOP_AGAIN)
-    again = decode(data)
+    assert data[0] >= LETTER > DONE | DONE_AGAIN | DONE_SHORT
+    again = decode_letter(data)
     if isinstance(letter, Check) and isinstance(again, Check):
         assert_array_equal(again.g, letter.g)
         letter, again = letter._replace(g=np.empty(0)), again._replace(g=np.empty(0))
@@ -85,10 +87,10 @@ ANY = st.binary(max_size=60) | st.builds(bytes.__add__, KINDS, st.binary(max_siz
 def test_any_bytes_are_a_letter_or_refused(data: bytes) -> None:
     """What is read can be written again, and says the same."""
     try:
-        letter = decode(data)
+        letter = decode_letter(data)
     except MessageError:
         return
-    assert encode(decode(encode(letter))) == encode(letter)
+    assert encode(decode_letter(encode(letter))) == encode(letter)
     if isinstance(letter, Check):
         assert np.isfinite(letter.g).all()
 
@@ -97,8 +99,8 @@ def test_extremes_are_refused() -> None:
     nan = np.array([0.0, np.nan])
     for data in (
         b"",
-        bytes([FIRST]) + DEEP.encode(),
-        bytes([FIRST]) + b'{"a": "' + b"x" * SETTINGS + b'"}',
+        bytes([LETTER]) + DEEP.encode(),
+        bytes([LETTER]) + b'{"a": "' + b"x" * SETTINGS + b'"}',
         encode(Check(0, 0, nan, had=False)),
         encode(Check(0, 0, np.array([np.inf]), had=True)),
         encode(Ask(MOST)),
@@ -106,7 +108,7 @@ def test_extremes_are_refused() -> None:
         encode(Want()) + b"x",
     ):
         with pytest.raises(MessageError):
-            decode(data)
+            decode_letter(data)
 
 
 def test_differences_are_named_from_both_ends() -> None:
@@ -162,7 +164,7 @@ TOTALS = st.none() | st.lists(st.binary(max_size=9), max_size=3)
 HEARD = st.builds(Heard, st.just("a"), st.just("run"), TEXTS, MESSAGES, TOTALS)
 FRESH = Heard("a", "run", {"k": "1"}, {}, None)
 SMALL = whitened(3, 4, 3)
-SITE = started(SMALL.setup(0), [name(1), name(2)]).round().site
+NODE = started(SMALL.setup(0), [name(1), name(2)]).round().node
 
 
 def _kept(heard: Heard) -> bytes:
@@ -212,19 +214,19 @@ def test_any_agreement_is_read_or_refused_by_name(data: bytes) -> None:
         assert (found.site, found.run) == (FRESH.site, FRESH.run)
 
 
-@given(st.binary(max_size=80) | forgeries(image(SITE)))
+@given(st.binary(max_size=80) | forgeries(image(NODE)))
 def test_any_state_is_read_or_refused_by_name(data: bytes) -> None:
     with TemporaryDirectory() as folder:
         store = Store(Path(folder))
         store.keep_image(data)
         store.close()
-        found = read(lambda: store.image(lambda whole: restored(whole, SITE.setup)))
+        found = read(lambda: store.image(lambda whole: restored(whole, NODE.setup)))
         if isinstance(found, FileError):
             assert "site-0.coke and site-1.coke" in str(found)
             return
         assert found is not None
         assert store.begun
-        assert restored(image(found), SITE.setup).k == found.k
+        assert restored(image(found), NODE.setup).k == found.k
 
 
 @given(

@@ -14,9 +14,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from coke.errors import ConvergenceError, FileError
-from coke.field.carriers.base import Fault, faithful
-from coke.field.letters import CHECK, TALK, TOTALS, Totals
-from coke.field.letters import encode as written
+from coke.field.carriers.memory import Fault, faithful
+from coke.field.frames import CHECK, TALK, TOTALS, Totals, encode
 from coke.field.store import Store
 from kit.agents import (
     GOAL,
@@ -49,7 +48,7 @@ def test_a_site_that_leaves_is_no_longer_in_the_answer(nets: Nets) -> None:
     assert net.distance(*rest) <= GOAL
     assert np.abs(net.optimum(rest) - net.optimum(net.names)).max() > 1e-3
     # Those who never were its neighbours know, too, that the graph is not what it was.
-    assert {net.site(n).setup.diameter for n in rest} == {11}
+    assert {net.node(n).setup.diameter for n in rest} == {11}
 
 
 def joined(net: Net, newcomer: str) -> None:
@@ -86,14 +85,14 @@ def test_totals_that_make_no_sense_are_refused_and_others_asked_for(nets: Nets) 
     def fault(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
         if receiver == D and frame[0] == TOTALS and len(told) < 3:
             told.append(sender)
-            return (written(Totals((b"no records", b"x")) if len(told) > 1 else lone),)
+            return (encode(Totals((b"no records", b"x")) if len(told) > 1 else lone),)
         return (frame,)
 
     net.memory.fault = fault
     joined(net, D)
     net.wait()
     assert len(told) == 3
-    assert net.agents[D]._refused.total() >= 3
+    assert net.agents[D].desk.refused.total() >= 3
     assert net.distance() <= GOAL
 
 
@@ -194,7 +193,7 @@ def test_others_go_on_without_the_missing_and_do_not_end_without_it(
     net.stop(B)
     rest, then = others(net, B), net.rounds()
     net.until(lambda: net.rounds(*rest) >= then + 80)
-    assert not any(net.site(n).done for n in rest)
+    assert not any(net.node(n).done for n in rest)
     net.start(B)
     net.wait()
     assert all(net.agents[n].outcome().converged for n in net.names)

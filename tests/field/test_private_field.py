@@ -15,12 +15,14 @@ from numpy.testing import assert_array_equal
 from coke.data.files import pack, write_file
 from coke.data.site import Kept
 from coke.errors import CokeError
-from coke.field.edge import Setup
-from coke.field.mission import FieldMission, read_site
-from coke.field.node import Site
+from coke.field.mission import Mission, read_site
+from coke.field.moves import Setup
+from coke.field.node import Node
 from coke.field.state import restored
 from coke.field.store import Store
 from coke.learning.ready import agree
+from coke.maths.algorithms.coke import automatic
+from coke.maths.algorithms.stopping import Limits
 from coke.maths.features.features import draw_features
 from coke.maths.losses.quadratic import Quadratic
 from coke.privacy import release as private
@@ -48,7 +50,7 @@ def release(field: Field, name: str) -> Path:
 
 def handed_over(source: Field, target: Field, name: str) -> None:
     """The other site's release, as if it had been drawn from this site's rows."""
-    mission = FieldMission(read_site(target.folder / "sites" / name / "site.toml"))
+    mission = Mission(read_site(target.folder / "sites" / name / "site.toml"))
     units, how = mission.terms.public, feature_settings(mission.config)
     assert units is not None
     X, y = units.inputs(mission.rows.X[0]), units.targets(mission.rows.y[0])
@@ -62,12 +64,13 @@ def handed_over(source: Field, target: Field, name: str) -> None:
     )
 
 
-def left(field: Field, name: str) -> Site:
+def left(field: Field, name: str) -> Node:
     """What a site left on its disk; its edges' tags are digests of every word said on them."""
     zero = Quadratic(np.eye(16)[None], np.zeros((1, 16)), np.zeros(1), np.ones(1), 1.0)
-    from coke.maths.algorithms.coke import automatic
-
-    setup = Setup(name, zero, automatic(2.0, field.graph, 0.5), 3, None)
+    setup = Setup(
+        name=name, risk=zero, algorithm=automatic(2.0, field.graph, 0.5), limits=Limits(1),
+        diameter=3, sites=4,
+    )  # fmt: skip
     store = Store(field.folder / "sites" / name / "state")
     found = store.image(lambda data: restored(data, setup))
     assert found is not None
@@ -143,7 +146,7 @@ def test_agents_add_up_securely_over_bad_links_and_through_a_crash(
     task = agree(Kept(tuple(net.names), *parts), net.graph, terms)
     basis = task.whitened[1].whitening
     for name in net.names:
-        risk, same = net.site(name).setup.risk, task.problem.train.whitened(basis)
+        risk, same = net.node(name).setup.risk, task.problem.train.whitened(basis)
         assert isinstance(risk, Quadratic)
         assert isinstance(same, Quadratic)
         assert_array_equal(risk.A[0], same.A[0])
@@ -158,7 +161,7 @@ def test_plain_agents_warn_before_they_speak(tmp_path: Path) -> None:
     field = Field(tmp_path, made_rows(60), 2, 1)
     path = tmp_path / "sites" / field.names[0] / "site.toml"
     path.write_text(path.read_text().replace("[site]", "[site]\nrun = 2"))
-    assert len(site_warnings(FieldMission(read_site(path)))) == 3
+    assert len(site_warnings(Mission(read_site(path)))) == 3
     path.write_text(path.read_text().replace("run = 2", "run = 1"))
     try:
         field.start()

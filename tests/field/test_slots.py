@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coke.data.files import pack, unpack
 from coke.errors import FileError
-from coke.field.slots import BLOCK, HEAD, Slots
+from coke.field.store import BLOCK, HEAD, Slots
 
 SECTOR = 512
 SIZES = st.lists(st.sampled_from([0, 900, 5000, 3 * BLOCK]), min_size=3, max_size=5)

@@ -14,18 +14,27 @@ import numpy as np
 import pytest
 
 from coke.errors import ConvergenceError, InputError
-from coke.field import letters
-from coke.field.carriers.base import faithful
-from coke.field.edge import Setup
-from coke.field.letters import TOTALS, Hello, Want
-from coke.field.letters import encode as written
-from coke.field.mission import FieldMission
-from coke.field.node import Site, started
+from coke.field.carriers.memory import faithful
+from coke.field.frames import (
+    LETTER,
+    TOTALS,
+    Hello,
+    Said,
+    Standing,
+    Want,
+    Word,
+    decode_letter,
+    encode,
+)
+from coke.field.mission import Mission
+from coke.field.moves import Setup
+from coke.field.node import Node, started
 from coke.field.state import image
-from coke.field.words import Place, Word, encode
 from coke.learning.ready import Ready
 from coke.maths.algorithms.codecs import Float64
 from coke.maths.algorithms.coke import COKE
+from coke.maths.algorithms.stopping import Limits
+from coke.maths.ledger import Ledger
 from coke.maths.losses.quadratic import Quadratic
 from kit.agents import (
     GOAL,
@@ -59,22 +68,22 @@ def test_frames_that_make_no_sense_change_nothing(nets: Nets) -> None:
     net.start(A)
     stranger = net.memory.join(B, net.friends[B])
     net.until(lambda: A in net.status and net.status[A].phase == "train")
-    stranger.send(A, encode(Place(1, False)))  # this is his right: a new epoch
+    stranger.send(A, encode(Standing(1, False)))  # this is his right: a new epoch
     net.until(lambda: net.end(A, B).epoch == 1)
-    before = image(net.site(A))
+    before = image(net.node(A))
     draw = random.Random(0)
     junk = [draw.randbytes(draw.randrange(4, 200)) for _ in range(300)]
     cut = [frame[: draw.randrange(1, len(frame))] for frame in old if len(frame) > 20]
     long = [old[-1] + bytes(2000), bytes(2**20 + 1), b"\x40" + b"[" * 70_000]
-    other = [written(Hello({"lambda": "2"}, back=True)), bytes(3), b""]
+    other = [encode(Hello({"lambda": "2"}, back=True)), bytes(3), b""]
     frames = [*old, *junk, *cut, *long, *other]
     for frame in frames:
         stranger.send(A, frame)
-    stranger.send(A, written(Want()))  # once this is answered, all of it has been read
+    stranger.send(A, encode(Want()))  # once this is answered, all of it has been read
     net.until(lambda: (got := stranger.receive(0)) is not None and got[1][0] == TOTALS)
-    assert image(net.site(A)) == before
+    assert image(net.node(A)) == before
     assert net.threads[A].is_alive()
-    assert net.agents[A]._refused[B] > 200
+    assert net.agents[A].desk.refused[B] > 200
     net.start(*others(net, A))
     net.wait()
     assert net.distance() <= GOAL
@@ -83,11 +92,12 @@ def test_frames_that_make_no_sense_change_nothing(nets: Nets) -> None:
 # A bad neighbour.
 
 
-class Plainly(FieldMission):
+class Plainly(Mission):
     """Every number as eight bytes."""
 
-    def setup(self, ready: Ready) -> Setup:
-        setup = super().setup(ready)
+    def setup(self, ready: Ready, spent: Ledger) -> Setup:
+        setup = super().setup(ready, spent)
+        assert isinstance(setup.algorithm, COKE)
         return replace(setup, algorithm=replace(setup.algorithm, codec=Float64()))
 
 
@@ -100,8 +110,8 @@ BAD = {
     "infinite": (Plainly, doubles(float("-inf"))),
     "1e6": (Plainly, doubles(1e6)),
     "4000, again and again": (Plainly, doubles(4000.0)),
-    "absurd integers": (FieldMission, lambda w: w._replace(payload=b"\x0c\xff" + b"\xff" * 30)),
-    "no code at all": (FieldMission, lambda w: w._replace(payload=b"\x7f\x00\x00")),
+    "absurd integers": (Mission, lambda w: w._replace(payload=b"\x0c\xff" + b"\xff" * 30)),
+    "no code at all": (Mission, lambda w: w._replace(payload=b"\x7f\x00\x00")),
 }
 
 
@@ -120,31 +130,33 @@ def test_values_beyond_reason_are_struck_out_and_leave_no_trace(nets: Nets, kind
     assert isinstance(fails(net, B), ConvergenceError)
 
 
-def lockstep(task: Ready, cap: float, liar: str | None = None) -> dict[str, Site]:
+def lockstep(task: Ready, cap: float, liar: str | None = None) -> dict[str, Node]:
     """200 rounds of a whole network; a liar is ever so sure of −θ*, and says so by the rules."""
-    way, sites = task.case("coke"), dict[str, Site]()
+    way, nodes = task.case("coke"), dict[str, Node]()
     assert isinstance(way.algorithm, COKE)
     for i, name in enumerate(task.names):
         risk = way.problem.train.rows(slice(i, i + 1))
         if name == liar:
             sure, target = 1e4 * np.eye(risk.size)[None], -way.problem.optimum[None]
             risk = Quadratic(sure, 1e4 * target, risk.T, risk.T, 0.0)
-        whole = cap * 2.0 * way.spread
-        setup = Setup(name, risk, way.algorithm, task.agreement.net.diameter, None, whole)
-        sites[name] = started(setup, [task.names[n] for n in task.graph[i]])
+        setup = Setup(
+            name=name, risk=risk, algorithm=way.algorithm, limits=Limits(10**9),
+            diameter=task.agreement.net.diameter, sites=len(task.names), cap=cap * 2.0 * way.spread,
+        )  # fmt: skip
+        nodes[name] = started(setup, [task.names[n] for n in task.graph[i]])
     for _ in range(200):
-        turns = {name: site.round() for name, site in sites.items()}
-        sites = {name: turn.site for name, turn in turns.items()}
-        for name, turn in turns.items():
-            for to, frame in turn.letters:
-                sites[to] = sites[to].hear(name, frame).site
-    return sites
+        rounds = {name: node.round() for name, node in nodes.items()}
+        nodes = {name: after.node for name, after in rounds.items()}
+        for name, after in rounds.items():
+            for to, frame in after.frames:
+                nodes[to] = nodes[to].hear(name, frame).node
+    return nodes
 
 
-def honest_loss(task: Ready, sites: dict[str, Site], liar: str) -> float:
+def honest_loss(task: Ready, nodes: dict[str, Node], liar: str) -> float:
     """Of the honest sites' models on the honest sites' rows."""
     risk, who = task.case("coke").problem.train, [n != liar for n in task.names]
-    thetas = np.concatenate([sites[n].theta for n in task.names])[who]
+    thetas = np.concatenate([nodes[n].theta for n in task.names])[who]
     return float(np.mean([risk.losses(np.tile(t, (len(who), 1)))[who].mean() for t in thetas]))
 
 
@@ -170,9 +182,9 @@ def test_garbage_in_the_agreement_stops_a_site_until_its_neighbour_is_mended(
     """It says why; and what made no sense is not what it goes on from."""
 
     def garbled(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
-        letter = letters.decode(frame) if frame[0] >= letters.FIRST else None
-        if sender == B and isinstance(letter, letters.Said) and letter.which == which:
-            return (letters.encode(letter._replace(message=b"\xff" * 9)),)
+        letter = decode_letter(frame) if frame[0] >= LETTER else None
+        if sender == B and isinstance(letter, Said) and letter.which == which:
+            return (encode(letter._replace(message=b"\xff" * 9)),)
         return (frame,)
 
     net = nets(fault=garbled)
@@ -193,12 +205,12 @@ def test_garbage_that_came_early_is_not_what_a_site_goes_on_from(nets: Nets) -> 
     early = threading.Event()
 
     def garbled(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
-        letter = letters.decode(frame) if frame[0] >= letters.FIRST else None
-        if receiver != A or not isinstance(letter, letters.Said):
+        letter = decode_letter(frame) if frame[0] >= LETTER else None
+        if receiver != A or not isinstance(letter, Said):
             return (frame,)
         if sender == B and letter.which == 1:
             early.set()
-            return (letters.encode(letter._replace(message=b"\xff" * 9)),)
+            return (encode(letter._replace(message=b"\xff" * 9)),)
         held_up = sender == C and (letter.which == 1 or not early.is_set())
         return () if held_up else (frame,)
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coke.errors import ConfigError, InputError
-from coke.field.carriers.address import Endpoint, Place, access_control
-from coke.field.carriers.base import Limits
-from coke.field.carriers.zenoh import ZenohCarrier
+from coke.field.carriers.address import Endpoint, Place
+from coke.field.carriers.base import Allowance
+from coke.field.carriers.zenoh import ZenohCarrier, access_control
 from kit.certificates import Authority
 from kit.sessions import PLAIN, address, heard, identity, outsider, site, until
 
@@ -104,7 +104,7 @@ BLOCK = zenoh.CongestionControl.BLOCK
 def test_neighbours_exchange_frames_in_order_and_drop_what_is_too_long(ca: Authority) -> None:
     at = address()
     before = threading.active_count()
-    small = site(identity(ca, "a"), at, {"b": None})._replace(limits=Limits(frame=1000))
+    small = site(identity(ca, "a"), at, {"b": None})._replace(allowance=Allowance(frame=1000))
     with ZenohCarrier(small) as a, ZenohCarrier(site(identity(ca, "b"), None, {"a": at})) as b:
         assert until(lambda: a.alive() == {"b"} and b.alive() == {"a"})
         for number in range(1000):

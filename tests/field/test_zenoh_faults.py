@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from coke.field.carriers.base import Limits
+from coke.field.carriers.base import Allowance
 from coke.field.carriers.zenoh import ZenohCarrier
 from kit.certificates import Authority
 from kit.sessions import PLAIN, address, answered, drain, echo, identity, site, until
@@ -78,7 +78,7 @@ def test_a_send_to_a_frozen_neighbour_waits_no_longer_than_the_patience(ca: Auth
 def test_a_flood_is_cut_down_to_the_burst_and_counted() -> None:
     """In plaintext, which a site must ask for."""
     at = address().replace("tls", "tcp")
-    plain = PLAIN._replace(listen=(at,), limits=Limits(burst=10))
+    plain = PLAIN._replace(listen=(at,), allowance=Allowance(burst=10))
     caller = PLAIN._replace(name="b", listen=(), neighbours={"a": at})
     with ZenohCarrier(plain, clock=lambda: 0.0) as a, ZenohCarrier(caller) as b:
         assert until(lambda: b.alive() and a.alive())

@@ -16,13 +16,13 @@ import pytest
 from coke.data.site import deal
 from coke.data.tables import Rows, checked_rows
 from coke.field.agent import Agent, Status
-from coke.field.carriers.base import Fault, Memory, faithful
+from coke.field.carriers.memory import Fault, Memory, faithful
 from coke.field.edge import End
-from coke.field.mission import FieldMission, site_config
-from coke.field.node import Site
+from coke.field.frames import Word, decode, encode
+from coke.field.mission import Mission, site_config
+from coke.field.node import Node
 from coke.field.pace import Pace
 from coke.field.store import Store
-from coke.field.words import Word, decode, encode
 from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Array
 from coke.maths.graph import build_graph
@@ -74,13 +74,13 @@ class Net:
         } | settings  # fmt: skip
         self.own: dict[str, dict[str, Any]] = {n: {} for n in self.names}  # a site's own settings
         self.table: dict[str, dict[str, Any]] = {n: {} for n in self.names}  # and [site]
-        self.kind: Callable[..., FieldMission] = FieldMission
-        self.agents: dict[str, Agent[Ready]] = {}
+        self.kind: Callable[..., Mission] = Mission
+        self.agents: dict[str, Agent] = {}
         self.status: dict[str, Status] = {}
         self.errors: dict[str, BaseException] = {}
         self.threads: dict[str, threading.Thread] = {}
 
-    def mission(self, name: str) -> FieldMission:
+    def mission(self, name: str) -> Mission:
         """What that site's agent is for, with the neighbours and settings of this moment."""
         friends = dict.fromkeys(sorted(self.friends[name]), "")
         table = {"name": name, "network": "test", "neighbours": friends} | self.table[name]
@@ -105,7 +105,7 @@ class Net:
         for name in names or self.names:
             self.threads[name].start()
 
-    def _live(self, name: str, agent: Agent[Ready]) -> None:
+    def _live(self, name: str, agent: Agent) -> None:
         try:
             with agent.store.claimed():
                 for status in agent.run():
@@ -148,20 +148,20 @@ class Net:
     def failed(self, *names: str) -> Callable[[], bool]:
         return lambda: all(name in self.errors for name in names)
 
-    def site(self, name: str) -> Site:
-        site = self.agents[name].site
-        assert site is not None
-        return site
+    def node(self, name: str) -> Node:
+        node = self.agents[name].node
+        assert node is not None
+        return node
 
     def end(self, name: str, neighbour: str) -> End:
-        return self.site(name).ends[neighbour]
+        return self.node(name).ends[neighbour]
 
     def theta(self, *names: str) -> Array:
-        return np.concatenate([self.site(name).theta for name in names or self.names])
+        return np.concatenate([self.node(name).theta for name in names or self.names])
 
     def optimum(self, names: Iterable[str]) -> Array:
         """argmin Σ_present R_i: the share λ/N₀ is each site's own."""
-        found = [self.site(name).setup.risk for name in names]
+        found = [self.node(name).setup.risk for name in names]
         risks = [risk for risk in found if isinstance(risk, Quadratic)]
         assert len(risks) == len(found)
         A = sum(risk.A[0] + matrix(risk.G, risk.size) for risk in risks)
@@ -174,7 +174,7 @@ class Net:
 
     def asymmetry(self, *names: str) -> float:
         """The largest |g_ij + g_ji|, where one end is a step ahead before that step."""
-        ends = {(a, b): e for a in names or self.names for b, e in self.site(a).open.items()}
+        ends = {(a, b): e for a in names or self.names for b, e in self.node(a).open.items()}
         pairs = [(e, ends[b, a]) for (a, b), e in ends.items()]
         assert all(e.epoch == f.epoch and abs(e.s - f.s) <= 1 for e, f in pairs)
         before = [e.g - (e.own - e.cp) * (e.s - f.s) + f.g for e, f in pairs if e.s >= f.s]
@@ -193,7 +193,7 @@ Nets = Callable[..., Net]
 def made_nets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nets]:
     """Networks whose threads end with the test. No power is cut here, so nothing is flushed."""
     monkeypatch.setattr("coke.data.files.os.fsync", lambda _: None)
-    monkeypatch.setattr("coke.field.slots._flush", lambda _: None)
+    monkeypatch.setattr("coke.field.store._flush", lambda _: None)
     made: list[Net] = []
 
     def make(**settings: Any) -> Net:

@@ -1,8 +1,8 @@
 """A network of sites in one process, tick by tick: what can go wrong does, from a seed.
 
-Letters take a tick and more, get lost, doubled and overtaken; sites sleep, are slow, are cut off,
+Frames take a tick and more, get lost, doubled and overtaken; sites sleep, are slow, are cut off,
 are killed before their image is on disk, after it, and after sending; sites leave, join and come
-back. Only `Site`'s own methods run. A sleeper's letters wait for it.
+back. Only `Node`'s own methods run. A sleeper's frames wait for it.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
 
-from coke.field.edge import Setup
-from coke.field.node import Site, Turn, started
+from coke.field.moves import Setup
+from coke.field.node import Advance, Node, started
 from coke.field.state import image, restored
 from coke.maths.algorithms.codecs import Coarse
 from coke.maths.algorithms.coke import COKE, Geometric
-from coke.maths.algorithms.stopping import NEVER
+from coke.maths.algorithms.stopping import NEVER, Limits
 from coke.maths.arrays import Array
-from coke.maths.graph import Graph, build_graph
+from coke.maths.graph import Graph, adjacency, build_graph
 from coke.maths.losses.quadratic import Quadratic
 
 GOAL = 1e-9
+ENDLESS = Limits(rounds=10**9)
 PAUSE, LONGEST = 2, 4  # ticks until the first resend, and between two at most: an answer takes 4
 
 
@@ -50,12 +51,17 @@ class Problem(NamedTuple):
 
     risk: Quadratic
     graph: Graph
-    algorithm: COKE
+    algorithm: Any  # an Algorithm; here mostly COKE, whose settings are asked for
 
-    def setup(self, i: int, tol: float | None = None, diameter: int | None = None) -> Setup:
+    def setup(self, i: int, limits: Limits = ENDLESS, diameter: int | None = None) -> Setup:
         """Site i's."""
-        D = nx.diameter(self.graph) if diameter is None else diameter
-        return Setup(name(i), self.risk.rows(slice(i, i + 1)), self.algorithm, D, tol)
+        D, N = nx.diameter(self.graph) if diameter is None else diameter, len(self.graph)
+        row = self.algorithm.weights(adjacency(self.graph))[[i]]
+        weights = {name(n): float(w) for n, w in zip(row.indices, row.data, strict=True)}
+        return Setup(
+            name=name(i), risk=self.risk.rows(slice(i, i + 1)), algorithm=self.algorithm,
+            limits=limits, diameter=D, sites=N, weights=weights,
+        )  # fmt: skip
 
     def optimum(self, present: Iterable[int]) -> Array:
         """What the sites that are present agree on: λ/N₀ is each site's own share."""
@@ -94,20 +100,20 @@ RINGS = Timer((-1, -1), 0, PAUSE)  # after a new start
 class Agent:
     """One process: what it knows, and what a kill leaves of it."""
 
-    def __init__(self, site: Site):
-        self.site, self.disk = site, site
+    def __init__(self, node: Node):
+        self.node, self.disk = node, node
         self.acted, self.gone = 0, False
         self.timers: dict[str, Timer] = {}
 
     def killed(self) -> None:
         """kill -9 and a new start, from the bytes of the last image."""
-        self.site = restored(image(self.disk), self.site.setup)
-        self.timers = dict.fromkeys(self.site.open, RINGS)  # nothing is known to have been sent
+        self.node = restored(image(self.disk), self.node.setup)
+        self.timers = dict.fromkeys(self.node.open, RINGS)  # nothing is known to have been sent
 
     def late(self, t: int) -> list[str]:
         """The neighbours whose timer rings; it starts with a word, and its pauses double."""
         found = []
-        for n, end in self.site.open.items():
+        for n, end in self.node.open.items():
             at, old = (end.epoch, end.s), self.timers.get(n)
             if old is RINGS or (old is not None and old.at == at and t >= old.rings):
                 pause = min(2 * old.pause, LONGEST)
@@ -119,7 +125,7 @@ class Agent:
 
 
 class World:
-    """All sites and the letters between them."""
+    """All sites and the frames between them."""
 
     def __init__(
         self,
@@ -128,6 +134,7 @@ class World:
         seed: int = 0,
         tol: float | None = None,
         absent: Iterable[int] = (),
+        **limits: int,
     ):
         self.problem, self.faults, self.rng = problem, faults, np.random.default_rng(seed)
         self.t, self.kills, self.sent = 0, 0, 0
@@ -135,25 +142,26 @@ class World:
         self.mail: dict[str, list[tuple[int, str, bytes]]] = {}
         self.agents: dict[str, Agent] = {}
         self.cut: Callable[[str, str], bool] = lambda a, b: False
+        self.limits = ENDLESS._replace(tol=tol, **limits)
         missing = set(absent)
         for i in sorted(set(problem.graph) - missing):
-            self.add(i, sorted(set(problem.graph[i]) - missing), tol)
+            self.add(i, sorted(set(problem.graph[i]) - missing))
 
-    def add(self, i: int, neighbours: Iterable[int], tol: float | None = None) -> None:
+    def add(self, i: int, neighbours: Iterable[int]) -> None:
         """A site with an empty disk."""
-        site = started(self.problem.setup(i, tol), [name(n) for n in neighbours])
-        self.agents[name(i)] = Agent(site)
+        node = started(self.problem.setup(i, self.limits), [name(n) for n in neighbours])
+        self.agents[name(i)] = Agent(node)
         self.mail[name(i)] = []
 
     @property
-    def sites(self) -> dict[str, Site]:
+    def nodes(self) -> dict[str, Node]:
         """As they are in memory."""
-        return {n: a.site for n, a in self.agents.items() if not a.gone}
+        return {n: a.node for n, a in self.agents.items() if not a.gone}
 
-    def send(self, sender: str, letters: Iterable[tuple[str, bytes]]) -> None:
-        """Each letter on its way, or lost, or twice."""
+    def send(self, sender: str, frames: Iterable[tuple[str, bytes]]) -> None:
+        """Each frame on its way, or lost, or twice."""
         f, rng = self.faults, self.rng
-        for to, data in letters:
+        for to, data in frames:
             self.sent += len(data)
             if to not in self.mail or self.cut(sender, to) or rng.random() < f.loss:
                 continue
@@ -161,17 +169,17 @@ class World:
                 due = self.t + 1 + (int(rng.integers(f.late + 1)) if f.late else 0)
                 self.mail[to].append((due, sender, data))
 
-    def take(self, me: str, turn: Turn, mortal: bool = False) -> None:
-        """Image, then letters; mortals may be killed before, between and after."""
+    def take(self, me: str, after: Advance, mortal: bool = False) -> None:
+        """Image, then frames; mortals may be killed before, between and after."""
         agent = self.agents[me]
         if mortal and self.strikes(agent):
             return
-        agent.site = turn.site
-        if turn.durable:
-            agent.disk = turn.site
+        agent.node = after.node
+        if after.durable:
+            agent.disk = after.node
         if mortal and self.strikes(agent):
             return
-        self.send(me, turn.letters)
+        self.send(me, after.frames)
         if mortal:
             self.strikes(agent)
 
@@ -194,33 +202,34 @@ class World:
 
     def act(self, me: str, agent: Agent) -> None:
         """Hear what has come, do a round if it is time, resend if the timer says so."""
-        due = [letter for letter in self.mail[me] if letter[0] <= self.t]
-        self.mail[me] = [letter for letter in self.mail[me] if letter[0] > self.t]
+        due = [frame for frame in self.mail[me] if frame[0] <= self.t]
+        self.mail[me] = [frame for frame in self.mail[me] if frame[0] > self.t]
         for _, sender, data in due:
-            self.take(me, agent.site.hear(sender, data))
+            self.take(me, agent.node.hear(sender, data))
         if self.due(agent):
             agent.acted = self.t
-            self.take(me, agent.site.round(force=True), mortal=True)
+            self.take(me, agent.node.round(force=True), mortal=True)
         late = agent.late(self.t)
-        self.send(me, agent.site.resend(*late) if late else ())
+        self.send(me, agent.node.resend(*late) if late else ())
 
     def due(self, agent: Agent) -> bool:
         """Whether all words are here, or patience is over and there is something to do."""
-        site = agent.site
-        if site.done or site.ready():
-            return not site.done
-        busy = any(end.due for end in site.open.values()) or site.countdown < NEVER
+        node, ends = agent.node, agent.node.open.values()
+        if node.done or not node.missing():
+            return not node.done
+        known = node.countdown < NEVER or any(end.last is not None for end in ends)
+        busy = any(end.due for end in ends) or known or node.k >= self.limits.rounds
         return busy and self.t - agent.acted >= self.faults.patience
 
     def distance(self) -> float:
         """max_i ‖θ_i − θ*‖/‖θ*‖ over the sites that are present."""
-        best = self.problem.optimum(int(n[4:]) for n in self.sites)
-        away = max(float(np.linalg.norm(s.theta[0] - best)) for s in self.sites.values())
+        best = self.problem.optimum(int(n[4:]) for n in self.nodes)
+        away = max(float(np.linalg.norm(s.theta[0] - best)) for s in self.nodes.values())
         return away / float(np.linalg.norm(best))
 
     def steps(self) -> float:
         """The median over open edge ends of their steps."""
-        return float(np.median([e.s for s in self.sites.values() for e in s.open.values()]))
+        return float(np.median([e.s for s in self.nodes.values() for e in s.open.values()]))
 
     def until(self, goal: float, most: int, check: Callable[[World], None] | None = None) -> int:
         """Ticks from now until the distance is at most `goal`; −1 if these are more than `most`."""
@@ -235,15 +244,15 @@ class World:
 
 def invariants(world: World) -> None:
     """I1: ends at one step agree to the last bit. I2: steps differ by one at most. I6: 4 words."""
-    for me, site in world.sites.items():
-        for n, end in site.ends.items():
+    for me, node in world.nodes.items():
+        for n, end in node.ends.items():
             assert sum(w is not None for w in (end.out, end.prev, *end.box)) <= 4
-            assert end.out or end.closed or site.done or not site.k, "an open end says nothing"
-            other = world.sites.get(n)
+            assert end.out or end.closed or node.done or not node.k, "an open end says nothing"
+            other = world.nodes.get(n)
             if other is None or me not in other.ends or me > n:
                 continue
             his = other.ends[me]
-            if end.place != his.place:
+            if end.standing != his.standing:
                 continue
             assert abs(end.s - his.s) <= 1, (me, n, end.s, his.s)
             if end.s == his.s:
@@ -254,9 +263,9 @@ def invariants(world: World) -> None:
 
 def forgotten(world: World, i: int = 0) -> None:
     """Whoever had an edge with site i closes it."""
-    for n, site in world.sites.items():
-        if name(i) in site.ends:
-            world.take(n, site.close(name(i)))
+    for n, node in world.nodes.items():
+        if name(i) in node.ends:
+            world.take(n, node.close(name(i)))
 
 
 SMALL = whitened(6, 12, 8, seed=1)
@@ -269,14 +278,14 @@ def lockstep(*absent: int) -> tuple[int, float]:
     return world.until(GOAL, 1000), world.steps()
 
 
-_round = Site.round
+_round = Node.round
 
 
-def eager(self: Site, force: bool = False) -> Turn:
-    """A mutant of `Site.round`: g moves in every own round, not with completed steps only."""
-    turn = _round(self, force)
+def eager(self: Node, force: bool = False) -> Advance:
+    """A mutant of `Node.round`: g moves in every own round, not with completed steps only."""
+    after = _round(self, force)
     ends = {
         n: end if end.due else end._replace(g=end.g + (end.own - end.cp))
-        for n, end in turn.site.ends.items()
+        for n, end in after.node.ends.items()
     }
-    return turn._replace(site=turn.site._replace(ends=ends))
+    return after._replace(node=after.node._replace(ends=ends))

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from coke.field import edge as edges
 from coke.field.edge import Edge, End
-from coke.field.words import Frame
+from coke.field.frames import Frame, Word
 from kit.machines import Model, line
 
 T = TypeVar("T")
@@ -62,7 +62,8 @@ class Search:
 
     def end(self, end: End) -> int:
         """Its number."""
-        key = (*end[:3], end.own[0], end.cp[0], end.g[0], *end[7:])
+        plain = end._replace(own=end.own[0], cp=end.cp[0], g=end.g[0])
+        key = tuple(plain)
         return self._number(key, self.ends, end)
 
     def frame(self, frame: Frame) -> int:
@@ -102,7 +103,8 @@ class Search:
         if end.closed or end.out or (end.s == last and not self.rules.outstanding):
             return [self.end(end)]
         news = [0, i + 1] if self.model.silence else [(i + end.s) % 3]
-        return [self.end(edges.freeze(edge, end, end.own[None] + x, 0)) for x in news]
+        words = [Word(0, 0, b"", 0, bytes([x]) if x else b"") for x in news]  # silence: no change
+        return [self.end(edges.freeze(end, word, 0.0)) for word in words]
 
     def _disk(self, ends: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(self.end(self.rules.kept(self.ends[e])) for e in ends)
@@ -111,7 +113,7 @@ class Search:
         """With another end in one place; on disk at once where the epoch or closure changed."""
         old, new = self.ends[site.ends[place]], self.ends[end]
         ends = (*site.ends[:place], end, *site.ends[place + 1 :])
-        if old.place == new.place:
+        if old.standing == new.standing:
             return site._replace(ends=ends)
         return Site(ends, self._disk(ends))
 
@@ -184,7 +186,7 @@ class Search:
             for new, left in after:
                 told = self._with(s, i, self.changed(site, place, self.end(new)))
                 way = self.ways.index((i, self.places[i][place]))
-                yield self._sent(told._replace(left=left), way, self.frame(new.place))
+                yield self._sent(told._replace(left=left), way, self.frame(new.standing))
 
     # what must hold
 
@@ -198,7 +200,9 @@ class Search:
         """I1 and I2."""
         if (one, other) not in self._agree:
             a, b = self.ends[one], self.ends[other]
-            same = a.place != b.place or (abs(a.s - b.s) <= 1 and (a.s != b.s or _mirror(a, b)))
+            same = a.standing != b.standing or (
+                abs(a.s - b.s) <= 1 and (a.s != b.s or _mirror(a, b))
+            )
             self._agree[one, other] = same
         return self._agree[one, other]
 
@@ -209,7 +213,7 @@ class Search:
     def over(self, s: State) -> bool:
         """All steps of all edges are complete, or both ends know that the edge is closed."""
         return all(
-            a.place == b.place and (a.closed or a.s == b.s == self.model.steps)
+            a.standing == b.standing and (a.closed or a.s == b.s == self.model.steps)
             for a, b in ((self.ends[x], self.ends[y]) for x, y in self.pairs(s))
         )
 

@@ -178,13 +178,13 @@ def agents(case: Case, folder: Path) -> dict[str, Any]:
     net.parts = {i: np.flatnonzero(where == i) for i in range(AGENTS)}
     net.start()
     net.wait(timeout=300)
-    own: list[Agent[Any]] = [net.agents[name] for name in net.names]
+    own: list[Agent] = [net.agents[name] for name in net.names]
     ends = [agent.outcome() for agent in own]
     models = []
     for agent, end in zip(own, ends, strict=True):
         assert end.converged
         assert agent.agreed is not None
-        models.append(agent.mission.model(agent.agreed, end).to_bytes())  # type: ignore[attr-defined]
+        models.append(agent.mission.model(agent.agreed, end.theta).to_bytes())
     ledger = np.sum([end.ledger for end in ends], axis=0).tolist()
     return said([end.theta for end in ends], b"".join(models), ends[0].rounds, tuple(ledger))
 

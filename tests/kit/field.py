@@ -20,14 +20,15 @@ import numpy as np
 from coke.data.site import deal
 from coke.data.tables import Rows, checked_rows
 from coke.engines.process import Record, simulate
-from coke.field.edge import Setup
-from coke.field.local import Plan, site_names, write_network
-from coke.field.mission import FieldMission, read_site
-from coke.field.node import Site
+from coke.field.local import NetworkPlan, site_names, write_network
+from coke.field.mission import Mission, read_site
+from coke.field.moves import Setup
+from coke.field.node import Node
 from coke.field.state import restored
 from coke.field.store import Store
 from coke.learning.agreement import Terms
 from coke.learning.ready import Ready, agree
+from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph
 from coke.maths.ledger import Ledger
@@ -57,7 +58,7 @@ class Field:
         self.settings = {**base, **settings}
         self.parts = deal(rows.y, agents, seed=SEED)
         self.rows, self.graph = rows, build_graph("random", agents, edges=edges, seed=SEED)
-        plan = Plan("test", self.graph, rows, self.parts, self.settings, patience)
+        plan = NetworkPlan("test", self.graph, rows, self.parts, self.settings, patience)
         self.paths = write_network(folder, plan)
         self.names = site_names(list(self.parts))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -113,19 +114,23 @@ class Field:
             assert time.monotonic() < end, {name: self.log(name)[-1:] for name in self.names}
             time.sleep(0.05)
 
-    def site(self, name: str) -> Site:
+    def node(self, name: str) -> Node:
         """The state a site left on its disk."""
-        mission = FieldMission(read_site(self.folder / "sites" / name / "site.toml"))
+        mission = Mission(read_site(self.folder / "sites" / name / "site.toml"))
         store = Store(self.folder / "sites" / name / "state")
         way = self.task().case(mission.config.algorithm)
         risk = way.problem.train.rows(slice(self.names.index(name), self.names.index(name) + 1))
-        setup = Setup(name, risk, way.algorithm, self.task().agreement.net.diameter, None)  # type: ignore[arg-type]
+        net = self.task().agreement.net
+        setup = Setup(
+            name=name, risk=risk, algorithm=way.algorithm, limits=Limits(1),
+            diameter=net.diameter, sites=len(net.names),
+        )  # fmt: skip
         found = store.image(partial(restored, setup=setup))
         assert found is not None
         return found
 
     def theta(self) -> Array:
-        return np.concatenate([self.site(name).theta for name in self.names])
+        return np.concatenate([self.node(name).theta for name in self.names])
 
     def task(self) -> Ready:
         if not hasattr(self, "_task"):
@@ -152,10 +157,10 @@ class Field:
 
 def antisymmetric(field: Field, names: Sequence[str]) -> None:
     """g_ij = −g_ji to the bit wherever both ends are at the same step."""
-    sites = {name: field.site(name) for name in names}
-    for a, site in sites.items():
-        for b, end in site.open.items():
-            other = sites[b].ends[a]
+    nodes = {name: field.node(name) for name in names}
+    for a, node in nodes.items():
+        for b, end in node.open.items():
+            other = nodes[b].ends[a]
             if (end.epoch, end.s) == (other.epoch, other.s):
                 np.testing.assert_array_equal(end.g, -other.g)
                 np.testing.assert_array_equal(end.own, other.cp)

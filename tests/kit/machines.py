@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from coke.field import edge as edges
-from coke.field.edge import Coder, Edge, End
-from coke.field.words import Frame, Word
-from coke.maths.algorithms.coke import Schedule
+from coke.field.edge import Edge, End
+from coke.field.frames import Frame, Word
 from coke.maths.arrays import Array
 
 
@@ -28,8 +27,8 @@ class Digit:
 
 
 def line(lower: bool) -> Edge:
-    """An edge of one number, silent where nothing changes."""
-    return Edge(Coder(Digit(), 1), Schedule(lambda k: 0.5), False, lower, np.inf)
+    """An edge of one number."""
+    return Edge(Digit(), 1, lower)
 
 
 @dataclass(frozen=True)

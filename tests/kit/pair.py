@@ -9,32 +9,33 @@ import numpy as np
 from hypothesis import strategies as st
 
 from coke.field import edge as edges
-from coke.field.edge import Coder, Edge, Reply
-from coke.field.words import Frame
+from coke.field.edge import Edge, End, Reply
+from coke.field.frames import Frame, Word
 from coke.maths.algorithms.codecs import Codec, Float64
-from coke.maths.algorithms.coke import NEVER_SILENT, Threshold
+from coke.maths.arrays import Array
 from coke.maths.ledger import HEADER
 
 D = 3
 RAW = st.binary(max_size=HEADER + 2 + 8 * D + 2)
 
 
-def line(
-    lower: bool = True,
-    codec: Codec | None = None,
-    threshold: Threshold = NEVER_SILENT,
-    warm: bool = False,
-    cap: float = math.inf,
-) -> Edge:
+def line(lower: bool = True, codec: Codec | None = None, cap: float = math.inf) -> Edge:
     """An edge of D numbers."""
-    return Edge(Coder(codec or Float64(), D), threshold, warm, lower, cap)
+    return Edge(codec or Float64(), D, lower, cap=cap)
+
+
+def said(edge: Edge, end: End, theta: Array, least: float = 0.0) -> End:
+    """With a word: the innovation θ − own if it is at least so long, else silence."""
+    news = np.linalg.norm(theta - end.own) >= least
+    payload = edge.codec.encode(theta - end.own) if news else b""
+    return edges.freeze(end, Word(0, 0, b"", 0, payload), 0.0)
 
 
 class Pair:
     """Both ends of an edge, what is on disk, and every frame ever sent."""
 
-    def __init__(self, *lines: Edge):
-        self.lines = lines or (line(True), line(False))
+    def __init__(self, *lines: Edge, least: float = 0.0):
+        self.lines, self.least = lines or (line(True), line(False)), least
         self.ends = [edges.zero(one) for one in self.lines]
         self.disks = list(self.ends)
         self.sent: tuple[list[Frame], list[Frame]] = ([], [])  # to end 0, to end 1
@@ -45,14 +46,14 @@ class Pair:
         if end.due:
             end = edges.complete(self.lines[i], end)
         if not end.closed and end.out is None:
-            end = edges.freeze(self.lines[i], end, np.asarray(theta, float)[None], 0)
+            end = said(self.lines[i], end, np.asarray(theta, float), self.least)
         self.ends[i] = self.disks[i] = end
         self.say(i, end.out)
 
     def hear(self, i: int, frame: Frame) -> Reply:
         """The answer is on its way."""
         reply = edges.hear(self.lines[i], self.ends[i], frame)
-        if reply.end.place != self.ends[i].place:
+        if reply.end.standing != self.ends[i].standing:
             self.disks[i] = reply.end
         self.ends[i] = reply.end
         self.say(i, reply.answer)
@@ -79,7 +80,7 @@ class Pair:
         a, b = self.ends
         for end in self.ends:
             assert sum(word is not None for word in (end.out, end.prev, *end.box)) <= 4
-        if a.place == b.place:
+        if a.standing == b.standing:
             assert abs(a.s - b.s) <= 1
             if a.s == b.s:
                 assert a.tag == b.tag

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from coke.field.carriers.address import Place, zenoh_settings
+from coke.field.carriers.address import Place
 from coke.field.carriers.base import Carrier
+from coke.field.carriers.zenoh import zenoh_settings
 from coke.field.identity import Identity
 
 if TYPE_CHECKING:

@@ -30,31 +30,28 @@ def ended(net: Net) -> Ledger:
     return Ledger(*np.sum([net.agents[name].outcome().ledger for name in net.names], axis=0))
 
 
-@pytest.mark.xfail(strict=True, reason="agents begin a countdown at their last round")
 @pytest.mark.parametrize("rounds", [1, 5])
 def test_rounds_end_after_exactly_that_many(nets: Nets, rounds: int) -> None:
     net = nets(rounds=rounds)
     ledger, last = ended(net), twin(net, rounds=rounds)
-    assert {net.site(name).k for name in net.names} == {last.k} == {rounds}
+    assert {net.node(name).k for name in net.names} == {last.k} == {rounds}
     assert_array_equal(net.theta(), last.state.theta)
     assert ledger == last.ledger
     assert not any(net.agents[name].outcome().converged for name in net.names)
 
 
-@pytest.mark.xfail(strict=True, reason="agents refuse or ignore budgets")
 @pytest.mark.parametrize("budget", [{"max_bytes": 2600}, {"max_transmissions": 70}])
 def test_budgets_are_honoured_by_agents_too(nets: Nets, budget: dict[str, int]) -> None:
     net = nets(**budget)
     ledger, last = ended(net), twin(net, rounds=3000, **budget)
     assert not last.settled
-    assert {net.site(name).k for name in net.names} == {last.k}
+    assert {net.node(name).k for name in net.names} == {last.k}
     assert_array_equal(net.theta(), last.state.theta)
     assert ledger == last.ledger
     assert ledger.bytes <= budget.get("max_bytes", np.inf)
     assert ledger.transmissions <= budget.get("max_transmissions", np.inf)
 
 
-@pytest.mark.xfail(strict=True, reason="agents agree on a basis that dkla does not use")
 def test_an_algorithm_without_a_basis_agrees_on_none(nets: Nets) -> None:
     """With units and all rounds given, nothing is said before round 1 but who knows whom."""
     net = nets(algorithm="dkla", rho=0.05, rounds=3, tol=0)

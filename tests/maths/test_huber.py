@@ -258,9 +258,9 @@ def test_agents_agree_on_the_optimum(nets: Nets) -> None:
     net.wait()
     theta = net.theta()
     assert row_norms(theta - theta[0]).max() <= 1e-7
-    slopes = [net.site(name).setup.risk.gradient(theta[:1])[0] for name in net.names]
+    slopes = [net.node(name).setup.risk.gradient(theta[:1])[0] for name in net.names]
     assert_allclose(np.sum(slopes, axis=0), 0, atol=1e-7)
-    assert {net.site(name).setup.risk.metric for name in net.names} == {"huber"}
+    assert {net.node(name).setup.risk.metric for name in net.names} == {"huber"}
 
 
 def test_ranks_have_one_processes_bits(tmp_path: Path) -> None:

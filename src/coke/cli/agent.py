@@ -12,21 +12,18 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 import typer
 from rich.live import Live
 from rich.table import Table
 
 from coke.cli.console import AsJson, console
-from coke.data.files import atomically, write_file
+from coke.data.files import write_file
 from coke.errors import ConfigError, ConvergenceError
-from coke.field.agent import Agent, Outcome, Status
-from coke.field.carriers.zenoh import ZenohCarrier
-from coke.field.mission import FieldMission, SiteConfig, pace_of, place_of, read_site
+from coke.field.agent import Agent, Status
+from coke.field.carriers import CARRIERS
+from coke.field.mission import Mission, SiteConfig, pace_of, read_site
+from coke.field.results import keep
 from coke.field.store import Store
-from coke.learning.ready import Ready
-from coke.maths.ledger import Ledger
 from coke.report.tables import shown
 from coke.studies.audit import site_warnings
 
@@ -73,18 +70,24 @@ def _run(
     config: SiteConfig,
     store: Store,
     leave: bool,
-    follow: Callable[[Agent[Ready]], None],
+    follow: Callable[[Agent], None],
     warn: Callable[[str], None],
 ) -> dict[str, Any] | None:
     """What it came to; None where the site has left."""
-    place, pace = place_of(config), pace_of(config)
+    opening, pace = CARRIERS[config.site.carrier], pace_of(config)
+    if opening.together:
+        raise ConfigError(
+            f'carrier = "{config.site.carrier}" is {opening.about}: start all sites together, with '
+            "coke network run"
+        )
+    opened = opening.opener(config.site)
     with console.status("reading rows"):
-        mission = FieldMission(config)
+        mission = Mission(config)
     warnings = site_warnings(mission)
     for line in warnings:
         warn(line)
-    with ZenohCarrier(place) as carrier:
-        own: Agent[Ready] = Agent(mission, carrier, store, pace)
+    with opened() as carrier:
+        own = Agent(mission, carrier, store, pace)
         if leave:
             own.leave()
         with _signals(own.stop):
@@ -92,10 +95,9 @@ def _run(
         if own.stopped:
             _exit()
         sent = {n: c._asdict() for n, c in carrier.counts().items()}
-    assert own.site is not None
-    if not own.site.done:
+    if own.node is None or not own.node.done:
         return None
-    return _leave(config, mission, own, store) | {"frames": sent, "warnings": warnings}
+    return _leave(own) | {"frames": sent, "warnings": warnings}
 
 
 def _warn(line: str) -> None:
@@ -121,10 +123,10 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _machine(every_round: bool) -> Callable[[Agent[Ready]], None]:
+def _machine(every_round: bool) -> Callable[[Agent], None]:
     """A line of JSON now and then."""
 
-    def follow(own: Agent[Ready]) -> None:
+    def follow(own: Agent) -> None:
         then, phase, last_round = -np.inf, "", -1
         for status in own.run():
             now = time.monotonic()
@@ -151,7 +153,7 @@ def _line(document: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _people(own: Agent[Ready]) -> None:
+def _people(own: Agent) -> None:
     """A table that follows the status, and a line for every event."""
     then = -np.inf
     with Live(console=console, refresh_per_second=4, transient=True) as live:
@@ -179,60 +181,14 @@ def _table(name: str, status: Status) -> Table:
     return table
 
 
-def _leave(
-    config: SiteConfig, mission: FieldMission, own: Agent[Ready], store: Store
-) -> dict[str, Any]:
+def _leave(own: Agent) -> dict[str, Any]:
     """Model, history and report in the state folder; and what there is to say."""
     from coke.report.page import site_report  # here: matplotlib is slow to import
 
-    assert own.agreed is not None
-    outcome = own.outcome()
-    mission.model(own.agreed, outcome).save(store.folder / "model.coke")
-    noised = own.agreed.noised
-    if noised is not None:  # the owner may keep the better one, and need tell nobody
-        own.agreed.agreement.model(noised.alone[0]).save(store.folder / "model-alone.coke")
-    rounds = store.rounds(outcome.rounds)
-    table = pa.Table.from_pylist(rounds)
-    atomically(store.folder / "history.parquet", lambda part: pa.parquet.write_table(table, part))
-    document = summary(config, mission, own.agreed, outcome)
-    write_file(store.folder / "report.html", site_report(document, rounds).encode())
+    path = own.store.folder / "report.html"
+    document = {**keep(own), "report": str(path)}
+    write_file(path, site_report(document, own.store.rounds(document["rounds"])).encode())
     return document
-
-
-def summary(
-    config: SiteConfig, mission: FieldMission, ready: Ready, outcome: Outcome
-) -> dict[str, Any]:
-    """What training came to, for people and machines."""
-    problem, noised, N = ready.problem, ready.noised, ready.agreement.N
-    theta = mission.theta(ready, outcome)[None]
-    losses = {"train": float(problem.train.losses(theta)[0])}
-    if problem.test is not None:
-        losses["test"] = float(problem.test.losses(theta)[0])
-    metric = problem.train.metric
-    if noised is not None and problem.test is not None:
-        losses["alone_test"] = float(problem.test.losses(noised.alone)[0])
-    private: dict[str, Any] = {}
-    if noised is not None:
-        spent = noised.budget.epsilon
-        private = {"epsilon": config.epsilon, "delta": config.delta, "epsilon_spent": spent}
-    known = [a for a in outcome.asymmetry.values() if a is not None]
-    folder = Path(config.site.state)
-    return {
-        "site": mission.name,
-        "agents": N,
-        "neighbours": len(config.site.neighbours),
-        "rounds": outcome.rounds,
-        "converged": outcome.converged,
-        **private,
-        **Ledger(*outcome.ledger)._asdict(),
-        **{f"{key}_{metric}": value for key, value in losses.items()},
-        "asymmetry": dict(outcome.asymmetry),
-        "largest_asymmetry": max(known, default=None),
-        "predicted_shift": outcome.pull / N,
-        "largest_dual": outcome.dual / mission.unit(ready),
-        "model": str(folder / "model.coke"),
-        "report": str(folder / "report.html"),
-    }
 
 
 def _show(document: dict[str, Any]) -> None:

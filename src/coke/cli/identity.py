@@ -12,7 +12,7 @@ import typer
 from coke.cli.console import AsJson, print_json
 from coke.errors import CokeError, ConfigError, FileError
 from coke.field import identity
-from coke.field.identity import CA, LONGEST_DAYS, SITE_DAYS, Certificate
+from coke.field.identity import CA, LONGEST_DAYS, SITE_DAYS, Credential
 
 identity_app = typer.Typer(help="Certificates for a network of sites.", no_args_is_help=True)
 
@@ -110,7 +110,7 @@ def _row(folder: Path, name: str, now: datetime) -> dict[str, Any]:
     row = dict.fromkeys(("network", "begins", "ends", "days_left", "fingerprint"))
     refused = ""
     try:
-        row = _facts(identity.read_certificate(folder / f"{name}.crt"), now)
+        row = _facts(identity.read_credential(folder / f"{name}.crt"), now)
         identity.check(folder, name, now)
     except CokeError as error:
         refused = str(error)
@@ -127,13 +127,13 @@ def _line(row: dict[str, Any]) -> str:
     )
 
 
-def _facts(own: Certificate, now: datetime) -> dict[str, Any]:
+def _facts(own: Credential, now: datetime) -> dict[str, Any]:
     keys = ("name", "network", "begins", "ends", "fingerprint")
     facts = {key: getattr(own, key) for key in keys}
     return {**facts, "days_left": _days_left(own.ends, now)}
 
 
-def _show(made: Certificate, advice: str, as_json: bool) -> None:
+def _show(made: Credential, advice: str, as_json: bool) -> None:
     if as_json:
         print_json({**_facts(made, _now()), "path": str(made.path)})
         return

@@ -10,7 +10,7 @@ import typer
 from coke.cli import options
 from coke.cli.console import AsJson, console, print_json
 from coke.errors import ConfigError
-from coke.field.local import Plan, run_network, write_network
+from coke.field.local import NetworkPlan, run_network, write_network
 from coke.learning.open import load_rows, parts_of
 from coke.maths.graph import build_graph
 
@@ -55,7 +55,7 @@ def init(
     parts = parts_of(wanted, rows.y, rows.sites)
     network = build_graph(wanted.graph.kind, len(parts), edges=wanted.graph.edges, seed=wanted.seed)
     wait = options.number_or_word(patience) or "auto"
-    paths = write_network(folder, Plan(name, network, rows, parts, wanted.shared(), wait))
+    paths = write_network(folder, NetworkPlan(name, network, rows, parts, wanted.shared(), wait))
     document = {"folder": str(folder), "sites": [str(path) for path in paths]}
     if json:
         print_json(document)

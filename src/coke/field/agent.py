@@ -5,42 +5,50 @@
     train    rounds of `coke.field.node`: durable before sent, sent again until answered
     part     everybody knows of the end; both ends of every edge compare their duals
 
-The mathematics is in `site`, the network in a `Carrier`, the disk in a `Store`; here are only the
-clock and the order of things. `run` yields a status whenever there is something to tell. The first
-two phases are in `coke.field.phases`.
+The phases are objects of `coke.field.phases` and `coke.field.training`, the network is a `Carrier`,
+the disk a `Store`; here are only the loop, who hears what, and what there is to tell.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from functools import partial
-from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
-from coke.errors import ConvergenceError, MessageError
+from coke.errors import MessageError
 from coke.field.carriers.base import Carrier, Event
-from coke.field.edge import STRIKES, End, Setup
-from coke.field.letters import Check, encode
-from coke.field.node import Site, Turn, started
-from coke.field.pace import Pace
-from coke.field.phases import Meeting
-from coke.field.state import image, restored
-from coke.field.status import Mission, R, Status
+from coke.field.frames import LETTER, Check, Hello, decode_letter
+from coke.field.mission import Mission
+from coke.field.node import Node
+from coke.field.pace import Desk, Pace
+from coke.field.phases import Agree, Meet, Phase
 from coke.field.store import Store
-from coke.field.words import CLOSED
+from coke.field.training import Part, Train
+from coke.learning.ready import Ready
 from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
 
-__all__ = ["Agent", "Mission", "Outcome", "Status"]
+
+class Status(NamedTuple):
+    """What there is to tell."""
+
+    phase: str  # meet, agree, train, part or over
+    round: int
+    alive: tuple[str, ...]  # neighbours with a live link
+    missing: tuple[str, ...]  # those one waits for
+    spoke: bool  # whether the last round's words had news
+    loss: float
+    ledger: Ledger
+    away: float  # how far from tol: 1 or less once this site is content
+    countdown: int | None
+    events: tuple[Event, ...]
+    refused: int  # frames that made no sense
 
 
-class Outcome(NamedTuple):
+class Learnt(NamedTuple):
     """What training came to."""
 
     theta: Array  # (D,) in the basis of the setup
@@ -50,227 +58,128 @@ class Outcome(NamedTuple):
     asymmetry: Mapping[str, float | None]  # by neighbour: max |g_ij + g_ji|; None: not known
     pull: float  # ‖Σ ρ(g_ij + g_ji)‖ over this site's edges: zero, or the answer is shifted
     dual: float  # the largest entry of ρ|g_ij|: a cap below it changes the answer
+    lacking: str | None  # why a budget was too small to begin with, and what would do
 
 
-class Agent(Meeting[R]):
+class Agent:
     """One site's process."""
 
     def __init__(
         self,
-        mission: Mission[R],
+        mission: Mission,
         carrier: Carrier,
         store: Store,
         pace: Pace = Pace(),  # noqa: B008  frozen
         clock: Callable[[], float] = time.monotonic,
     ):
-        super().__init__(mission, carrier, store, pace, clock)
-        self._checks: dict[str, Check] = {}
-        self._echoed: set[str] = set()  # who knows that this site has left
-        self._durations: deque[float] = deque(maxlen=20)
-        self._leaving = False
+        self.mission, self.carrier, self.store = mission, carrier, store
+        self.stopped = False
+        self.desk = Desk(carrier, pace, clock)
+        self._meet = Meet(self.desk, mission, begun=store.begun)
+        self._agree = Agree(self.desk, mission, store, self._meet.greeted)
+        self._train = Train(self.desk, mission, store, self._agree)
+        self._part = Part(self.desk, self._train)
+
+    @property
+    def agreed(self) -> Ready | None:
+        """What all sites know alike, once they do."""
+        return self._agree.result
+
+    @property
+    def node(self) -> Node | None:
+        """The site in training, once it is."""
+        return self._train.node
+
+    def stop(self) -> None:
+        """Ends after what is being done; a later start goes on from there."""
+        self.stopped = True
 
     def leave(self) -> None:
         """For good: closes every edge and ends."""
-        self._leaving = True
+        self._train.leaving = True
 
     def run(self) -> Iterator[Status]:
-        """All phases, or as many as there are before `stop`."""
-        yield from self._meet()
-        yield from self._agree()
-        yield from self._train()
-        yield from self._part()
-
-    def outcome(self) -> Outcome:
-        """What training came to; ask when it is over."""
-        site, setup = self._trained(), self._trained().setup
-        pulls, asymmetry = np.zeros(setup.risk.size), dict[str, float | None]()
-        for name, end in site.open.items():
-            apart = self._apart(name, end)
-            asymmetry[name] = None if apart is None else float(np.abs(apart).max())
-            pulls = pulls if apart is None else pulls + apart
-        rho, good = setup.algorithm.rho, site.done and not site.short
-        pull = float(rho * np.sqrt(np.vecdot(pulls, pulls)))
-        dual = rho * max((float(np.abs(end.g).max()) for end in site.open.values()), default=0.0)
-        return Outcome(site.theta[0], site.k, good, self._ledger(), asymmetry, pull, dual)
-
-    def _apart(self, name: str, end: End) -> Array | None:
-        """g_ij + g_ji; None where it cannot be known.
-
-        The other end may be a step behind when all is over: what the step added is taken back,
-        which is exact where no cap has clipped it.
-        """
-        check = self._checks.get(name)
-        ahead = 2 if check is None or check.epoch != end.epoch else end.s - check.step
-        exact = ahead == 0 or (ahead == 1 and np.isinf(self._trained().setup.cap))
-        if check is None or not exact or check.g.shape != end.g.shape:
-            return None
-        return end.g - ahead * (end.own - end.cp) + check.g
-
-    def _trained(self) -> Site:
-        assert self.site is not None, "training has not begun"
-        return self.site
-
-    # Training
-
-    def _train(self) -> Iterator[Status]:
-        if self.stopped or self.agreed is None:
-            return
-        self._begin(self.mission.setup(self.agreed))
-        since = self._clock()
-        while not (self.stopped or self._trained().done):
-            if self._leaving:
-                yield from self._leave()
+        """All phases, or as many as there are before `stop`; a status when there is news."""
+        phases: tuple[Phase, ...] = (self._meet, self._agree, self._train, self._part)
+        for phase in phases:
+            if self.stopped:
                 return
-            site = self.site = self._ready()
-            missing = [name for name, end in site.open.items() if not end.due]
-            late = self._clock() - since > self._patience(missing)
-            if site.ready() or late:
-                turn = site.round(force=True)
-                if not late:  # else the usual would become what is waited for the missing
-                    self._durations.append(self._clock() - since)
-                since = self._clock()
-                self._keep(turn, said=True)
-                yield self._status("train", missing if late else [])
-                continue
-            # To all, not only to those one waits for: around a circle of lost words each would
-            # have the word of the one that waits for it, and nobody would say his own again.
-            for name in self._timers.due(site.open):
-                self._post(site.resend(name))
-            if not self._receive():
-                yield self._status("train", missing)
+            phase.begin()
+            while not (self.stopped or phase.over()):
+                if phase.work() or not self._receive():
+                    yield self._status(phase.name, phase)
+        if not self.stopped and self._train.trained.done:
+            yield self._status("over", self._part)
 
-    def _ready(self) -> Site:
-        """Before a round: is anybody left, has the graph changed, is the limit reached?"""
-        site = self._trained()
-        if not site.open:
-            raise ConvergenceError(
-                f"every edge of {self.mission.name!r} is closed: its neighbours have left, have "
-                "forgotten it, or were refused; to come back, set joins = true in [site] and "
-                "start it again"
-            )
-        wide = site.wide or site.open.keys() != set(self._first)
-        if wide and site.setup.diameter != self._widest():
-            setup = replace(site.setup, diameter=self._widest())
-            site = site._replace(setup=setup, wide=True, laps=0)
-        return site.declare() if site.k >= self.mission.rounds else site
-
-    def _widest(self) -> int:
-        """A bound on the diameter once sites have come or gone, and nobody knows the graph.
-
-        Everybody knows in time: a site next to the change counts from zero, so no count elsewhere
-        gets beyond the old diameter before a word from there has brought the news. No more sites
-        are taken to have come than there were.
-        """
-        assert self.agreed is not None
-        return 2 * self.mission.widest(self.agreed) + 1
-
-    def _begin(self, setup: Setup) -> None:
-        """From the disk, or from zero; with the neighbours that the settings name now."""
-        site = self.store.image(partial(restored, setup=setup))
-        for path in self.store.spoilt:
-            why = "cannot be read: going on from the state before, which neighbours may notice"
-            self.tell(Event("spoilt", path.name, why))
-        fresh = site is None
-        self.site = site = started(setup, self.neighbours) if site is None else site
-        if not site.done:
-            gone = [n for n in site.open if n not in self.neighbours]
-            if gone:
-                self._keep(site.close(*gone))
-            for name in self.neighbours:
-                if self._opens(site, name, fresh):
-                    self._keep(self._trained().join(name))
-        self.store.rounds(self._trained().k)
-        self._post(self._trained().resend())
-
-    def _opens(self, site: Site, name: str, fresh: bool) -> bool:
-        """A neighbour that is new; for a site that joins, all but those struck out."""
-        if name not in site.ends:
-            return True
-        end = site.ends[name]
-        back = fresh or (end.closed and end.strikes < STRIKES)
-        return self.mission.joins and back
-
-    def _patience(self, missing: list[str]) -> float:
-        """Seconds to wait for the missing.
-
-        A round in which nobody is heard says nothing new, so it is only made at the end: whoever
-        knows of it needs nobody to finish, and those who waited for this site may have gone.
-        """
-        site, usual = self._trained(), median(self._durations) if self._durations else 0.0
-        patience = self.pace.patience_for(usual)
-        if site.countdown < NEVER:
-            return min(patience, self.pace.linger)
-        return patience if len(missing) < len(site.open) else np.inf
-
-    def _leave(self) -> Iterator[Status]:
-        """Until every neighbour has echoed, or after a while."""
-        self._keep(self._trained().leave())
-        closed = {n for n, end in self._trained().ends.items() if end.closed}
-        until = self._clock() + self.pace.linger
-        while self._clock() < until and not self.stopped and closed - self._echoed:
-            for name in self._timers.due(closed - self._echoed):
-                self._post(self._trained().close(name).letters)
-            self._receive()
-            yield self._status("part", sorted(closed - self._echoed))
-
-    def _keep(self, turn: Turn, said: bool = False) -> None:
-        """On disk first, then on its way."""
-        before, self.site = self._trained(), turn.site
-        if turn.durable:
-            self.store.keep_image(image(turn.site))
-        self._post(turn.letters)
-        ends = turn.site.ends
-        self._timers.restart(n for n, e in before.ends.items() if e.out is not ends[n].out)
-        if said and turn.site.k > before.k:
-            self.store.append(self._line(before, turn.site))
-
-    def _line(self, before: Site, site: Site) -> dict[str, object]:
-        spoke = site.ledger.transmissions > before.ledger.transmissions
-        total = self._ledger()._asdict()
-        return {"round": site.k, "spoke": spoke, "loss": site.loss, "away": self._away(), **total}
-
-    def _word(self, sender: str, data: bytes) -> None:
-        site = self._trained()
+    def _receive(self) -> bool:
+        """One frame, if one comes in time; whether one came."""
+        got = self.carrier.receive(self.desk.pace.tick)
+        if got is None:
+            return False
+        sender, data = got
         try:
-            self._keep(site.hear(sender, data))
+            if data and data[0] >= LETTER:
+                self._hear(sender, data)
+            elif self._train.node is not None:
+                self._train.hear(sender, data)
         except MessageError:
-            self._refused[sender] += 1
-            self._keep(site.offended(sender, data))
-        if self._leaving and data[:1] == bytes([CLOSED]):
-            self._echoed.add(sender)
+            self.desk.refused[sender] += 1
+        return True
 
-    # Parting
+    def _hear(self, sender: str, data: bytes) -> None:
+        match decode_letter(data):
+            case Hello() as hello:
+                self._meet.hear(sender, hello, training=self._train.node is not None)
+            case Check() as check:
+                self._part.hear(sender, check)
+            case letter:
+                self._agree.hear(sender, letter)
 
-    def _part(self) -> Iterator[Status]:
-        """Until all neighbours know of the end and have shown their duals, or after a while."""
-        if self.stopped or self.site is None or not self.site.done:
-            return
-        until = self._clock() + self.pace.linger
-        while self._clock() < until and not self.stopped:
-            site = self._trained()
-            open_ = set(site.open) & self.carrier.neighbours
-            lacking = {n for n in open_ if not (self._settled(n) and site.ends[n].ending)}
-            if not lacking:
-                break
-            for name in self._timers.due(lacking):
-                self._post(site.resend(name))
-                self._post([(name, encode(self._check(name)))])
-            self._receive()
-            yield self._status("part", sorted(lacking))
-        yield self._status("over", [])
+    def _status(self, name: str, phase: Phase) -> Status:
+        node, desk = self._train.node, self.desk
+        ends = () if node is None else tuple(node.ends.values())
+        return Status(
+            phase=name,
+            round=0 if node is None else node.k,
+            events=desk.events(),
+            alive=tuple(sorted(desk.alive)),
+            missing=tuple(phase.missing) if name != "over" else (),
+            spoke=any(end.out is not None and bool(end.out.payload) for end in ends),
+            loss=np.nan if node is None else float(node.state.loss[0]),
+            ledger=self._agree.ledger if node is None else node.spent,
+            away=self._train.away(),
+            countdown=None if node is None or node.countdown == NEVER else node.countdown,
+            refused=desk.refused.total(),
+        )
 
-    def _settled(self, name: str) -> bool:
-        """Whether both have the other's duals, as far as can be known."""
-        return name in self._checks and self._checks[name].had
+    def outcome(self) -> Learnt:
+        """What training came to; ask when it is over."""
+        node, apart = self._train.trained, self._part.apart()
+        rho, known = node.setup.moves.rho, [x for x in apart.values() if x is not None]
+        pulls = sum(known, np.zeros(node.setup.width))
+        return Learnt(
+            theta=node.theta[0],
+            rounds=node.k,
+            converged=node.done and not node.short,
+            ledger=node.spent,
+            asymmetry={n: None if x is None else float(np.abs(x).max()) for n, x in apart.items()},
+            pull=float(rho * np.sqrt(np.vecdot(pulls, pulls))),
+            dual=rho * max((float(np.abs(e.g).max()) for e in node.open.values()), default=0.0),
+            lacking=_lacking(node),
+        )
 
-    def _check(self, name: str) -> Check:
-        end = self._trained().ends[name]
-        return Check(end.epoch, end.s, end.g, had=name in self._checks)
 
-    def _checked(self, sender: str, check: Check) -> None:
-        """Kept once this site, too, is done; answered where the sender still lacks ours."""
-        if self.site is None or not self.site.done or sender not in self.site.ends:
-            return
-        self._checks[sender] = check
-        if not check.had:
-            self._post([(sender, encode(self._check(sender)))])
+def _lacking(node: Node) -> str | None:
+    """Why nothing could be said even in round 1; None where something could."""
+    if node.need is None:
+        return None
+    limits, N, spent = node.setup.limits, node.setup.sites, node.setup.spent
+    budget = {"max_transmissions": limits.max_transmissions, "max_bytes": limits.max_bytes}
+    needs = zip(budget, node.need, strict=False)
+    enough = " and ".join(f"{key}={N * n}" for key, n in needs if budget[key] is not None)
+    return (
+        f"a budget of {budget} is too small: {node.setup.name!r}, whose share is one part in {N}, "
+        f"had sent {spent.bytes} bytes in {spent.transmissions} transmissions to agree, and its "
+        f"first message would have made it {node.need.bytes} in {node.need.transmissions}; for "
+        f"this site {enough} would do"
+    )

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 from coke.errors import ConfigError, MessageError
-from coke.field.letters import MOST, Ask, Said
+from coke.field.frames import MOST, Ask, Said
 from coke.maths.ledger import Ledger
 from coke.talk.conversation import Talk, Turn, cost
 

@@ -13,87 +13,30 @@ in the next epoch, from zero: `bump`. Functions map ends to ends; no socket, clo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 
 from coke.errors import InputError
-from coke.field.words import TAG, TOP, Frame, Place, Stop, Word
-from coke.maths.algorithms.codecs import GRID, LIMIT, Codec, Float64
-from coke.maths.algorithms.coke import COKE, Threshold, censor
-from coke.maths.algorithms.stopping import NEVER
+from coke.field.frames import TAG, TOP, Done, Frame, Standing, Word
+from coke.maths.algorithms.codecs import LIMIT, Codec
+from coke.maths.algorithms.coke import dual
 from coke.maths.arrays import Array
-from coke.maths.losses.risk import Argmin, Risk
-from coke.threads import OneThread
 
 STRIKES = 3  # an end that had to start again so often is closed
-FIRST = Place(0, False)
+FIRST = Standing(0, False)
 CHAIN = 16  # bytes of the digest over all completed words
-
-
-class Coder(NamedTuple):
-    """A codec and how many numbers it codes. Codecs are frozen settings, so they can be hashed."""
-
-    codec: Codec
-    size: int  # D
 
 
 class Edge(NamedTuple):
     """What stays fixed; the same at both ends but for `lower`."""
 
-    coder: Coder
-    threshold: Threshold
-    warm: bool  # the first word of an epoch is never silent
+    codec: Codec
+    size: int  # W, the numbers in a message
     lower: bool  # whether this end's name is the lower one
-    cap: float  # on |g|, entry by entry; on the grid, or infinite
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What stays fixed at one site."""
-
-    name: str
-    risk: Risk  # of one row: this site's
-    algorithm: COKE
-    diameter: int  # of the graph; N − 1 is always enough
-    tol: float | None  # ‖θ − own‖ and ‖own − cp‖ where nothing is left to do; None: go on
-    cap: float = math.inf  # on each entry of an edge's dual |γ_ij|
-    alone: OneThread = field(default_factory=OneThread, repr=False, compare=False)
-    # Not for `replace` to take over: they follow from the fields above.
-    _solvers: dict[int, Argmin] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _edges: dict[str, Edge] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if len(self.risk.T) != 1:
-            raise InputError(f"{len(self.risk.T)} risks: expected the one of {self.name}")
-        if not (
-            0 <= self.diameter < NEVER - 1 and (self.tol is None or self.tol >= 0) and self.cap > 0
-        ):
-            raise InputError(
-                f"diameter={self.diameter}, tol={self.tol}, cap={self.cap}: expected a diameter "
-                f"from 0 to {NEVER - 2}, tol ≥ 0 and cap > 0"
-            )
-
-    def edge(self, neighbour: str) -> Edge:
-        """What stays fixed at this end of the edge to a neighbour."""
-        if neighbour not in self._edges:
-            a = self.algorithm
-            cap = min(self.cap / a.rho, 2 * LIMIT)
-            cap = math.floor(cap / GRID) * GRID if math.isfinite(self.cap) else math.inf
-            coder = Coder(a.codec or Float64(), self.risk.size)
-            own = Edge(coder, a.threshold, a.warm, self.name < neighbour, cap)
-            self._edges[neighbour] = own
-        return self._edges[neighbour]
-
-    def argmin(self, d: int) -> Argmin:
-        """The local solver for d open edges; prepared anew when d changes."""
-        if d not in self._solvers:
-            self._solvers.clear()
-            self._solvers[d] = self.risk.argmin(self.algorithm.rho * np.array([[float(d)]]))
-        return self._solvers[d]
+    start: float = 0.0  # threshold before the first step
+    cap: float = math.inf  # on |g|, entry by entry; on the grid, or infinite. 0: no g is kept
 
 
 class End(NamedTuple):
@@ -102,27 +45,38 @@ class End(NamedTuple):
     epoch: int
     closed: bool
     s: int  # completed steps in this epoch
-    own: Array  # (D,)  what I said, up to step s
-    cp: Array  # (D,)   what he said
-    g: Array  # (D,)    Σ over completed steps of own − cp
-    h: float  # threshold of a run whose thresholds shrink in silence
+    own: Array  # (W,)  what I said, up to step s
+    cp: Array  # (W,)   what he said
+    g: Array  # (W,)    Σ over completed steps of own − cp
+    h: float  # what the last step left of the threshold
     tag: bytes  # chain over the payloads of completed steps, the same at both ends
-    out: Word | None  # my word of step s
-    prev: Word | None  # my word of step s − 1
-    strikes: int
-    quiet: int  # what his last completed word said of it
-    ending: bool  # he has shown a countdown or STOP
+    out: Word | None = None  # my word of step s
+    prev: Word | None = None  # my word of step s − 1
+    strikes: int = 0
+    quiet: int = 0  # what his last completed word said of it
+    ending: bool = False  # he has shown a countdown or DONE
+    last: int | None = None  # words that he has said in this epoch, if he says no more
     box: tuple[Word | None, Word | None] = (None, None)  # his words of steps s and s + 1
 
     @property
-    def place(self) -> Place:
+    def standing(self) -> Standing:
         """Where this end is."""
-        return Place(self.epoch, self.closed)
+        return Standing(self.epoch, self.closed)
 
     @property
     def due(self) -> bool:
         """Whether both words of step s are here."""
         return self.out is not None and self.box[0] is not None
+
+    @property
+    def finished(self) -> bool:
+        """Whether he has no word left to say that is not completed."""
+        return self.last is not None and self.s >= self.last
+
+    @property
+    def said(self) -> int:
+        """My words of this epoch, completed or not."""
+        return self.s + (self.out is not None)
 
 
 class Reply(NamedTuple):
@@ -132,59 +86,37 @@ class Reply(NamedTuple):
     answer: Frame | None = None
 
 
-def zero(edge: Edge, place: Place = FIRST, strikes: int = 0) -> End:
+def zero(edge: Edge, at: Standing = FIRST, strikes: int = 0) -> End:
     """An end that has said and heard nothing."""
-    nothing = np.zeros(edge.coder.size)
-    at = (*place, 0, nothing, nothing, nothing, edge.threshold.start, bytes(CHAIN))
-    return End(*at, out=None, prev=None, strikes=strikes, quiet=0, ending=False)
+    nothing = np.zeros(edge.size)
+    return End(
+        epoch=at.epoch, closed=at.closed, s=0, own=nothing, cp=nothing, g=nothing, h=edge.start,
+        tag=bytes(CHAIN), strikes=strikes,
+    )  # fmt: skip
 
 
-# Sites in step have the same `own` on all edges: one decoding, one distance and one encoding serve
-# them all, and both looks at a payload.
-
-
-@lru_cache(maxsize=256)
-def decoded(coder: Coder, payload: bytes) -> Array:
-    """What a payload says (D,), read-only."""
-    values = coder.codec.decode(payload, coder.size)
-    values.flags.writeable = False
-    return values
-
-
-@lru_cache(maxsize=64)
-def encoded(coder: Coder, innovation: bytes) -> bytes:
-    """The payload for these float64 numbers."""
-    return coder.codec.encode(np.frombuffer(innovation))
-
-
-def freeze(
-    edge: Edge, end: End, theta: Array, quiet: int, short: bool = False, wide: bool = False
-) -> End:
-    """out ← the coded innovation θ − own where ‖θ − own‖ ≥ h, else silence; θ is (1, D).
-
-    Step s of the edge has the threshold h(s + 1), as round s + 1 of a simulation has.
-    """
-    h = edge.threshold.at(np.array([[end.h]]), end.s + 1)
-    news = censor(theta, end.own[None], 0.0 * h if edge.warm and end.s == 0 else h)
-    payload = encoded(edge.coder, (theta[0] - end.own).tobytes()) if news[0, 0] else b""
-    out = Word(end.epoch, end.s, end.tag[:TAG], quiet, payload, short=short, wide=wide)
-    return end._replace(out=out, h=float(edge.threshold.after(h, news)[0, 0]))
+def freeze(end: End, word: Word, h: float) -> End:
+    """out ← this word as that of step s, and what it leaves of the threshold."""
+    out = word._replace(epoch=end.epoch, step=end.s, tag=end.tag[:TAG])
+    return end._replace(out=out, h=h)
 
 
 def complete(edge: Edge, end: End) -> End:
-    """own ← own + mine, cp ← cp + his, g ← clip(g + own − cp), s ← s + 1: the same at both ends."""
-    mine, his = end.out, end.box[0]
-    assert mine is not None
-    assert his is not None
+    """own ← own + mine, cp ← cp + his, g ← clip(g + own − cp), s ← s + 1: the same at both ends.
+
+    The end itself where a word is missing.
+    """
+    mine, (his, after) = end.out, end.box
+    if mine is None or his is None:
+        return end
     own, cp = _added(edge, end.own, mine.payload), _added(edge, end.cp, his.payload)
-    g = end.g + (own - cp)
+    g = dual(1.0, own, cp, end.g)
     if edge.cap < math.inf:
         g = np.clip(g, -edge.cap, edge.cap)
     # Beyond LIMIT sums are no longer exact; an honest g is far below it.
     if not (_largest(g) <= LIMIT and (cp is end.cp or _largest(cp) <= LIMIT)):
         return bump(edge, end)
-    tag = chained(edge, end.tag, mine.payload, his.payload)
-    after = end.box[1]
+    tag = _chained(edge, end.tag, mine.payload, his.payload)
     if after is not None and after.tag != tag[:TAG]:
         return bump(edge, end)
     return end._replace(
@@ -194,14 +126,14 @@ def complete(edge: Edge, end: End) -> End:
 
 
 def _added(edge: Edge, x: Array, payload: bytes) -> Array:
-    return x + decoded(edge.coder, payload) if payload else x
+    return x + edge.codec.decode(payload, edge.size) if payload else x
 
 
 def _largest(x: Array) -> float:
     return float(np.abs(x).max())
 
 
-def chained(edge: Edge, tag: bytes, mine: bytes, his: bytes) -> bytes:
+def _chained(edge: Edge, tag: bytes, mine: bytes, his: bytes) -> bytes:
     """H(tag, the lower name's payload, the higher name's)."""
     low, high = (mine, his) if edge.lower else (his, mine)
     return blake2b(tag + len(low).to_bytes(4, "little") + low + high, digest_size=CHAIN).digest()
@@ -210,17 +142,17 @@ def chained(edge: Edge, tag: bytes, mine: bytes, his: bytes) -> bytes:
 def hear(edge: Edge, end: End, frame: Frame) -> Reply:
     """The end after a frame from the other side; MessageError for a payload that is none."""
     if isinstance(frame, Word) and frame.payload:
-        decoded(edge.coder, frame.payload)
-    his = frame if isinstance(frame, Place) else Place(frame.epoch, False)
-    if his < end.place:
-        return Reply(end, end.place)
-    if his > end.place:
+        edge.codec.decode(frame.payload, edge.size)
+    his = frame if isinstance(frame, Standing) else Standing(frame.epoch, False)
+    if his < end.standing:
+        return Reply(end, end.standing)
+    if his > end.standing:
         end = zero(edge, his, end.strikes)
         if his.closed:
-            return Reply(end, end.place)
-    if isinstance(frame, Stop):
-        return Reply(end._replace(ending=True))
-    return Reply(end) if isinstance(frame, Place) else _heard(edge, end, frame)
+            return Reply(end, end.standing)
+    if isinstance(frame, Done):
+        return Reply(end._replace(ending=True, last=frame.said))
+    return Reply(end) if isinstance(frame, Standing) else _heard(edge, end, frame)
 
 
 def _heard(edge: Edge, end: End, word: Word) -> Reply:
@@ -229,7 +161,7 @@ def _heard(edge: Edge, end: End, word: Word) -> Reply:
     strange = ahead == 0 and word.tag != end.tag[:TAG]
     if strange or ahead > 1 or (ahead == 1 and end.out is None):  # one of us lost its memory
         end = bump(edge, end)
-        return Reply(end, end.place)
+        return Reply(end, end.standing)
     if ahead >= 0:
         box = (word, end.box[1]) if ahead == 0 else (end.box[0], word)
         return Reply(end._replace(box=box, ending=end.ending or word.quiet < 0))
@@ -242,13 +174,13 @@ def _heard(edge: Edge, end: End, word: Word) -> Reply:
 def bump(edge: Edge, end: End) -> End:
     """The next epoch from zero; closed after STRIKES times, and where epochs end."""
     strikes = end.strikes + 1
-    place = Place(min(end.epoch + 1, TOP), strikes >= STRIKES or end.epoch == TOP)
-    return zero(edge, place, strikes)
+    closed = strikes >= STRIKES or end.epoch == TOP
+    return zero(edge, Standing(min(end.epoch + 1, TOP), closed), strikes)
 
 
 def close(edge: Edge, end: End) -> End:
     """The edge is no more, in this epoch: it counts in no sum."""
-    return zero(edge, Place(end.epoch, True), end.strikes)
+    return zero(edge, Standing(end.epoch, True), end.strikes)
 
 
 def reopen(edge: Edge, end: End) -> End:
@@ -258,4 +190,4 @@ def reopen(edge: Edge, end: End) -> End:
             f"an edge in its last epoch {TOP} cannot be opened again: start a new run, or find out "
             "why its neighbour starts again so often"
         )
-    return zero(edge, Place(end.epoch + 1, False))
+    return zero(edge, Standing(end.epoch + 1, False))

@@ -32,9 +32,7 @@ try:
 except ImportError as error:  # an extra: the rest of coke works without it
     _missing = error
 
-CA = "ca"  # the authority's name, and so no site's
-CA_DAYS = 3650
-SITE_DAYS = 90
+CA, CA_DAYS, SITE_DAYS = "ca", 3650, 90  # the first is the authority's name, and so no site's
 LONGEST_DAYS = 366  # nothing revokes a certificate: it must run out
 SKEW = timedelta(minutes=5)  # by which a site's clock may be behind ours
 _PART = "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
@@ -51,8 +49,8 @@ class Identity(NamedTuple):
     ends: datetime  # the certificate's last second
 
 
-class Certificate(NamedTuple):
-    """What a certificate says; nothing of it is believed before it is checked."""
+class Credential(NamedTuple):
+    """What an X.509 certificate says; nothing of it is believed before it is checked."""
 
     path: Path
     network: str  # O
@@ -83,7 +81,7 @@ def site_name(name: str) -> str:
     return name
 
 
-def found(folder: Path, network: str, now: datetime, *, replace: bool = False) -> Certificate:
+def found(folder: Path, network: str, now: datetime, *, replace: bool = False) -> Credential:
     """A new network: the key and certificate of its authority, for ten years."""
     _ready(now)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -95,7 +93,7 @@ def found(folder: Path, network: str, now: datetime, *, replace: bool = False) -
 
 def issue(
     folder: Path, name: str, now: datetime, *, days: int = SITE_DAYS, replace: bool = False
-) -> Certificate:
+) -> Credential:
     """A new key and certificate for a site, signed by the authority in `folder`."""
     ca = _authority(folder, now)
     _check_free(folder, site_name(name), replace)
@@ -103,13 +101,13 @@ def issue(
     return _write_pair(folder, name, key, _signed(ca, name, key.public_key(), days), replace)
 
 
-def renew(folder: Path, name: str, now: datetime, *, days: int = SITE_DAYS) -> Certificate:
+def renew(folder: Path, name: str, now: datetime, *, days: int = SITE_DAYS) -> Credential:
     """A new certificate for the key a site has, which need not be here: the old one tells it."""
     ca = _authority(folder, now)
-    old = read_certificate(_paths(folder, site_name(name))[0])
-    _check_made(old, name, read_certificate(_paths(folder, CA)[0]))  # it may have run out
+    old = read_credential(_paths(folder, site_name(name))[0])
+    _check_made(old, name, read_credential(_paths(folder, CA)[0]))  # it may have run out
     write_file(old.path, _signed(ca, name, old.key, days).public_bytes(pem.Encoding.PEM))
-    return read_certificate(old.path)
+    return read_credential(old.path)
 
 
 def load(folder: Path, name: str, now: datetime) -> Identity:
@@ -119,18 +117,18 @@ def load(folder: Path, name: str, now: datetime) -> Identity:
     return Identity(name, _paths(folder, CA)[0], own.path, key, own.ends)
 
 
-def check(folder: Path, name: str, now: datetime) -> Certificate:
+def check(folder: Path, name: str, now: datetime) -> Credential:
     """A certificate, a site's or "ca", if chain, time and name are right; needs no key."""
     _ready(now)
-    ca = read_certificate(_paths(folder, CA)[0])
-    own = ca if name == CA else read_certificate(_paths(folder, site_name(name))[0])
+    ca = read_credential(_paths(folder, CA)[0])
+    own = ca if name == CA else read_credential(_paths(folder, site_name(name))[0])
     for one, its_name in ((ca, CA), (own, name)):
         _check_made(one, its_name, ca)
         _check_time(one, now)
     return own
 
 
-def read_certificate(path: Path) -> Certificate:
+def read_credential(path: Path) -> Credential:
     """What the one certificate in a file says, or `FileError`."""
     _ready()
     with _parsing(path, "one PEM certificate, made by `coke identity`"):
@@ -140,9 +138,11 @@ def read_certificate(path: Path) -> Certificate:
         key = whole.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != ec.SECP256R1.name:
             raise ValueError("another kind of key")
-        window = whole.not_valid_before_utc, whole.not_valid_after_utc
-        fingerprint = whole.fingerprint(hashes.SHA256()).hex()
-        return Certificate(path, site_name(network), name, *window, fingerprint, key, whole)
+        return Credential(
+            path=path, network=site_name(network), name=name, key=key, whole=whole,
+            begins=whole.not_valid_before_utc, ends=whole.not_valid_after_utc,
+            fingerprint=whole.fingerprint(hashes.SHA256()).hex(),
+        )  # fmt: skip
 
 
 def _signed(
@@ -191,7 +191,7 @@ def _extensions(
     ]
 
 
-def _check_made(own: Certificate, name: str, ca: Certificate) -> None:
+def _check_made(own: Credential, name: str, ca: Credential) -> None:
     """Signed by `ca`, for this name, for nothing else."""
     try:
         own.whole.verify_directly_issued_by(ca.whole)
@@ -208,7 +208,7 @@ def _check_made(own: Certificate, name: str, ca: Certificate) -> None:
             raise ValueError("it is for something else")
 
 
-def _check_time(own: Certificate, now: datetime) -> None:
+def _check_time(own: Credential, now: datetime) -> None:
     if not own.begins <= now <= own.ends:
         raise FileError(
             f"{own.path}: valid from {own.begins:%Y-%m-%d %H:%M} to {own.ends:%Y-%m-%d %H:%M} UTC, "
@@ -241,13 +241,13 @@ def _authority(folder: Path, now: datetime) -> Authority:
 
 def _write_pair(
     folder: Path, name: str, key: ec.EllipticCurvePrivateKey, whole: x509.Certificate, replace: bool
-) -> Certificate:
+) -> Credential:
     """The key first: a crash between the two leaves a pair that `load` refuses."""
     path, secret = _paths(folder, name)
     plain = pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption()
     _write_key(secret, key.private_bytes(*plain), replace)
     write_file(path, whole.public_bytes(pem.Encoding.PEM))
-    return read_certificate(path)
+    return read_credential(path)
 
 
 def _write_key(path: Path, data: bytes, replace: bool) -> None:
@@ -275,7 +275,7 @@ def _check_free(folder: Path, name: str, replace: bool) -> None:
             raise FileError(f"{path}: is there already, and is not overwritten; {advice}")
 
 
-def _read_key(path: Path, owner: Certificate) -> ec.EllipticCurvePrivateKey:
+def _read_key(path: Path, owner: Credential) -> ec.EllipticCurvePrivateKey:
     """The private key of a certificate, if it is the right one and nobody else can read it."""
     try:
         with path.open("rb") as file:

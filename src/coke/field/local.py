@@ -1,4 +1,4 @@
-"""A whole network of agents on one machine: its folders, certificates and processes."""
+"""A whole network of agents on one machine: its folders, and its processes or threads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,11 +23,17 @@ from coke.data.files import atomically, make_folder, write_file
 from coke.data.site import Index
 from coke.data.tables import Rows
 from coke.errors import ConfigError, ConvergenceError, GraphError
+from coke.field.agent import Agent
+from coke.field.carriers import CARRIERS
 from coke.field.identity import found, issue, site_name
+from coke.field.mission import Mission, SiteConfig, pace_of, read_site
+from coke.field.results import keep
+from coke.field.store import Store
 from coke.learning.model import Model, load_model
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger
 from coke.settings import Config
+from coke.threads import OneThread
 
 START = """#!/bin/sh
 # Starts every agent of this network and waits for all; logs are beside the sites' files.
@@ -37,7 +45,7 @@ wait
 """
 
 
-class Plan(NamedTuple):
+class NetworkPlan(NamedTuple):
     """A network to be written."""
 
     network: str
@@ -46,40 +54,59 @@ class Plan(NamedTuple):
     parts: Mapping[Any, Index]  # whose rows are whose
     settings: dict[str, Any]  # of every site's file, but for [data] file and [site]
     patience: float | str = "auto"
+    carrier: str = "zenoh"
 
 
-def write_network(folder: Path, plan: Plan) -> list[Path]:
-    """Rows, certificates and a file for every site, and a script that starts them all."""
-    names = site_names(list(plan.parts))
+def write_network(folder: Path, plan: NetworkPlan) -> list[Path]:
+    """Rows and a file for every site; for processes certificates, too, and a script for all."""
+    names, together = site_names(list(plan.parts)), CARRIERS[plan.carrier].together
     if len(names) != len(plan.graph):
         raise GraphError(f"{len(names)} sites on a graph of {len(plan.graph)}: expected as many")
     make_folder(folder)
-    now, authority = datetime.now(UTC), folder / "authority"
-    found(authority, plan.network, now)
-    ports = free_ports(len(names))
+    others = [[names[n] for n in sorted(plan.graph[i])] for i in range(len(names))]
+    tables = _apart(others) if together else _reachable(folder, plan.network, names, others)
     paths = []
-    for i, (name, part) in enumerate(zip(names, plan.parts.values(), strict=True)):
+    for name, part, table in zip(names, plan.parts.values(), tables, strict=True):
         place = folder / "sites" / name
-        make_folder(place / "identity")
-        issue(authority, name, now)
-        for file in ("ca.crt", f"{name}.crt", f"{name}.key"):
-            _moved(authority / file, place / "identity" / file)
+        make_folder(place)
         _write_rows(place / "rows.parquet", plan.rows, part)
-        # The lower name calls the higher: one link an edge.
-        others = {
-            names[n]: f"tls/127.0.0.1:{ports[n]}" if i < n else "" for n in sorted(plan.graph[i])
-        }
-        table = {
-            "name": name, "network": plan.network, "listen": [f"tls/127.0.0.1:{ports[i]}"],
-            "identity": "identity", "patience": plan.patience, "neighbours": others,
+        site = {
+            "name": name, "network": plan.network, "carrier": plan.carrier,
+            "patience": plan.patience, **table,
         }  # fmt: skip
         data = {**plan.settings.get("data", {}), "file": "rows.parquet", "target": "y"}
-        write_file(place / "site.toml", toml({**plan.settings, "data": data, "site": table}))
+        write_file(place / "site.toml", toml({**plan.settings, "data": data, "site": site}))
         paths.append(place / "site.toml")
-    script = folder / "start.sh"
-    write_file(script, START.format(python=sys.executable).encode())
-    script.chmod(script.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    if not together:
+        script = folder / "start.sh"
+        write_file(script, START.format(python=sys.executable).encode())
+        script.chmod(script.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
     return paths
+
+
+def _apart(others: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """The [site] of threads: whom they know is all there is to say."""
+    return [{"neighbours": dict.fromkeys(friends, "")} for friends in others]
+
+
+def _reachable(
+    folder: Path, network: str, names: Sequence[str], others: Sequence[Sequence[str]]
+) -> list[dict[str, Any]]:
+    """The [site] of processes: an identity and a port for each; the lower name calls the higher."""
+    now, authority = datetime.now(UTC), folder / "authority"
+    found(authority, network, now)
+    tables, ports = list[dict[str, Any]](), dict(zip(names, free_ports(len(names)), strict=True))
+    for name, friends in zip(names, others, strict=True):
+        own = folder / "sites" / name / "identity"
+        make_folder(own)
+        issue(authority, name, now)
+        for file in ("ca.crt", f"{name}.crt", f"{name}.key"):
+            _moved(authority / file, own / file)
+        later = names[names.index(name) :]
+        calls = {n: f"tls/127.0.0.1:{ports[n]}" if n in later else "" for n in friends}
+        listen = [f"tls/127.0.0.1:{ports[name]}"]
+        tables.append({"listen": listen, "identity": "identity", "neighbours": calls})
+    return tables
 
 
 def site_names(labels: Sequence[Any]) -> list[str]:
@@ -149,7 +176,9 @@ class Found(NamedTuple):
     ledger: Ledger
 
 
-def train_on_agents(config: Config, rows: Rows, parts: Mapping[Any, Index], graph: Graph) -> Found:
+def train_on_agents(
+    config: Config, rows: Rows, parts: Mapping[Any, Index], graph: Graph, carrier: str = "zenoh"
+) -> Found:
     """Writes a network to a temporary folder, runs it, and reads what its sites came to."""
     settings = config.shared() | {"sample": None}
     if config.sample is not None:
@@ -157,7 +186,11 @@ def train_on_agents(config: Config, rows: Rows, parts: Mapping[Any, Index], grap
             'whitening = "sample" with agents: write a network, and name a file there'
         )
     with TemporaryDirectory(prefix="coke-") as folder:
-        plan = Plan("local", graph, rows, parts, settings, "wait")
+        name = Path(folder).name.replace("_", "-")  # no other network of this process has it
+        plan = NetworkPlan(
+            network=f"local-{name}x", graph=graph, rows=rows, parts=parts, settings=settings,
+            patience="wait", carrier=carrier,
+        )  # fmt: skip
         paths = write_network(Path(folder), plan)
         results = run_network(paths, timeout=60.0 + config.rounds)
         models = [load_model(result["model"]) for result in results]
@@ -171,7 +204,18 @@ def train_on_agents(config: Config, rows: Rows, parts: Mapping[Any, Index], grap
 
 
 def run_network(paths: Sequence[Path], timeout: float) -> list[dict[str, Any]]:
-    """Every site's agent as a process of its own; what each came to, in the order of the files."""
+    """Every site's agent, as its carrier wants it: a process of its own, or a thread of this one.
+
+    What each came to, in the order of the files.
+    """
+    configs = [read_site(path) for path in paths]
+    if all(CARRIERS[config.site.carrier].together for config in configs):
+        with OneThread().limit():  # here: threads that each limit BLAS would undo each other's
+            return _Threads(configs, timeout).run()
+    return _processes(paths, timeout)
+
+
+def _processes(paths: Sequence[Path], timeout: float) -> list[dict[str, Any]]:
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     logs = [path.parent / "log.jsonl" for path in paths]
     processes = []
@@ -185,14 +229,16 @@ def run_network(paths: Sequence[Path], timeout: float) -> list[dict[str, Any]]:
         for process in processes:
             process.wait(timeout=timeout)
     except subprocess.TimeoutExpired as error:
-        raise ConvergenceError(
-            f"the agents did not end within {timeout:g} s: see {logs[0].parent.parent}/*/log.jsonl"
-        ) from error
+        raise _late(timeout, f"see {logs[0].parent.parent}/*/log.jsonl") from error
     finally:
         for process in processes:
             process.kill()
             process.wait()
     return [_result(log) for log in logs]
+
+
+def _late(timeout: float, advice: str) -> ConvergenceError:
+    return ConvergenceError(f"the agents did not end within {timeout:g} s: {advice}")
 
 
 def _result(log: Path) -> dict[str, Any]:
@@ -205,3 +251,46 @@ def _result(log: Path) -> dict[str, Any]:
         last = {}
     said = last.get("error") or b" ".join(lines[-6:]).decode(errors="replace")[:500]
     raise ConvergenceError(f"an agent ended early, see {log}: {said}")
+
+
+class _Threads:
+    """All agents of a network in this process; what stops one stops all."""
+
+    def __init__(self, configs: Sequence[SiteConfig], timeout: float):
+        self._until, self._timeout = time.monotonic() + timeout, timeout
+        self._agents = [_agent(config) for config in configs]
+        self._errors: list[Exception] = []
+
+    def run(self) -> list[dict[str, Any]]:
+        """What each came to."""
+        threads = [threading.Thread(target=self._live, args=(agent,)) for agent in self._agents]
+        try:
+            for thread in threads:
+                thread.start()
+            while any(thread.is_alive() for thread in threads) and not self._errors:
+                if time.monotonic() > self._until:
+                    raise _late(self._timeout, "give them more time, or fewer rounds")
+                time.sleep(0.01)
+        finally:
+            for agent in self._agents:
+                agent.stop()
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
+        if self._errors:
+            raise self._errors[0]
+        return [keep(agent) for agent in self._agents]
+
+    def _live(self, agent: Agent) -> None:
+        try:
+            with agent.carrier, agent.store.claimed():
+                for _ in agent.run():
+                    pass
+        except Exception as error:
+            self._errors.append(error)
+
+
+def _agent(config: SiteConfig) -> Agent:
+    opened = CARRIERS[config.site.carrier].opener(config.site)
+    store = Store(Path(config.site.state), flushed=False)  # gone with this process, if it goes
+    return Agent(Mission(config), opened(), store, pace_of(config))

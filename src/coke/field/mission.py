@@ -1,41 +1,40 @@
-"""A site in the field: from its file to an agent's mission, and from the outcome to a model."""
+"""A site in the field: from its file to what its agent is for, and from θ to its model."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from functools import cached_property
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import networkx as nx
 import numpy as np
 
 from coke.data.files import read_file
 from coke.data.site import Kept, split
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
-from coke.errors import ConfigError
-from coke.field.agent import Outcome
-from coke.field.carriers.address import Place
-from coke.field.carriers.base import Limits
-from coke.field.edge import Setup
-from coke.field.identity import load, site_name
+from coke.errors import ConfigError, unknown
+from coke.field.carriers import CARRIERS
+from coke.field.identity import site_name
+from coke.field.moves import Setup
 from coke.field.pace import Pace
 from coke.learning.agreement import Terms
 from coke.learning.model import Model
 from coke.learning.ready import Ready, Wanted, joining, site_talk
-from coke.maths.algorithms import ALGORITHMS
-from coke.maths.algorithms.coke import COKE
+from coke.maths.algorithms import ALGORITHMS, Seen
+from coke.maths.algorithms.algorithm import Algorithm
+from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array
-from coke.maths.losses import LOSSES
+from coke.maths.graph import adjacency
+from coke.maths.ledger import Ledger
+from coke.maths.losses import LOSSES, NUMBERS
 from coke.settings import Config, Settings, read_settings, typed
-from coke.talk.conversation import Talk
+from coke.talk.conversation import Network, Talk
 
 WAIT, AUTO = "wait", "auto"
-SIMULATED = ("max_bytes", "max_transmissions", "beside")  # settings of simulations only
 PRIVATE = (  # settings that sites need not have in common
     "new_budget", "data.file", "data.site", "data.agents", "data.sizes", "data.size_range",
     "data.split", "data.on_disk",
@@ -48,6 +47,7 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     network: str
     neighbours: dict[str, str]  # name → where to connect to; "" where it connects to us
+    carrier: str = "zenoh"
     listen: list[str] = []
     identity: str | None = None
     state: str = "state"
@@ -94,16 +94,40 @@ def site_config(settings: Settings) -> SiteConfig:
         raise ConfigError(f"site {table.name!r} has no neighbours: name at least one")
     if config.data.file is None or config.data.target is None:
         raise ConfigError(f"site {table.name!r}: name its rows, data.file, and data.target")
-    if config.algorithm == "cta":
-        raise ConfigError('algorithm = "cta" is for simulations: expected coke, coke-paper or dkla')
-    for key in SIMULATED:
-        if getattr(config, key):
-            raise ConfigError(f"{key} is for simulations: leave it out of a site's file")
+    if config.beside:
+        raise ConfigError("beside is for simulations: leave it out of a site's file")
+    if table.carrier not in CARRIERS:
+        raise ConfigError(unknown("carrier", table.carrier, CARRIERS))
     if isinstance(table.patience, str) and table.patience not in (AUTO, WAIT):
         raise ConfigError(f'patience={table.patience!r}: expected seconds, "{AUTO}" or "{WAIT}"')
     if not table.cap > 0:
         raise ConfigError(f"cap={table.cap}: expected a positive number of the target's spreads")
+    _check_algorithm(config)
     return config
+
+
+def _check_algorithm(config: SiteConfig) -> None:
+    """Refuses what an algorithm cannot do on agents, before anything is sent."""
+    # Made as for two sites: what it needs does not depend on the network.
+    seen = Seen(kappa=1.0, graph=nx.path_graph(2), spread=1.0)
+    algorithm = ALGORITHMS[config.algorithm].build(config.settings(), seen)
+    if algorithm.elastic:
+        return
+    what, table = f'algorithm = "{config.algorithm}" on agents', config.site
+    if algorithm.codec is None:
+        raise ConfigError(
+            f"{what}: its messages are raw float64 numbers, whose sums are not the same to the "
+            "last bit at both ends of an edge: give it a codec, or run it in one process"
+        )
+    asked = {f"patience = {table.patience!r}": table.patience != WAIT, "joins = true": table.joins}
+    for setting, wrong in asked.items():
+        if wrong:
+            raise ConfigError(
+                f"{what} with {setting}: it runs in lockstep, with every word of every neighbour; "
+                f'expected patience = "{WAIT}" and no site that joins later'
+            )
+    if table.cap < inf:
+        raise ConfigError(f"{what} with a cap: it keeps no dual on an edge; leave the cap out")
 
 
 def pace_of(config: SiteConfig) -> Pace:
@@ -114,58 +138,29 @@ def pace_of(config: SiteConfig) -> Pace:
     return Pace(patience=wait).checked()
 
 
-def place_of(config: SiteConfig) -> Place:
-    """Where the site is on the network; its certificates are checked now."""
-    table = config.site
-    identity = None
-    if table.identity is not None:
-        identity = load(Path(table.identity), table.name, datetime.now(UTC))
-    return Place(
-        table.name, table.network, tuple(table.listen),
-        {name: address or None for name, address in table.neighbours.items()},
-        identity, Limits(), allow_plaintext_loopback=table.plaintext_loopback,
-    )  # fmt: skip
-
-
-class FieldMission:
-    """What one site's agent is for."""
+class Mission:
+    """What one site's agent is for: its rows and settings, and how they become a risk."""
 
     def __init__(self, config: SiteConfig, rows: Rows | None = None):
         """From the rows of the site's file, or from these."""
-        self.config = config
-        data, table = config.data, config.site
+        self.config, self.name, self.joins = config, config.site.name, config.site.joins
+        data = config.data
         if rows is None:
-            assert data.file is not None
-            assert data.target is not None
-            rows = read_rows(data.file, data.target, drop=data.drop, missing=data.missing)
+            rows = read_rows(str(data.file), str(data.target), drop=data.drop, missing=data.missing)
         rows = rows._replace(sites=None)
-        parts = {table.name: np.arange(len(rows.y))}
-        places = split(parts, test=data.test, seed=config.seed)
-        self.rows: Kept = places.kept(rows, numbers=LOSSES[config.loss].kind == "numbers")
+        places = split({self.name: np.arange(len(rows.y))}, test=data.test, seed=config.seed)
+        self.rows: Kept = places.kept(rows, numbers=LOSSES[config.loss].kind == NUMBERS)
         self.columns = rows.columns
         sample = None
         if config.sample is not None:
             sample = inputs_of(read_table(config.sample), rows.columns)
-        self.terms = Terms(config, rows.columns, sample, Path(table.releases))
+        self.terms = Terms(config, rows.columns, sample, Path(config.site.releases))
+        self.entry, self.tol = ALGORITHMS[config.algorithm], config.tolerance(config.algorithm)
+        self.wanted = Wanted(self.entry.basis, bool(self.tol) or config.site.cap < inf)
+        self.settings = self._common()  # all that must be the same at all sites, in words
+        self.run = self._digest()  # what a state folder belongs to: rows and settings
 
-    @property
-    def name(self) -> str:
-        """The site."""
-        return self.config.site.name
-
-    @property
-    def rounds(self) -> int:
-        """At most so many."""
-        return self.config.rounds
-
-    @property
-    def joins(self) -> bool:
-        """Whether the others began without it."""
-        return self.config.site.joins
-
-    @cached_property
-    def settings(self) -> dict[str, str]:
-        """All that must be common, in words."""
+    def _common(self) -> dict[str, str]:
         config, found = self.config, {"coke": version("coke")}
         plain = config.settings()
         del plain["site"]
@@ -179,9 +174,7 @@ class FieldMission:
             found["sample"] = hashlib.blake2b(read_file(config.sample), digest_size=8).hexdigest()
         return found
 
-    @cached_property
-    def run(self) -> str:
-        """Changes whenever the rows or the settings do."""
+    def _digest(self) -> str:
         digest = hashlib.blake2b(msgspec.json.encode(self.settings), digest_size=16)
         for part in (*self.rows.X, *self.rows.X_test):
             digest.update(np.ascontiguousarray(part).tobytes())
@@ -191,46 +184,52 @@ class FieldMission:
 
     def talk(self, neighbours: Sequence[str]) -> Talk[Ready]:
         """The conversation before training."""
-        return site_talk(self.rows, sorted(neighbours), self.terms, self.want)
+        return site_talk(self.rows, sorted(neighbours), self.terms, self.wanted)
 
-    def join(self, totals: Any) -> Ready:
+    def join(self, totals: Sequence[bytes]) -> Ready:
         """The same from what the others have agreed on."""
-        return joining(self.rows, self.terms, totals, self.want)
+        return joining(self.rows, self.terms, totals, self.wanted)
 
-    def totals(self, ready: Ready) -> tuple[bytes, ...]:
-        """For those who join later."""
-        assert ready.alone is not None
-        return ready.alone.totals
-
-    @property
-    def want(self) -> Wanted:
-        """What the algorithm needs of the agreement."""
-        entry, tol = ALGORITHMS[self.config.algorithm], self.config.tolerance(self.config.algorithm)
-        return Wanted(entry.basis, tol is not None or self.config.site.cap < inf)
-
-    def setup(self, ready: Ready) -> Setup:
+    def setup(self, ready: Ready, spent: Ledger) -> Setup:
         """The site's risk in the basis agreed on, and the algorithm that follows."""
-        config, case = self.config, ready.case(self.config.algorithm)
-        assert isinstance(case.algorithm, COKE)  # CTA is refused above
-        limit, cap = case.tolerance(config.tolerance(config.algorithm)), config.site.cap
-        diameter, unit = ready.agreement.net.diameter, self.unit(ready)
-        return Setup(self.name, case.problem.train, case.algorithm, diameter, limit, cap * unit)
+        config, net, case = self.config, ready.agreement.net, ready.case(self.config.algorithm)
+        return Setup(
+            name=self.name,
+            risk=case.problem.train,
+            algorithm=case.algorithm,
+            limits=Limits(
+                config.rounds, case.tolerance(self.tol), config.max_bytes, config.max_transmissions
+            ),
+            diameter=net.diameter,
+            sites=ready.agreement.N,
+            spent=spent,
+            cap=config.site.cap * self.unit(ready),
+            weights={} if case.algorithm.elastic else self._weights(net, case.algorithm),
+        )
 
     def unit(self, ready: Ready) -> float:
         """The pull that counts as 1 in the setting `cap`."""
-        return float(ready.problem.train.kappa * (ready.spread or 1.0))
+        return ready.problem.train.kappa * (ready.spread or 1.0)
 
-    def widest(self, ready: Ready) -> int:
-        """N − 1."""
-        return ready.agreement.N - 1
+    def _weights(self, net: Network, algorithm: Algorithm) -> dict[str, float]:
+        """w_in by name, in the order in which a simulation adds."""
+        row = algorithm.weights(adjacency(net.graph))[[net.names.index(self.name)]]
+        found = {net.names[n]: float(w) for n, w in zip(row.indices, row.data, strict=True)}
+        strangers = sorted(found.keys() - {self.name, *self.config.site.neighbours})
+        if strangers:
+            raise ConfigError(
+                f"{algorithm} lets {self.name!r} hear {', '.join(strangers[:8])}, no neighbours of "
+                "it: expected weights on the edges of the graph only"
+            )
+        return found
 
-    def theta(self, ready: Ready, outcome: Outcome) -> Array:
-        """In the plain features."""
-        return ready.case(self.config.algorithm).theta(outcome.theta)
+    def theta(self, ready: Ready, theta: Array) -> Array:
+        """θ (D,) in the plain features."""
+        return ready.case(self.config.algorithm).theta(theta)
 
-    def model(self, ready: Ready, outcome: Outcome) -> Model:
+    def model(self, ready: Ready, theta: Array) -> Model:
         """The site's own model."""
-        return ready.agreement.model(self.theta(ready, outcome))
+        return ready.agreement.model(self.theta(ready, theta))
 
 
 def _flat(settings: Settings, above: str = "") -> list[tuple[str, Any]]:

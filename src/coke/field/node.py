@@ -1,62 +1,68 @@
-"""One site in training: its risk, its open edges, and the rounds that move them.
+"""One site in training: its open edges, and the rounds that move them.
 
-A round completes every edge that has both words, then
-
-    θ ← argmin_θ R(θ) + ρ d ‖θ‖² − ρ θᵀ Σ_edges (own + cp − g),    d = number of open edges,
-
-then writes a word for every edge that has none. The caller writes the site's image to disk before
-it sends what a round returns, decides how long to wait for the missing, and sends `resend()` again.
-All sums are of numbers on the grid, so they are exact, and sites that wait for each other hold the
-bits of the simulation. No socket, clock or disk here: every method returns the site afterwards.
+A round completes every edge that has both words, then θ moves (`coke.field.moves`), then every edge
+that has no word gets one. The caller writes the node's image to disk before it sends what a round
+returns, decides how long to wait for the missing, and sends `resend()` again. No socket, clock or
+disk here: every method returns the node afterwards.
 
 A *lap* is over when every open edge has advanced. The count of `algorithms.stopping` goes by laps,
-its countdown by rounds: whoever knows of the end needs nobody else to finish.
+its countdown by rounds. A node that has made its last round makes no more, and is done once it has
+all words of the last step. It goes on answering: nobody is told DONE in place of a word that he
+needs, for DONE says how many words there are. A node whose next message would exceed its share of a
+budget stays silent and declares the end.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from coke.errors import ConvergenceError, MessageError
+from coke.errors import MessageError
 from coke.field import edge as edges
-from coke.field.edge import End, Setup
-from coke.field.words import Frame, Place, Stop, Word, decode, encode
-from coke.maths.algorithms.codecs import LIMIT
+from coke.field.edge import End
+from coke.field.frames import Done, Frame, Word, decode, encode
+from coke.field.moves import Setup, Tellings
 from coke.maths.algorithms.stopping import NEVER, Quiet, counted
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
 
+Frames = tuple[tuple[str, bytes], ...]
+"""(neighbour, frame), in order."""
 
-class Turn(NamedTuple):
-    """The site afterwards, and what to send once its image is on disk."""
 
-    site: Site
-    letters: tuple[tuple[str, bytes], ...] = ()  # (neighbour, frame)
+class Advance(NamedTuple):
+    """The node afterwards, and what to send once its image is on disk."""
+
+    node: Node
+    frames: Frames = ()
     durable: bool = True  # False: nothing that must outlive a crash has changed
 
 
-class Site(NamedTuple):
-    """What changes. All but `stopped` and the ends' boxes outlives a crash."""
+class Node(NamedTuple):
+    """What changes. All but the ends' boxes outlives a crash."""
 
     setup: Setup
     ends: Mapping[str, End]
-    theta: Array  # (1, D)
-    loss: float  # of θ on the site's own rows
+    state: Any  # the algorithm's, one row
     k: int = 0  # rounds, which is: θs computed
     laps: int = 0  # quiet ones, and never more than a neighbour had, and one
     countdown: int = NEVER  # rounds left with this one
     awaited: frozenset[str] = frozenset()  # open edges that have not advanced in this lap
     fine: bool = True  # nothing left to do in all rounds of this lap
-    short: bool = False  # the end was declared for want of budget or rounds
+    short: bool = False  # the end came for want of budget or rounds
     wide: bool = False  # sites have come or gone, here or elsewhere
-    stopped: bool = False  # a neighbour has finished
     done: bool = False
     ledger: Ledger = Ledger()  # what rounds sent; answers and what timers repeat is the carrier's
+    need: Ledger | None = None  # all it would have spent with its first word, if that was too much
+
+    @property
+    def theta(self) -> Array:
+        """θ (1, D)."""
+        theta: Array = self.state.theta
+        return theta
 
     @property
     def open(self) -> dict[str, End]:
@@ -68,100 +74,129 @@ class Site(NamedTuple):
         """Whether nobody needs this site any more: all its neighbours know of the end."""
         return self.done and all(end.ending for end in self.open.values())
 
-    def ready(self) -> bool:
-        """Whether a round would leave nobody out."""
-        whole = self.stopped or self.k == 0 or all(end.due for end in self.open.values())
-        return whole and not self.done
+    @property
+    def spent(self) -> Ledger:
+        """By this site since it began, agreement included."""
+        before, since = self.setup.spent, self.ledger
+        return Ledger(*(a + b for a, b in zip(before, since, strict=True)))
 
-    def round(self, force: bool = False) -> Turn:
-        """One round, if the site is ready; with `force`, without the words that are missing."""
-        if self.done or not (force or self.ready()):
-            return Turn(self, durable=False)
-        site, moved = _completed(self)
-        least = _least(site)
-        if site.stopped or bool(least.done()[0]):
-            over = site._replace(done=True, countdown=0)
-            return Turn(over, tuple((n, encode(Stop(e.epoch))) for n, e in over.open.items()))
-        return _spoken(_counted(_moved(site), least, moved), self.ends)
+    def missing(self) -> list[str]:
+        """Neighbours whose word a round would leave out."""
+        ends = self.open.items() if self.k else ()
+        return [n for n, end in ends if not (end.due or end.finished)]
 
-    def hear(self, sender: str, data: bytes) -> Turn:
+    def gaps(self) -> Array:
+        """‖θ − θ̂‖ and ‖θ̂ − θ̂_n‖ on every open edge, as its completed words tell them."""
+        ends, told = self.open.values(), self.setup.algorithm.told
+        if not ends:
+            return np.zeros(1)
+        own, cp = (told(np.stack([getattr(end, x) for end in ends])) for x in ("own", "cp"))
+        apart = np.concatenate([self.theta - own, own - cp])
+        return np.asarray(np.sqrt(np.vecdot(apart, apart)))
+
+    def round(self, force: bool = False) -> Advance:
+        """One round, if no word is missing; with `force`, without those that are."""
+        missing = self.missing()
+        if self.done or (missing and not force):
+            return Advance(self, durable=False)
+        node, moved = self._completed()
+        least, ends = node._least(), node.open.values()
+        # Those who have finished owe no word beyond `last`; who cannot be waited for owes none.
+        told = any(e.finished or (missing and e.last is not None) for e in ends)
+        if told or bool(least.done()[0]):
+            return node._replace(done=True, countdown=0)._parting()
+        if node.k >= self.setup.limits.rounds:
+            return node._replace(done=True, countdown=0, short=True)._parting()
+        if missing and not self.setup.algorithm.elastic:
+            return Advance(self, durable=False)
+        k = self.k + 1
+        state, tellings = self.setup.step(node.state, node.open, k)
+        node, tellings, broke = node._replace(state=state, k=k)._booked(tellings)
+        node = node._counted(least, moved, broke)
+        return node._said(tellings, node.laps, self.ends)
+
+    def hear(self, sender: str, data: bytes) -> Advance:
         """After a frame from a neighbour; MessageError, and nothing else, where it makes no sense.
 
         An edge that starts again has its word at once: without it, sites that wait for each
         other around a circle would wait for ever.
         """
         edge, before = self.setup.edge(sender), self._known(sender)
-        frame = decode(data, edge.coder.size)
+        frame = decode(data, edge.size)
         end, answer = edges.hear(edge, before, frame)
-        site = self._replace(ends={**self.ends, sender: end})
-        if self.done and not isinstance(frame, Place):
-            waits = isinstance(frame, Word) or frame.again
-            answer = Stop(end.epoch) if waits else None
-        elif isinstance(frame, Stop):
-            here = end.place == (frame.epoch, False)  # else it is from before the edge began anew
-            site = site._replace(stopped=site.stopped or here)
+        moved, lasting = end.standing != before.standing, end.last != before.last
+        if self.done and end.due:
+            end, lasting = edges.complete(edge, end), True
+        node = self._replace(ends={**self.ends, sender: end})
+        if self.done:
+            waits = isinstance(frame, Word) and frame.step >= end.s and end.out is None
+            asks = isinstance(frame, Done) and frame.again
+            answer = Done(end.epoch, end.said, short=self.short) if waits or asks else answer
+        elif isinstance(frame, Done):
+            here = end.standing == (frame.epoch, False)  # else from before the edge began anew
+            node = node._replace(short=self.short or (frame.short and here))
         elif isinstance(frame, Word):
-            site = site._replace(short=site.short or frame.short, wide=site.wide or frame.wide)
-        moved = end.place != before.place
-        if moved and not (end.closed or self.done):
-            return _spoken(site, self.ends, only=sender)
-        return Turn(site, _letters(sender, answer), moved)
+            node = node._replace(short=self.short or frame.short, wide=self.wide or frame.wide)
+        if moved and not self.done:
+            self.setup.moves.bear(sender)
+            if not end.closed:
+                return node._begun_again(sender, self.ends)
+        return Advance(node, _frames(sender, answer), moved or lasting)
 
-    def offended(self, sender: str, data: bytes) -> Turn:
+    def offended(self, sender: str, data: bytes) -> Advance:
         """After a frame that `hear` refused: the edge starts again if it was a word to go on with.
 
         Such a word will never be another, so waiting is no use; anything else is dropped.
         """
         edge, end = self.setup.edge(sender), self._known(sender)
         try:
-            word = decode(data, edge.coder.size)
+            word = decode(data, edge.size)
         except MessageError:
-            return Turn(self, durable=False)
+            return Advance(self, durable=False)
         here = isinstance(word, Word) and (word.epoch, end.closed) == (end.epoch, False)
         if not (isinstance(word, Word) and here and 0 <= word.step - end.s <= 1):
-            return Turn(self, durable=False)
+            return Advance(self, durable=False)
+        self.setup.moves.bear(sender)
         after = edges.bump(edge, end)
-        site = self._replace(ends={**self.ends, sender: after})
+        node = self._replace(ends={**self.ends, sender: after})
         if after.closed or self.done:
-            return Turn(site, _letters(sender, after.place))
-        spoken = _spoken(site, self.ends, only=sender)
-        return spoken._replace(letters=(*_letters(sender, after.place), *spoken.letters))
+            return Advance(node, _frames(sender, after.standing))
+        begun = node._begun_again(sender, self.ends)
+        return begun._replace(frames=(*_frames(sender, after.standing), *begun.frames))
 
-    def resend(self, *neighbours: str) -> tuple[tuple[str, bytes], ...]:
+    def resend(self, *neighbours: str) -> Frames:
         """What timers, a new connection or a new start send: outstanding words, by default all.
 
         A timer for each edge: the words of one that stands still must not wait for the others.
-        A done site sends STOP instead, to those who have not shown that they know.
+        A done node sends DONE where it has no word, to those who have not shown that they know.
         """
-        ends = {n: end for n, end in self.open.items() if n in neighbours or not neighbours}
-        if self.done:
-            unsure = {n: end for n, end in ends.items() if not end.ending}
-            return tuple((n, encode(Stop(end.epoch, again=True))) for n, end in unsure.items())
-        waiting = [(n, end.out) for n, end in ends.items() if end.out]
-        return tuple((n, encode(out._replace(again=True))) for n, out in waiting)
+        found: dict[str, Frame] = {}
+        for n, end in self.open.items():
+            if neighbours and n not in neighbours:
+                continue
+            if end.out is not None and not (self.done and end.finished):
+                found[n] = end.out._replace(again=True)
+            elif self.done and not end.ending:
+                found[n] = Done(end.epoch, end.said, again=True, short=self.short)
+        return tuple((n, encode(frame)) for n, frame in found.items())
 
-    def close(self, *neighbours: str) -> Turn:
+    def close(self, *neighbours: str) -> Advance:
         """These neighbours count no more: they left, or were given up."""
         shut = {n: edges.close(self.setup.edge(n), self._known(n)) for n in neighbours}
-        letters = tuple((n, encode(end.place)) for n, end in shut.items())
-        return Turn(self._replace(ends={**self.ends, **shut}), letters)
+        frames = tuple((n, encode(end.standing)) for n, end in shut.items())
+        return Advance(self._replace(ends={**self.ends, **shut}), frames)
 
-    def leave(self) -> Turn:
+    def leave(self) -> Advance:
         """Every edge closed; the site may go when its neighbours have echoed, or after a while."""
         return self.close(*self.open)
 
-    def join(self, neighbour: str) -> Turn:
+    def join(self, neighbour: str) -> Advance:
         """A neighbour that is new, or back, from zero; one of the two ends is enough."""
+        self.setup.moves.bear(neighbour)
         edge = self.setup.edge(neighbour)
         end = edges.reopen(edge, self.ends.get(neighbour, edges.zero(edge)))
-        site = self._replace(ends={**self.ends, neighbour: end})
-        return Turn(site) if self.done else _spoken(site, self.ends, only=neighbour)
-
-    def declare(self) -> Site:
-        """The end begins in the next round, converged or not: a limit of rounds or of bytes."""
-        begun = self.countdown < NEVER or self.done
-        later = self._replace(countdown=self.setup.diameter + 1, short=True)
-        return self if begun else later
+        node = self._replace(ends={**self.ends, neighbour: end})
+        return Advance(node) if self.done else node._begun_again(neighbour, self.ends)
 
     def _known(self, neighbour: str) -> End:
         if neighbour not in self.ends:
@@ -171,94 +206,90 @@ class Site(NamedTuple):
             )
         return self.ends[neighbour]
 
+    def _parting(self) -> Advance:
+        """What a node says that has just finished."""
+        ends = self.open.items()
+        done = {n: Done(end.epoch, end.said, short=self.short) for n, end in ends}
+        return Advance(self, tuple((n, encode(frame)) for n, frame in done.items()))
 
-def started(setup: Setup, neighbours: Iterable[str]) -> Site:
+    def _completed(self) -> tuple[Node, frozenset[str]]:
+        """With every edge completed that has both words; and which."""
+        due = {n: end for n, end in self.open.items() if end.due}
+        after = {n: edges.complete(self.setup.edge(n), end) for n, end in due.items()}
+        anew = [n for n, end in after.items() if end.standing != due[n].standing]
+        self.setup.moves.bear(*anew)
+        return self._replace(ends={**self.ends, **after}), frozenset(due)
+
+    def _least(self) -> Quiet:
+        """The least of its own count and countdown and its neighbours' in their last words."""
+        heard = [end.quiet for end in self.open.values()]
+        count = min([self.laps, *(max(q, 0) for q in heard)])
+        countdown = min([self.countdown, *(-q for q in heard if q < 0)])
+        return Quiet(np.array([count]), np.array([countdown]), np.array([self.short]))
+
+    def _booked(self, told: Tellings) -> tuple[Node, Tellings, bool]:
+        """What its share of the budget allows it to tell, and whether that is less than all.
+
+        The paper counts a broadcast once, the wire a copy for each neighbour.
+        """
+        setup, node, silenced = self.setup, self, set[bytes]()
+        for payload, copies in Counter(telling.payload for telling in told.values()).items():
+            later = node.spent.told(len(payload))
+            if payload and (np.array(later) > setup.limits.share(setup.sites)).any():
+                silenced.add(payload)
+                need = later if self.k == 1 else None
+                node = node._replace(need=self.need or need)
+            length = 0 if payload in silenced else len(payload)
+            node = node._replace(ledger=node.ledger.told(length, copies=copies))
+        if silenced:
+            node = node._replace(state=setup.moves.silenced(node.state, self.open))
+        kept = {n: t._replace(payload=b"") if t.payload in silenced else t for n, t in told.items()}
+        return node, kept, bool(silenced)
+
+    def _counted(self, least: Quiet, moved: frozenset[str], broke: bool) -> Node:
+        """With the count and countdown that this round's words carry."""
+        tol, D = self.setup.limits.tol, self.setup.diameter
+        awaited = (self.awaited - moved) & self.open.keys()
+        fine = self.fine and tol is not None and bool((self.gaps() <= tol).all())
+        said = counted(least, np.array([fine and not awaited]), D).declared(np.array([broke]), D)
+        laps, lap = int(said.count[0]), frozenset(self.open)
+        if awaited:  # within a lap
+            laps, lap = self.laps if fine else 0, awaited
+        return self._replace(
+            laps=laps, awaited=lap, fine=fine or not awaited,
+            countdown=int(said.countdown[0]), short=bool(said.short[0]),
+        )  # fmt: skip
+
+    def _begun_again(self, neighbour: str, before: Mapping[str, End]) -> Advance:
+        """With the first word on an edge that has just started; it counts for nothing."""
+        told = self.setup.moves.tell(self.state, {neighbour: self.ends[neighbour]})
+        node, told, broke = self._booked(told)
+        if broke:
+            ends = min(self.countdown, self.setup.diameter)
+            node = node._replace(countdown=ends, short=True)
+        return node._said(told, 0, before)
+
+    def _said(self, told: Tellings, quiet: int, before: Mapping[str, End]) -> Advance:
+        """With these words on their edges; and CTL where an edge has closed."""
+        running = self.countdown < NEVER
+        word = Word(0, 0, b"", -self.countdown if running else quiet, b"")
+        word = word._replace(short=running and self.short, wide=self.wide)
+        new = {
+            n: edges.freeze(self.ends[n], word._replace(payload=payload), h)
+            for n, (payload, h) in told.items()
+        }
+        shut = {n: e.standing for n, e in self.ends.items() if e.closed and not before[n].closed}
+        words = {n: end.out for n, end in new.items() if end.out is not None}
+        frames: dict[str, Frame] = {**shut, **words}
+        node = self._replace(ends={**self.ends, **new})
+        return Advance(node, tuple((n, encode(frame)) for n, frame in frames.items()))
+
+
+def started(setup: Setup, neighbours: Iterable[str]) -> Node:
     """Before round 1: every edge open, and nothing said."""
-    with setup.alone.limit():
-        state = setup.algorithm.start(setup.risk)
     ends = {n: edges.zero(setup.edge(n)) for n in sorted(neighbours)}
-    return Site(setup, ends, state.theta, float(state.loss[0]))
+    return Node(setup, ends, setup.start())
 
 
-def _letters(neighbour: str, frame: Frame | None) -> tuple[tuple[str, bytes], ...]:
+def _frames(neighbour: str, frame: Frame | None) -> Frames:
     return () if frame is None else ((neighbour, encode(frame)),)
-
-
-def _completed(site: Site) -> tuple[Site, frozenset[str]]:
-    """With every edge completed that has both words; and which."""
-    due = {n: end for n, end in site.open.items() if end.due}
-    after = {n: edges.complete(site.setup.edge(n), end) for n, end in due.items()}
-    return site._replace(ends={**site.ends, **after}), frozenset(due)
-
-
-def _moved(site: Site) -> Site:
-    """With the next θ; the first of a warm start is there already."""
-    a = site.setup.algorithm
-    if a.warm and site.k == 0:
-        return site._replace(k=1)
-    ends = site.open.values()
-    pulls = sum((end.own + end.cp - end.g for end in ends), np.zeros(site.setup.risk.size))
-    with site.setup.alone.limit(), np.errstate(over="ignore", invalid="ignore"):
-        theta, loss = site.setup.argmin(len(ends))(a.rho * pulls[None], site.theta)
-    if not (np.abs(theta) <= LIMIT).all():
-        raise ConvergenceError(
-            f"round {site.k + 1}: θ of {site.setup.name!r} is not finite or beyond {LIMIT:g}: "
-            f"{a} diverges here; use a smaller ρ, or scale the inputs and targets"
-        )
-    return site._replace(theta=theta, loss=float(loss[0]), k=site.k + 1)
-
-
-def _least(site: Site) -> Quiet:
-    """The least of the site's own count and countdown and its neighbours' in their last words."""
-    heard = [end.quiet for end in site.open.values()]
-    count = min([site.laps, *(max(q, 0) for q in heard)])
-    countdown = min([site.countdown, *(-q for q in heard if q < 0)])
-    return Quiet(np.array([count]), np.array([countdown]), np.array([site.short]))
-
-
-def _settled(site: Site) -> bool:
-    """‖θ − own‖ ≤ tol and ‖own − cp‖ ≤ tol on every open edge."""
-    tol, theta = site.setup.tol, site.theta[0]
-    if tol is None:
-        return False
-    gaps = (x for end in site.open.values() for x in (theta - end.own, end.own - end.cp))
-    return all(math.sqrt(float(np.vecdot(x, x))) <= tol for x in gaps)
-
-
-def _counted(site: Site, least: Quiet, moved: frozenset[str]) -> Site:
-    """With the count and countdown that this round's words carry."""
-    awaited = (site.awaited - moved) & site.open.keys()
-    fine = site.fine and _settled(site)
-    said = counted(least, np.array([fine and not awaited]), site.setup.diameter)
-    countdown = int(said.countdown[0])
-    if awaited:  # within a lap
-        laps = site.laps if fine else 0
-        return site._replace(laps=laps, countdown=countdown, awaited=awaited, fine=fine)
-    lap = frozenset(site.open)
-    return site._replace(laps=int(said.count[0]), countdown=countdown, awaited=lap, fine=True)
-
-
-def _spoken(site: Site, before: Mapping[str, End], only: str | None = None) -> Turn:
-    """With a word on every open edge that has none; its letters, and CTL where an edge closed."""
-    names = site.ends if only is None else (only,)
-    silent = {n: site.ends[n] for n in names if not site.ends[n].closed and not site.ends[n].out}
-    running = site.countdown < NEVER
-    quiet = -site.countdown if running else site.laps if only is None else 0
-    short = running and site.short
-    new = {
-        n: edges.freeze(site.setup.edge(n), end, site.theta, quiet, short, site.wide)
-        for n, end in silent.items()
-    }
-    words = {n: end.out for n, end in new.items() if end.out is not None}
-    shut = {n: e.place for n, e in site.ends.items() if e.closed and not before[n].closed}
-    frames: dict[str, Frame] = {**shut, **words}
-    letters = tuple((n, encode(frame)) for n, frame in frames.items())
-    ledger = _booked(site.ledger, [word.payload for word in words.values()])
-    return Turn(site._replace(ends={**site.ends, **new}, ledger=ledger), letters)
-
-
-def _booked(ledger: Ledger, payloads: list[bytes]) -> Ledger:
-    """The paper counts a broadcast once, the wire a copy for each neighbour."""
-    for payload, copies in Counter(payloads).items():
-        ledger = ledger.told(len(payload), copies=copies)
-    return ledger

@@ -10,256 +10,187 @@ meets nobody first: whoever is away then must not hold it up.
 
 from __future__ import annotations
 
-import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import Generic
-
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
 from coke.errors import ConfigError, InputError, MessageError
 from coke.field.agreeing import Agreeing
-from coke.field.carriers.base import Carrier, Event
-from coke.field.letters import (
-    FIRST,
-    Ask,
-    Check,
-    Hello,
-    Letter,
-    Said,
-    Totals,
-    Want,
-    decode,
-    differing,
-    encode,
-)
-from coke.field.node import Site
-from coke.field.pace import Pace, Timers
-from coke.field.status import Mission, R, Status
+from coke.field.frames import Ask, Hello, Letter, Said, Totals, Want, encode
+from coke.field.mission import Mission
+from coke.field.pace import Desk
 from coke.field.store import Heard, Store
-from coke.maths.algorithms.stopping import NEVER
+from coke.learning.ready import Ready
 from coke.maths.ledger import Ledger
 
 
-class Meeting(Generic[R]):
-    """One site's process until it can train; and what it hears at any time."""
+class Phase(Protocol):
+    """A part of a site's time: the agent begins it, and lets it work between frames until over."""
 
-    def __init__(
-        self,
-        mission: Mission[R],
-        carrier: Carrier,
-        store: Store,
-        pace: Pace = Pace(),  # noqa: B008  frozen
-        clock: Callable[[], float] = time.monotonic,
-    ):
-        self.mission, self.carrier, self.store, self.pace = mission, carrier, store, pace
-        self.neighbours = sorted(carrier.neighbours)
-        self.site: Site | None = None
-        self.agreed: R | None = None
-        self.stopped = False  # by `stop`
-        self._agreeing: Agreeing[R] | None = None
-        self._first: tuple[str, ...] = ()  # the neighbours of the agreement; none where one joins
-        self._greeted: set[str] = set()
-        self._refused: Counter[str] = Counter()
-        self._clock, self._timers = clock, Timers(pace, clock)
-        self._before = Ledger()  # spent on the agreement
-        self._look, self._alive = -math.inf, tuple[str, ...]()
-        self._news: list[Event] = []  # beside what the carrier tells
+    name: ClassVar[str]
+    missing: Sequence[str]  # whom it waits for
 
-    def stop(self) -> None:
-        """Ends after what is being done; a later start goes on from there."""
-        self.stopped = True
+    def begin(self) -> None:
+        """Before anything else."""
+        ...
 
-    # Meeting
+    def over(self) -> bool:
+        """Whether the next phase can begin."""
+        ...
 
-    def _meet(self) -> Iterator[Status]:
-        hello = Hello(self.mission.settings, back=True)
-        enough = 1 if self.mission.joins else len(self.neighbours)
-        enough = 0 if self.store.begun else enough
-        while len(self._greeted) < enough and not self.stopped:
-            for name in self._timers.due(set(self.neighbours) - self._greeted):
-                self.carrier.send(name, encode(hello))
-            self._receive()
-            yield self._status("meet", sorted(set(self.neighbours) - self._greeted))
-        self._timers.restart(self.neighbours)
+    def work(self) -> bool:
+        """All that is due now; whether there is something to tell before a frame is waited for."""
+        ...
 
-    def _hello(self, sender: str, hello: Hello) -> None:
-        # Ours first: the other end, too, should be able to say what differs.
+
+def differing(ours: dict[str, str], theirs: dict[str, str]) -> str:
+    """Which settings differ, in words; nothing where none does."""
+    keys = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
+    return "; ".join(
+        f"{key} is {ours.get(key, 'not set')} here and {theirs.get(key, 'not set')} there"
+        for key in keys[:8]
+    )
+
+
+@dataclass
+class Meet:
+    """Until enough neighbours have the same settings: all, or one for a site that joins later."""
+
+    name: ClassVar[str] = "meet"
+    desk: Desk
+    mission: Mission
+    begun: bool  # whether this site has trained before
+    greeted: set[str] = field(default_factory=set)
+    missing: Sequence[str] = ()
+
+    def begin(self) -> None:
+        """Nothing to prepare."""
+
+    def over(self) -> bool:
+        """Whether enough have been met."""
+        neighbours = self.desk.carrier.neighbours
+        self.missing = sorted(neighbours - self.greeted)
+        enough = 1 if self.mission.joins else len(neighbours)
+        return self.begun or len(self.greeted) >= enough
+
+    def work(self) -> bool:
+        """Greets those who have not answered."""
+        hello = encode(Hello(self.mission.settings, back=True))
+        self.desk.post((name, hello) for name in self.desk.due(self.missing))
+        return False
+
+    def hear(self, sender: str, hello: Hello, *, training: bool) -> None:
+        """Compares; ours is told first, so that the other end, too, can say what differs."""
         if hello.back:
-            self.carrier.send(sender, encode(Hello(self.mission.settings, back=False)))
+            self.desk.post([(sender, encode(Hello(self.mission.settings, back=False)))])
         different = differing(self.mission.settings, hello.settings)
         if different:
             text = (
                 f"{self.mission.name} and {sender} do not fit together: {different}; "
                 "make them equal at all sites"
             )
-            if self.site is not None:
+            if training:
                 raise MessageError(text)
             time.sleep(0.2)  # so that the answer leaves before the link does
             raise ConfigError(text)
-        self._greeted.add(sender)
+        self.greeted.add(sender)
 
-    # Agreeing
 
-    def _agree(self) -> Iterator[Status]:
-        if self.stopped:
-            return
-        m = self.mission
-        heard = self.store.heard(Heard(m.name, m.run, m.settings, {}, None))
-        if heard.totals is not None or (m.joins and not heard.messages):
-            yield from self._take_over(heard.totals)
-            return
-        talking = self._held_again(heard)
-        while not (talking.done or self.stopped):
-            for name, ask in [a for a in talking.asks() if a[0] in self._timers.due({a[0]})]:
-                self.carrier.send(name, encode(ask))
-            self._receive()
-            if any(map(len, talking.heard.values())) and not talking.waiting():
-                self._advance(talking)
-                self._timers.restart(self.neighbours)
-            yield self._status("agree", talking.waiting())
-        self.agreed, self._before = talking.result, talking.ledger
+@dataclass
+class Agree:
+    """Until the site knows what all sites know alike; from its own talk, or from a neighbour."""
 
-    def _advance(self, talking: Agreeing[R]) -> None:
-        """On disk before what follows from it is sent; and only what something follows from."""
-        m, letters = self.mission, talking.advance()
-        self.store.keep_heard(Heard(m.name, m.run, m.settings, talking.used, None))
-        self._send_all(letters)
+    name: ClassVar[str] = "agree"
+    desk: Desk
+    mission: Mission
+    store: Store
+    greeted: set[str]  # who has the same settings
+    result: Ready | None = None
+    first: tuple[str, ...] = ()  # the neighbours of the agreement; none where one joins
+    missing: Sequence[str] = ()
+    _talking: Agreeing[Ready] | None = None
 
-    def _held_again(self, heard: Heard) -> Agreeing[R]:
+    @property
+    def ledger(self) -> Ledger:
+        """What it took."""
+        return Ledger() if self._talking is None or self.result is None else self._talking.ledger
+
+    def begin(self) -> None:
         """The conversation as far as it went, with the neighbours that it began with.
 
         Neighbours that came later took over its totals; those that went are in them.
         """
-        self._first = tuple(sorted(heard.messages) or self.neighbours)
-        talking = self._agreeing = Agreeing(self.mission.talk(self._first), self._first)
+        m, neighbours = self.mission, sorted(self.desk.carrier.neighbours)
+        self.desk.restart(neighbours)
+        heard = self.store.heard(Heard(m.name, m.run, m.settings, {}, None))
+        if heard.totals is not None:
+            self.result = m.join(heard.totals)
+        if heard.totals is not None or (m.joins and not heard.messages):
+            return
+        self.first = tuple(sorted(heard.messages) or neighbours)
+        talking = self._talking = Agreeing(m.talk(self.first), self.first)
         talking.heard.update({name: list(said) for name, said in heard.messages.items()})
-        self._send_all(talking.begin() + talking.advance())
-        if not talking.done and [*self._first] != self.neighbours:
+        self._send(talking.begin() + talking.advance())
+        if not talking.done and [*self.first] != neighbours:
             raise ConfigError(
-                f"the neighbours of {self.mission.name!r} are {', '.join(self.neighbours)}, but "
-                f"the agreement began with {', '.join(self._first)} and is not complete: restore "
-                "them until it is, or begin a new run"
+                f"the neighbours of {m.name!r} are {', '.join(neighbours)}, but the agreement "
+                f"began with {', '.join(self.first)} and is not complete: restore them until it "
+                "is, or begin a new run"
             )
-        return talking
 
-    def _take_over(self, totals: Sequence[bytes] | None) -> Iterator[Status]:
-        """What the others agreed on before this site came."""
-        if totals is not None:
-            self.agreed = self.mission.join(totals)
-        while self.agreed is None and not self.stopped:
-            for name in self._timers.due(self._greeted):
-                self.carrier.send(name, encode(Want()))
-            self._receive()
-            yield self._status("agree", sorted(self._greeted))
-        self._timers.restart(self.neighbours)
+    def over(self) -> bool:
+        """Whether all is known."""
+        if self._talking is not None and self._talking.done:
+            self.result = self._talking.result
+        if self.result is not None:
+            self.desk.restart(self.desk.carrier.neighbours)
+        return self.result is not None
+
+    def work(self) -> bool:
+        """Goes on where it can, and asks those it waits for."""
+        talking, asks = self._talking, dict[str, Letter]()
+        if talking is None:
+            asks = dict.fromkeys(self.greeted, Want())
+        else:
+            if not talking.waiting():
+                self._advance(talking)
+            asks = dict(talking.asks())
+        self.missing = sorted(asks)
+        self.desk.post((name, encode(asks[name])) for name in self.desk.due(asks))
+        return False
+
+    def hear(self, sender: str, letter: Said | Ask | Want | Totals) -> None:
+        """A message of the agreement, or a question about it, at any time."""
+        match letter:
+            case Said() if self._talking is not None:
+                self._talking.hear(sender, letter)
+            case Ask() if self._talking is not None:
+                said = self._talking.answer(letter, sender)
+                self._send([] if said is None else [(sender, said)])
+            case Want() if self.result is not None:
+                self.desk.post([(sender, encode(Totals(tuple(self.result.totals))))])
+            case Totals(totals) if self.mission.joins:
+                self._taken(sender, totals)
+
+    def _advance(self, talking: Agreeing[Ready]) -> None:
+        """On disk before what follows from it is sent; and only what something follows from."""
+        m, letters = self.mission, talking.advance()
+        self.store.keep_heard(Heard(m.name, m.run, m.settings, talking.used, None))
+        self._send(letters)
+        self.desk.restart(talking.heard)
 
     def _taken(self, sender: str, totals: Sequence[bytes]) -> None:
         """Kept only where they lead somewhere: another neighbour may tell better ones."""
         m = self.mission
-        if self.agreed is not None or self._agreeing is not None or sender not in self._greeted:
+        if self.result is not None or self._talking is not None or sender not in self.greeted:
             return
         try:
             agreed = m.join(totals)
         except InputError as error:
             raise MessageError(f"{sender} tells totals that are of no use: {error}") from error
         self.store.keep_heard(Heard(m.name, m.run, m.settings, {}, list(totals)))
-        self.agreed = agreed
+        self.result = agreed
 
-    def _send_all(self, letters: Sequence[tuple[str, Said]]) -> None:
-        self._post([(name, encode(said)) for name, said in letters])
-
-    def _post(self, letters: Sequence[tuple[str, bytes]]) -> None:
-        for name, frame in letters:
-            if name in self.carrier.neighbours:  # one that was forgotten has no link any more
-                self.carrier.send(name, frame)
-
-    # What arrives
-
-    def _receive(self) -> bool:
-        """One frame, if one comes in time; whether one came."""
-        got = self.carrier.receive(self.pace.tick)
-        if got is None:
-            return False
-        sender, data = got
-        try:
-            if data and data[0] >= FIRST:
-                self._letter(sender, decode(data))
-            elif self.site is not None:
-                self._word(sender, data)
-        except MessageError:
-            self._refused[sender] += 1
-        return True
-
-    def _letter(self, sender: str, letter: Letter) -> None:
-        match letter:
-            case Hello():
-                self._hello(sender, letter)
-            case Said():
-                if self._agreeing is not None:
-                    self._agreeing.hear(sender, letter)
-            case Ask():
-                said = self._agreeing.answer(letter, sender) if self._agreeing else None
-                if said is not None:
-                    self.carrier.send(sender, encode(said))
-            case Want():
-                if self.agreed is not None:
-                    totals = Totals(tuple(self.mission.totals(self.agreed)))
-                    self.carrier.send(sender, encode(totals))
-            case Totals(totals):
-                if self.mission.joins:
-                    self._taken(sender, totals)
-            case Check():
-                self._checked(sender, letter)
-
-    def _word(self, sender: str, data: bytes) -> None:
-        """A word of training."""
-        raise NotImplementedError
-
-    def _checked(self, sender: str, check: Check) -> None:
-        """The other end of an edge, when all was over."""
-        raise NotImplementedError
-
-    # Telling
-
-    def _ledger(self) -> Ledger:
-        own = Ledger() if self.site is None else self.site.ledger
-        return Ledger(*(a + b for a, b in zip(self._before, own, strict=True)))
-
-    def _away(self) -> float:
-        """The largest move or disagreement on this site's edges, in units of tol."""
-        site = self.site
-        if site is None or not site.setup.tol:
-            return np.inf
-        ends = site.open.values()
-        gaps = [x for e in ends for x in (site.theta[0] - e.own, e.own - e.cp)] or [np.zeros(1)]
-        return max(float(np.sqrt(np.vecdot(x, x))) for x in gaps) / site.setup.tol
-
-    def tell(self, event: Event) -> None:
-        """With the next status."""
-        self._news.append(event)
-
-    def _looked_at_links(self) -> tuple[Event, ...]:
-        """What happened to the links; not in every round, for that costs more than a word."""
-        now = self._clock()
-        if now < self._look:
-            return ()
-        self._look = now + self.pace.again
-        self._alive = tuple(sorted(self.carrier.alive()))
-        return tuple(self.carrier.events())
-
-    def _status(self, phase: str, missing: Sequence[str]) -> Status:
-        events = (*self._news, *self._looked_at_links())
-        self._news.clear()
-        for event in events:
-            if event.kind == "up":
-                self._timers.now(event.who)
-        s, alive = self.site, self._alive
-        running = None if s is None or s.countdown == NEVER else s.countdown
-        spoke = s is not None and any(e.out is not None and e.out.payload for e in s.ends.values())
-        return Status(
-            phase, 0 if s is None else s.k, alive, tuple(missing), spoke,
-            np.nan if s is None else s.loss, self._ledger(),
-            self._away(), running, events, sum(self._refused.values()),
-        )  # fmt: skip
+    def _send(self, letters: Sequence[tuple[str, Said]]) -> None:
+        self.desk.post((name, encode(said)) for name, said in letters)

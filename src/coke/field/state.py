@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
 from coke.data.files import AGAIN, Arrays, pack, unpack
 from coke.errors import FileError
-from coke.field.edge import CHAIN, Edge, End, Setup, decoded
-from coke.field.node import Site
-from coke.field.words import TOP, Word, decode, encode
+from coke.field.edge import CHAIN, Edge, End
+from coke.field.frames import TOP, Word, decode, encode
+from coke.field.moves import Setup
+from coke.field.node import Node
 from coke.maths.algorithms.codecs import FINEST, LIMIT
 from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
 
 Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+ROWS = ("own", "cp", "g", "h")  # of an end, in arrays; a row an end
+STATE = "state."  # before the names of the algorithm's arrays
 
 
-class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The part of an end that is kept on disk and is no array."""
+class _KeptEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The part of an end that is no array."""
 
     epoch: Annotated[int, msgspec.Meta(ge=0, le=TOP)]
     closed: bool
@@ -32,91 +35,97 @@ class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strikes: Natural
     quiet: Annotated[int, msgspec.Meta(gt=-NEVER, lt=NEVER)]
     ending: bool
+    last: Natural | None
 
 
-class _Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The part of a site that is no array."""
+class _KeptNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The part of a node that is no array."""
 
     name: str
     k: Natural
-    laps: Natural
-    countdown: Natural
+    laps: Annotated[int, msgspec.Meta(ge=0, lt=NEVER)]
+    countdown: Annotated[int, msgspec.Meta(ge=0, le=NEVER)]
     awaited: list[str]
     fine: bool
     short: bool
     wide: bool
     done: bool
     ledger: Ledger
-    ends: dict[str, _Kept]
+    need: Ledger | None
+    ends: dict[str, _KeptEnd]
 
 
-def image(site: Site) -> bytes:
+def image(node: Node) -> bytes:
     """All that must outlive a crash, in one piece; the caller writes it whole or not at all."""
-    kept = {n: _kept(end) for n, end in site.ends.items()}
-    ends_at = (site.k, site.laps, site.countdown, sorted(site.awaited))
-    flat = (*ends_at, site.fine, site.short, site.wide)
-    meta = _Meta(site.setup.name, *flat, site.done, site.ledger, kept)
-    ends = site.ends.values()
-    rows = {x: np.array([getattr(end, x) for end in ends]) for x in ("own", "cp", "g", "h")}
-    return pack("site", meta, {"theta": site.theta, "loss": np.array([site.loss]), **rows})
+    fields = {f: getattr(node, f) for f in _KeptNode.__struct_fields__ if f in Node._fields}
+    fields["ends"] = {n: _kept(end) for n, end in node.ends.items()}
+    kept = _KeptNode(name=node.setup.name, **fields | {"awaited": sorted(node.awaited)})
+    rows = {x: np.array([getattr(end, x) for end in node.ends.values()]) for x in ROWS}
+    own = {f"{STATE}{x}": getattr(node.state, x) for x in node.setup.moves.kept}
+    return pack("site", kept, {**rows, **own})
 
 
-def restored(data: bytes, setup: Setup) -> Site:
-    """The site of such an image, or FileError."""
-    meta, arrays = unpack(data, "site", _Meta)
+def restored(data: bytes, setup: Setup) -> Node:
+    """The node of such an image, or FileError."""
+    kept, arrays = unpack(data, "site", _KeptNode)
     try:
-        return _restored(meta, arrays, setup)
+        return _restored(kept, arrays, setup)
     except ValueError as error:  # a word that does not decode, too
         raise FileError(
             f"the image of {setup.name!r} does not fit together: {error}; {AGAIN}"
         ) from error
 
 
-def _restored(meta: _Meta, arrays: Arrays, setup: Setup) -> Site:
-    D, E = setup.risk.size, len(meta.ends)
-    wanted = {"theta": (1, D), "loss": (1,), "own": (E, D), "cp": (E, D), "g": (E, D), "h": (E,)}
-    found = {name: a.shape for name, a in arrays.items() if a.dtype == np.float64}
-    if found != wanted or meta.name != setup.name or max(meta.countdown, meta.laps + 1) > NEVER:
-        raise ValueError(f"{meta.name!r} has {found}, expected {setup.name!r} with {wanted}")
-    if not np.isfinite(arrays["theta"]).all():
+def _restored(kept: _KeptNode, arrays: Arrays, setup: Setup) -> Node:
+    fresh, E, W = setup.start(), len(kept.ends), setup.width
+    own = {f"{STATE}{x}": np.asarray(getattr(fresh, x)) for x in setup.moves.kept}
+    wanted = {name: (a.dtype.kind.replace("u", "i"), a.shape) for name, a in own.items()}
+    wanted |= dict.fromkeys(ROWS, ("f", (E, W))) | {"h": ("f", (E,))}
+    found = {name: (a.dtype.kind, a.shape) for name, a in arrays.items()}
+    if found != wanted or kept.name != setup.name:
+        raise ValueError(f"{kept.name!r} has {found}, expected {setup.name!r} with {wanted}")
+    if not np.isfinite(arrays[f"{STATE}theta"]).all():
         raise ValueError("θ is not finite")
-    rows = zip(arrays["own"], arrays["cp"], arrays["g"], arrays["h"].tolist(), strict=True)
-    ends = {
-        n: _taken_up(setup.edge(n), kept, *row)
-        for (n, kept), row in zip(meta.ends.items(), rows, strict=True)
-    }
-    site = Site(setup, ends, arrays["theta"], float(arrays["loss"][0]), meta.k, meta.laps)
-    return site._replace(
-        countdown=meta.countdown, awaited=frozenset(meta.awaited), fine=meta.fine,
-        short=meta.short, wide=meta.wide, done=meta.done, ledger=meta.ledger,
-    )  # fmt: skip
+    rows = {n: {x: arrays[x][i] for x in ROWS} for i, n in enumerate(kept.ends)}
+    ends = {n: _taken_up(setup.edge(n), end, rows[n]) for n, end in kept.ends.items()}
+    fields = {f: getattr(kept, f) for f in Node._fields if f in kept.__struct_fields__}
+    fields |= {"ends": ends, "awaited": frozenset(kept.awaited)}
+    state = fresh._replace(**{x: arrays[f"{STATE}{x}"] for x in setup.moves.kept})
+    return Node(setup=setup, state=state, **fields)
 
 
-def _kept(end: End) -> _Kept:
+def _kept(end: End) -> _KeptEnd:
     """What to keep of an end, beside its arrays."""
-    out, prev = (None if word is None else encode(word) for word in (end.out, end.prev))
-    return _Kept(end.epoch, end.closed, end.s, end.tag, out, prev, *end[10:13])
+    fields = {f: getattr(end, f) for f in _KeptEnd.__struct_fields__}
+    words = {f: None if fields[f] is None else encode(fields[f]) for f in ("out", "prev")}
+    return _KeptEnd(**fields | words)
 
 
-def _taken_up(edge: Edge, kept: _Kept, own: Array, cp: Array, g: Array, h: float) -> End:
+def _taken_up(edge: Edge, kept: _KeptEnd, rows: dict[str, Any]) -> End:
     """The end that was kept, with its arrays; ValueError where no end can have been like this."""
-    for x in (own, cp, g):
-        scaled = np.ldexp(x, -FINEST)
-        if not ((np.abs(x) <= LIMIT) & (scaled == np.rint(scaled))).all():
-            raise ValueError("numbers off the grid")
-    out, prev = _word(edge, kept, kept.out, kept.s), _word(edge, kept, kept.prev, kept.s - 1)
+    for x in ("own", "cp", "g"):
+        _check_grid(rows[x])
+    h = float(rows["h"])
     if len(kept.tag) != CHAIN or not 0 <= h < np.inf:
         raise ValueError(f"a chain of {len(kept.tag)} bytes, a threshold of {h}")
-    at = (kept.epoch, kept.closed, kept.s, own, cp, g, h, kept.tag)
-    return End(*at, out, prev, kept.strikes, kept.quiet, kept.ending)
+    fields = {f: getattr(kept, f) for f in kept.__struct_fields__} | rows | {"h": h}
+    fields["out"] = _word(edge, kept, kept.out, kept.s)
+    fields["prev"] = _word(edge, kept, kept.prev, kept.s - 1)
+    return End(**fields)
 
 
-def _word(edge: Edge, kept: _Kept, data: bytes | None, step: int) -> Word | None:
+def _check_grid(x: Array) -> None:
+    scaled = np.ldexp(x, -FINEST)
+    if not ((np.abs(x) <= LIMIT) & (scaled == np.rint(scaled))).all():
+        raise ValueError("numbers off the grid")
+
+
+def _word(edge: Edge, kept: _KeptEnd, data: bytes | None, step: int) -> Word | None:
     if data is None:
         return None
-    word = decode(data, edge.coder.size)
+    word = decode(data, edge.size)
     if not isinstance(word, Word) or (word.epoch, word.step) != (kept.epoch, step):
         raise ValueError(f"a frame {word!r} in place of the word of step {step}")
     if word.payload:
-        decoded(edge.coder, word.payload)
+        edge.codec.decode(word.payload, edge.size)
     return word

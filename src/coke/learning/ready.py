@@ -79,7 +79,12 @@ class Ready:
     noised: Noised | None = None  # with privacy
     spent: Spent = field(default_factory=lambda: np.zeros((1, 3), np.int64))
     engine: Engine = ALONE  # who else has a part of the sites
-    alone: _Alone | None = None  # what a site in the field has agreed on beyond
+    second: Second | None = None  # what a site in the field has agreed on beyond
+
+    @property
+    def totals(self) -> tuple[bytes, ...]:
+        """Of the agreement of a site in the field, for sites that join later."""
+        return () if self.second is None else self.second.totals
 
     def own(self, i: int) -> Own:
         """What site i of those here knows of its own rows."""
@@ -99,8 +104,8 @@ class Ready:
     @cached_property
     def spread(self) -> float:
         """Of the scaled target; 1 for class labels, whose margins are about one."""
-        if self.alone is not None and self.alone.spread is not None:
-            return self.alone.spread
+        if self.second is not None:
+            return self.second.spread or 1.0
         if self.agreement.spread is not None or not self.agreement.terms.numbers:
             return self.agreement.spread or 1.0
         told = np.array([(y.T, y.mean[0], y.sd[0]) for y in self.targets])
@@ -124,9 +129,9 @@ class Ready:
             return self.problem.whitened(basis.whitening), basis, spent
 
     def _basis(self) -> tuple[Basis, Spent]:
-        if self.alone is not None:
-            assert self.alone.basis is not None  # it was wanted, or the site would not ask for it
-            return self.alone.basis, self.spent
+        if self.second is not None:
+            assert self.second.basis is not None  # it was wanted, or the site would not ask for it
+            return self.second.basis, self.spent
         net, here = self.agreement.net, self._here
         talks = {
             name: common_basis(partial(swept, net, name), self.agreement, self.own(i))
@@ -184,7 +189,7 @@ class Wanted(NamedTuple):
     spread: bool  # of the target, for a tolerance or a cap
 
 
-class _Alone(NamedTuple):
+class Second(NamedTuple):
     """What a site in the field has agreed on beyond units and features."""
 
     basis: Basis | None
@@ -197,8 +202,8 @@ def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Wante
     totals = list[bytes]()
     begun = yield from begin(sites[0], neighbours, terms, totals)
     sweep = noted(partial(swept, begun.net, sites.names[0]), totals)
-    ready, alone = yield from _finished(sweep, sites, Agreement(terms, begun), want)
-    return replace(ready, alone=alone._replace(totals=(records_of(begun.net), *totals)))
+    ready, second = yield from _finished(sweep, sites, Agreement(terms, begun), want)
+    return replace(ready, second=second._replace(totals=(records_of(begun.net), *totals)))
 
 
 def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -> Ready:
@@ -210,24 +215,24 @@ def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -
     sweep, net = given(totals[1:]), network_of(totals[0])
     with OneThread().limit():
         begun = _outcome(numbers(sweep, net, sites[0], terms))
-        ready, alone = _outcome(_finished(sweep, sites, Agreement(terms, begun), want))
-    return replace(ready, alone=alone._replace(totals=tuple(totals)))
+        ready, second = _outcome(_finished(sweep, sites, Agreement(terms, begun), want))
+    return replace(ready, second=second._replace(totals=tuple(totals)))
 
 
 def _finished(
     sweep: Sweep, sites: Sites, agreement: Agreement, want: Wanted
-) -> Talk[tuple[Ready, _Alone]]:
+) -> Talk[tuple[Ready, Second]]:
     """The second half: the site's risk, and a basis or the spread where they are wanted."""
     with OneThread().limit():
         ready = _made(sites, agreement)
         own = ready.own(0)
     if want.basis:
         basis = yield from common_basis(sweep, agreement, own)
-        return ready, _Alone(basis, basis.spread, ())
+        return ready, Second(basis, basis.spread, ())
     spread = agreement.spread
     if want.spread and spread is None and agreement.terms.numbers:
         spread = yield from add_targets(sweep, own.y)
-    return ready, _Alone(None, spread, ())
+    return ready, Second(None, spread, ())
 
 
 def _made(sites: Sites, agreement: Agreement) -> Ready:

@@ -39,7 +39,7 @@ from coke.settings import feature_settings
 from coke.threads import OneThread
 
 if TYPE_CHECKING:
-    from coke.field.mission import FieldMission
+    from coke.field.mission import Mission
 
 PATIENCE = 400  # rounds between two lies
 WORK = 500_000  # agents' rounds that a rehearsal of lying may take; it is left out beyond
@@ -199,7 +199,7 @@ def warnings(ready: Ready, folder: Path | None = None) -> list[str]:
     return said + ([RETRAINED] if folder and _changed(folder / "rows.digest", ready) else [])
 
 
-def site_warnings(mission: FieldMission) -> list[str]:
+def site_warnings(mission: Mission) -> list[str]:
     """The same for one site in the field, before it says a word."""
     (X,), site = mission.rows.X, mission.config.site
     if mission.terms.private is not None:

@@ -1,1 +1,30 @@
-"""How frames reach neighbours."""
+"""How frames reach neighbours: the carriers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from coke.field.carriers.base import Carrier
+    from coke.field.mission import SiteTable
+
+
+class Opening(NamedTuple):
+    """A carrier of the house."""
+
+    about: str
+    module: str  # whose `opener` takes the [site] of a site's file
+    together: bool = False  # whether its sites must be threads of one process
+
+    def opener(self, site: SiteTable) -> Callable[[], Carrier]:
+        """How that site's carrier is opened; what cannot be is refused now."""
+        found: Callable[[], Carrier] = import_module(self.module).opener(site)
+        return found
+
+
+CARRIERS: dict[str, Opening] = {
+    "zenoh": Opening("between machines, over mutual TLS", "coke.field.carriers.zenoh"),
+    "memory": Opening("between threads of one process", "coke.field.carriers.memory", True),
+}

@@ -1,13 +1,12 @@
 """How an agent's frames reach its neighbours: never surely, never blocking for long.
 
 A carrier promises only this: what `receive` returns was sent by the neighbour it names, unchanged
-and at most `Limits.frame` bytes long. Frames may be lost, so the edge protocol above repeats them
-until they are answered. `Memory` is the twin of a network in one process, faults included.
+and at most `Allowance.frame` bytes long. Frames may be lost, so the edge protocol above repeats
+them until they are answered.
 """
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from abc import abstractmethod
@@ -19,12 +18,11 @@ from typing import NamedTuple
 from coke.errors import InputError, unknown
 
 Clock = Callable[[], float]
-Fault = Callable[[str, str, bytes], Iterable[bytes]]  # sender, receiver, frame ↦ what arrives
 EVENTS = 256  # kept for whoever asks; older ones are forgotten, the counts are not
 OVERHEAD = 64  # bytes a waiting frame takes beside its own
 
 
-class Limits(NamedTuple):
+class Allowance(NamedTuple):
     """How much one neighbour can make a site hold or do."""
 
     frame: int = 2**24  # bytes of the longest frame: a Gram matrix of 1400 features
@@ -32,7 +30,7 @@ class Limits(NamedTuple):
     rate: float = 2000.0  # frames a second, in the long run
     burst: int = 4000  # frames at once
 
-    def checked(self) -> Limits:
+    def checked(self) -> Allowance:
         """Itself, or an error that names the limit at fault."""
         if not 1 <= self.frame <= self.backlog - OVERHEAD:
             raise InputError(f"{self}: expected 1 ≤ frame ≤ backlog − {OVERHEAD}; raise the last")
@@ -63,15 +61,15 @@ class Event(NamedTuple):
 class Bucket:
     """At most burst + rate · t frames in any t seconds."""
 
-    def __init__(self, limits: Limits, clock: Clock) -> None:
-        self._limits, self._clock = limits, clock
-        self._tokens, self._then = float(limits.burst), clock()
+    def __init__(self, allowance: Allowance, clock: Clock) -> None:
+        self._allowance, self._clock = allowance, clock
+        self._tokens, self._then = float(allowance.burst), clock()
 
     def take(self) -> bool:
         """Whether one more frame is within the rate."""
         now = self._clock()
-        earned = self._limits.rate * max(0.0, now - self._then)
-        self._tokens, self._then = min(self._limits.burst, self._tokens + earned), now
+        earned = self._allowance.rate * max(0.0, now - self._then)
+        self._tokens, self._then = min(self._allowance.burst, self._tokens + earned), now
         if self._tokens < 1:
             return False
         self._tokens -= 1
@@ -81,11 +79,11 @@ class Bucket:
 class Inbox:
     """Frames waiting: in order from each neighbour, the neighbours in turn, all bounded."""
 
-    def __init__(self, neighbours: Iterable[str], limits: Limits, clock: Clock) -> None:
-        self._limits = limits
+    def __init__(self, neighbours: Iterable[str], allowance: Allowance, clock: Clock) -> None:
+        self._allowance = allowance
         self._frames: dict[str, deque[bytes]] = {name: deque() for name in neighbours}
         self._held = dict.fromkeys(self._frames, 0)
-        self._bucket = {name: Bucket(limits, clock) for name in self._frames}
+        self._bucket = {name: Bucket(allowance, clock) for name in self._frames}
         self._turn: deque[str] = deque()  # neighbours with frames waiting, each once
         self._change = threading.Condition()
         self._closed = False
@@ -125,9 +123,9 @@ class Inbox:
         # The rate first: a neighbour pays for what is dropped, too.
         if not self._bucket[sender].take():
             return "hurried"
-        if size > self._limits.frame:
+        if size > self._allowance.frame:
             return "oversized"
-        full = self._held[sender] + size + OVERHEAD > self._limits.backlog
+        full = self._held[sender] + size + OVERHEAD > self._allowance.backlog
         return "overflowed" if full else "received"
 
 
@@ -135,27 +133,32 @@ class Carrier(AbstractContextManager["Carrier"]):
     """One site's way to its neighbours, and to nobody else."""
 
     def __init__(
-        self, site: str, neighbours: Iterable[str], limits: Limits, clock: Clock = time.monotonic
+        self,
+        site: str,
+        neighbours: Iterable[str],
+        allowance: Allowance,
+        clock: Clock = time.monotonic,
     ) -> None:
-        self.site, self.neighbours, self.limits = site, frozenset(neighbours), limits.checked()
+        self.site, self.neighbours = site, frozenset(neighbours)
+        self.allowance = allowance.checked()
         if site in self.neighbours:
             raise InputError(f"site {site!r} is its own neighbour: expected others; remove it")
-        self._inbox = Inbox(self.neighbours, limits, clock)
+        self._inbox = Inbox(self.neighbours, allowance, clock)
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self._counts: dict[str, Counter[str]] = {name: Counter() for name in self.neighbours}
         self._events: deque[Event] = deque(maxlen=EVENTS)
         self._refusals = 0
         self._seen: frozenset[str] = frozenset()
-        self._closed = False
+        self.closed = False
 
     def send(self, neighbour: str, frame: bytes) -> None:
         """Try to send: no promise that it arrives; an error only where it never could."""
         if neighbour not in self.neighbours:
             raise InputError(unknown("neighbour", neighbour, self.neighbours))
-        if len(frame) > self.limits.frame:
-            most = f"expected at most {self.limits.frame}, as more is not heard"
+        if len(frame) > self.allowance.frame:
+            most = f"expected at most {self.allowance.frame}, as more is not heard"
             raise InputError(f"{len(frame)} bytes to {neighbour!r}: {most}; use fewer features")
-        sent = not self._closed and self._transmit(neighbour, frame)
+        sent = not self.closed and self._transmit(neighbour, frame)
         self._count(neighbour, "sent" if sent else "unsent")
 
     def receive(self, timeout: float) -> tuple[str, bytes] | None:
@@ -165,7 +168,7 @@ class Carrier(AbstractContextManager["Carrier"]):
     def alive(self) -> frozenset[str]:
         """The neighbours with a live authenticated link, this moment."""
         with self._looking:
-            before, now = self._seen, frozenset() if self._closed else self._linked()
+            before, now = self._seen, frozenset() if self.closed else self._linked()
             self._say(*(Event("up", n, "has a live link") for n in sorted(now - before)))
             self._say(*(Event("down", n, "has no live link") for n in sorted(before - now)))
             self._seen = now
@@ -192,7 +195,7 @@ class Carrier(AbstractContextManager["Carrier"]):
     def close(self) -> None:
         """Hang up; a closed carrier receives nothing and sends nothing. Twice is once."""
         with self._lock:
-            first, self._closed = not self._closed, True
+            first, self.closed = not self.closed, True
         if first:
             self._inbox.close()
             self._hang_up()
@@ -212,7 +215,8 @@ class Carrier(AbstractContextManager["Carrier"]):
     def _hang_up(self) -> None:
         """Free what the network holds."""
 
-    def _arrived(self, sender: str, frame: bytes) -> None:
+    def arrived(self, sender: str, frame: bytes) -> None:
+        """Take a frame in, or drop what no neighbour sent or is too much."""
         if sender in self.neighbours:
             self._count(sender, self._inbox.offer(sender, frame))
 
@@ -228,73 +232,3 @@ class Carrier(AbstractContextManager["Carrier"]):
     def _look(self) -> None:
         """Take note of what happened."""
         self.alive()
-
-
-def faithful(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
-    """Every frame once."""
-    return (frame,)
-
-
-def lossy(seed: int, *, loss: float, twice: float = 0.0) -> Fault:
-    """Lose some frames, repeat some of the others; the same ones for the same seed."""
-    draw = random.Random(seed).random
-
-    def fault(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
-        return () if draw() < loss else (frame,) * (1 + (draw() < twice))
-
-    return fault
-
-
-class Memory:
-    """A network in one process. `fault` may change at any time; `cut` and `heal` partition it."""
-
-    def __init__(self, fault: Fault = faithful) -> None:
-        self.fault = fault
-        self._sites: dict[str, Carrier] = {}
-        self._cuts: set[frozenset[str]] = set()
-        self._lock = threading.Lock()  # one frame at a time: a seeded fault is then reproducible
-
-    def join(self, site: str, neighbours: Iterable[str], limits: Limits | None = None) -> Carrier:
-        """A site's carrier; joining again is a restart, and the old carrier is closed."""
-        if site in self._sites:
-            self._sites[site].close()
-        self._sites[site] = _MemoryCarrier(self, site, neighbours, limits or Limits())
-        return self._sites[site]
-
-    def cut(self, a: str, b: str) -> None:
-        """No frames between a and b, either way."""
-        self._cuts.add(frozenset((a, b)))
-
-    def heal(self, a: str, b: str) -> None:
-        """Frames between a and b again."""
-        self._cuts.discard(frozenset((a, b)))
-
-    def other(self, site: str, neighbour: str) -> Carrier | None:
-        """The neighbour's carrier, if it is there, names the site too, and no cut is between."""
-        there = self._sites.get(neighbour)
-        mutual = there is not None and not there._closed and site in there.neighbours
-        return there if mutual and frozenset((site, neighbour)) not in self._cuts else None
-
-    def carry(self, sender: str, receiver: str, frame: bytes) -> bool:
-        """Deliver what the fault makes of a frame; False where there is no link."""
-        with self._lock:
-            there = self.other(sender, receiver)
-            if there is not None:
-                for arrived in self.fault(sender, receiver, frame):
-                    there._arrived(sender, arrived)
-        return there is not None
-
-
-class _MemoryCarrier(Carrier):
-    def __init__(self, network: Memory, site: str, others: Iterable[str], limits: Limits) -> None:
-        super().__init__(site, others, limits)
-        self._network = network
-
-    def _transmit(self, neighbour: str, frame: bytes) -> bool:
-        return self._network.carry(self.site, neighbour, frame)
-
-    def _linked(self) -> frozenset[str]:
-        return frozenset(n for n in self.neighbours if self._network.other(self.site, n))
-
-    def _hang_up(self) -> None:
-        pass  # the network sees that we are closed

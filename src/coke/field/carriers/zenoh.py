@@ -1,6 +1,10 @@
 """Frames over Eclipse Zenoh: one session per site, along the graph's edges, over mutual TLS.
 
-Who may say what is in `coke.field.carriers.address`.
+Zenoh verifies that the other end has a certificate of the network's CA, that it is valid and, where
+the address is the neighbour's name, that it carries this name. An address such as 127.0.0.1 says
+nothing about a name, so names are enforced once more, by access control: a peer whose certificate
+has the common name n may put on coke/NETWORK/n/us, may hear coke/NETWORK/us/n, and everything else
+is denied. Another site of the same CA can hold a link open; nothing crosses it.
 
 What zenoh does not tell. A failed handshake raises nothing. `events` has what can be known: links
 whose certificate names no neighbour, and what a handshake of our own meets at the address of a
@@ -18,17 +22,36 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from coke.errors import ConfigError
-from coke.field.carriers.address import Endpoint, Place, tls_context, zenoh_settings
+from coke.field.carriers.address import Endpoint, Place, tls_context
 from coke.field.carriers.base import EVENTS, Carrier, Clock, Event
+from coke.field.identity import Identity, load
+
+if TYPE_CHECKING:
+    from coke.field.mission import SiteTable
 
 FIRST, LAST = 1.0, 60.0  # seconds until we ask why a neighbour is missing; twice as long each time
 
 
-def ask(name: str, at: Endpoint, tls: ssl.SSLContext | None) -> Event:
+def opener(site: SiteTable) -> Callable[[], Carrier]:
+    """How that site goes on the network; its address and certificates are checked now."""
+    own = None if site.identity is None else load(Path(site.identity), site.name, datetime.now(UTC))
+    place = Place(
+        name=site.name, network=site.network, listen=tuple(site.listen),
+        neighbours={name: address or None for name, address in site.neighbours.items()},
+        identity=own, allow_plaintext_loopback=site.plaintext_loopback,
+    )  # fmt: skip
+    return partial(ZenohCarrier, place.checked())
+
+
+def _ask(name: str, at: Endpoint, tls: ssl.SSLContext | None) -> Event:
     """Why there is no link: what a handshake of our own meets at a missing neighbour's address."""
     try:
         with socket.create_connection((at.host.strip("[]"), at.port), timeout=2) as plain:
@@ -68,7 +91,7 @@ class ZenohCarrier(Carrier):
     """A site's carrier over zenoh; it connects, and connects again, by itself until closed."""
 
     def __init__(self, place: Place, clock: Clock = time.monotonic) -> None:
-        super().__init__(place.checked().name, place.neighbours, place.limits, clock)
+        super().__init__(place.checked().name, place.neighbours, place.allowance, clock)
         self._place, self._stop = place, threading.Event()
         self._zenoh, self._session = _open(place)
         channels = self._zenoh.handlers
@@ -113,7 +136,7 @@ class ZenohCarrier(Carrier):
     def _listen(self) -> None:
         for sample in self._ear:
             # Access control has compared this name with the sender's certificate.
-            self._arrived(str(sample.key_expr).split("/")[2], sample.payload.to_bytes())
+            self.arrived(str(sample.key_expr).split("/")[2], sample.payload.to_bytes())
 
     def _wonder(self) -> None:
         """Ask why neighbours are missing, ever more rarely."""
@@ -127,12 +150,79 @@ class ZenohCarrier(Carrier):
                 wait[name], since[name] = FIRST, now
             for name in [n for n in calls if now - since[n] >= wait[n]][:1]:  # one: it may take 4 s
                 wait[name], since[name] = min(2 * wait[name], LAST), now
-                self._say(ask(name, calls[name], tls))
+                self._say(_ask(name, calls[name], tls))
 
     def _look(self) -> None:
-        while not self._closed and (event := self._links.try_recv()) is not None:
+        while not self.closed and (event := self._links.try_recv()) is not None:
             name, opened = event.link.auth_identifier, event.kind == self._zenoh.SampleKind.PUT
             if opened and self._place.identity and name not in self.neighbours:
                 why = f"{event.link.dst}: has a certificate, but is no neighbour"
                 self._say(Event("refused", str(name), why))
         super()._look()
+
+
+def zenoh_settings(site: Place) -> dict[str, Any]:
+    """The settings that differ from zenoh's own, as path ↦ value."""
+    own = site.identity
+    block = "transport/link/tx/queue/congestion_control/block/wait_before_close"
+    return {
+        "mode": "peer",
+        "listen/endpoints": list(site.listen),
+        "connect/endpoints": [_address(name, at) for name, at in site.calls().items()],
+        "connect/timeout_ms": -1,  # in the background, for ever; 0 would be once
+        "connect/exit_on_failure": False,
+        "connect/retry": {"period_init_ms": 250, "period_max_ms": 4000},
+        "open/return_conditions": {"connect_scouted": False, "declares": False},
+        "scouting/multicast/enabled": False,
+        "scouting/gossip/enabled": False,
+        "transport/shared_memory/enabled": False,  # it would bypass TLS between processes
+        "transport/link/protocols": ["tls" if own else "tcp"],
+        "transport/link/tx/lease": site.lease_ms,
+        block: 1000 * site.patience_ms,
+        "transport/link/rx/max_message_size": 2 * site.allowance.frame + 4096,  # else dropped there
+        "transport/link/tls": _tls_settings(own) if own else {},
+        "access_control": access_control(site) if own else {"enabled": False},
+    }
+
+
+def _address(name: str, at: Endpoint) -> str:
+    """Zenoh compares the certificate with the host: only where the host is the neighbour's name."""
+    named = at.protocol == "tcp" or at.host == name
+    return str(at) if named else f"{at}#verify_name_on_connect=false"
+
+
+def _tls_settings(own: Identity) -> dict[str, Any]:
+    return {
+        "enable_mtls": True,
+        "root_ca_certificate": str(own.ca.absolute()),
+        **{f"{end}_certificate": str(own.certificate.absolute()) for end in ("listen", "connect")},
+        **{f"{end}_private_key": str(own.key.absolute()) for end in ("listen", "connect")},
+        "verify_name_on_connect": True,
+        "close_link_on_expiration": True,
+    }
+
+
+def access_control(site: Place) -> dict[str, Any]:
+    """Each neighbour, known by its certificate's common name, on its own two keys; nobody else."""
+    rules = {n: _rules(site, n) for n in sorted(site.neighbours)}
+    return {
+        "enabled": True,
+        "default_permission": "deny",
+        "rules": [rule for own in rules.values() for rule in own],
+        "subjects": [{"id": n, "cert_common_names": [n]} for n in rules],
+        "policies": [{"subjects": [n], "rules": [r["id"] for r in rules[n]]} for n in rules],
+    }
+
+
+def _rules(site: Place, name: str) -> list[dict[str, Any]]:
+    allowed = [
+        ("ingress", "put", site.key(name, site.name)),
+        ("egress", "put", site.key(site.name, name)),
+        ("ingress", "declare_subscriber", site.key("*", name)),
+        ("egress", "declare_subscriber", site.key("*", site.name)),
+    ]
+    return [
+        {"id": f"{name} {flow} {what}", "permission": "allow"}
+        | {"flows": [flow], "messages": [what], "key_exprs": [key]}
+        for flow, what, key in allowed
+    ]

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from coke.errors import ConvergenceError, FileError, InputError, MessageError
 from coke.field import edge as edges
-from coke.field.edge import Setup
-from coke.field.node import Site
+from coke.field.frames import Done, Standing, Word, decode, encode
+from coke.field.node import Node
 from coke.field.state import image, restored
-from coke.field.words import Place, Stop, Word, decode, encode
 from coke.maths.algorithms.codecs import GRID, Coarse
 from coke.maths.algorithms.coke import COKE
 from kit.events import (
@@ -31,11 +30,11 @@ from kit.events import (
 from kit.forging import forgeries
 
 
-def _running() -> Site:
+def _running() -> Node:
     world = World(SMALL, GOING_ON._replace(loss=0.3), tol=1e-3)
     for _ in range(25):
         world.tick()
-    return world.agents[name(2)].site
+    return world.agents[name(2)].node
 
 
 RUNNING = _running()
@@ -52,40 +51,39 @@ NEAR = st.builds(
     st.booleans(),
     st.just(False),
 )
-SHORT_FRAMES = st.sampled_from([Place, Stop]).flatmap(
-    lambda kind: st.builds(kind, st.integers(0, 3), st.booleans())
-)
+STANDINGS = st.builds(Standing, st.integers(0, 3), st.booleans())
+DONES = st.builds(Done, st.integers(0, 3), st.integers(0, END.s + 2), st.booleans(), st.booleans())
 
 
 @settings(max_examples=300)
-@given(st.binary(max_size=130) | (NEAR | SHORT_FRAMES).map(encode))
+@given(st.binary(max_size=130) | (NEAR | STANDINGS | DONES).map(encode))
 def test_any_bytes_are_heard_or_refused_and_then_nothing_has_changed(data: bytes) -> None:
     """One answer at most; whatever is heard, the site can be kept, and go on."""
     before = image(RUNNING)
     try:
-        turn = RUNNING.hear(NEIGHBOUR, data)
+        after = RUNNING.hear(NEIGHBOUR, data)
     except MessageError:
         assert image(RUNNING) == before
         return
     assert image(RUNNING) == before
-    assert len(turn.letters) <= 1
-    moved = turn.site.ends[NEIGHBOUR].place != END.place
-    assert turn.durable == moved
-    kept = restored(image(turn.site), RUNNING.setup)
-    assert image(kept) == image(turn.site)
-    turn.site.round(force=True)
+    assert len(after.frames) <= 1
+    end = after.node.ends[NEIGHBOUR]
+    assert after.durable == (end.standing != END.standing or end.last != END.last)
+    kept = restored(image(after.node), RUNNING.setup)
+    assert image(kept) == image(after.node)
+    after.node.round(force=True)
 
 
 def test_strangers_and_divergence_are_refused() -> None:
     with pytest.raises(MessageError, match="no neighbour"):
-        RUNNING.hear("nobody", encode(Stop(0)))
+        RUNNING.hear("nobody", encode(Done(0, 0)))
     with pytest.raises(InputError, match="6 risks"):
-        Setup("all", SMALL.risk, SMALL.algorithm, 2, None)
+        replace(SMALL.setup(0), risk=SMALL.risk)
     with pytest.raises(InputError, match="diameter=-1"):
         SMALL.setup(0, diameter=-1)
     far = np.full(12, 4096.0)
     wild = RUNNING.ends[NEIGHBOUR]._replace(own=-far, cp=-far, g=far)
-    mad = Setup(name(2), SMALL.risk.rows(slice(2, 3)), COKE(1e9), 2, None)
+    mad = replace(SMALL.setup(2), algorithm=COKE(1e9))
     with pytest.raises(ConvergenceError, match="diverges"):
         RUNNING._replace(setup=mad, ends={f"n{i}": wild for i in range(5)}).round(force=True)
 
@@ -96,7 +94,7 @@ def test_an_image_is_the_site_without_its_boxes() -> None:
     back = restored(data, RUNNING.setup)
     assert image(back) == data
     assert all(end.box == (None, None) for end in back.ends.values())
-    one, other = (s.round(force=True).site for s in (back, restored(data, RUNNING.setup)))
+    one, other = (s.round(force=True).node for s in (back, restored(data, RUNNING.setup)))
     assert image(one) == image(other)
 
 
@@ -139,24 +137,36 @@ def test_a_cap_bounds_what_one_liar_can_do() -> None:
     """Every entry of every edge's dual stays within the cap; honest ones below it feel nothing."""
     plain = World(SMALL, Faults())
     assert plain.until(GOAL, 1000) > 0
-    rho, ends = SMALL.algorithm.rho, [e for s in plain.sites.values() for e in s.ends.values()]
+    rho, ends = SMALL.algorithm.rho, [e for s in plain.nodes.values() for e in s.ends.values()]
     largest = rho * max(np.abs(end.g).max() for end in ends)
     for factor, exact in ((4.0, True), (0.3, False)):
         capped = World(SMALL, Faults())
         for agent in capped.agents.values():
-            setup = replace(agent.site.setup, cap=factor * largest)
-            agent.site = agent.disk = agent.site._replace(setup=setup)
+            setup = replace(agent.node.setup, cap=factor * largest)
+            agent.node = agent.disk = agent.node._replace(setup=setup)
         assert (capped.until(GOAL, 2 * lockstep()[0], invariants) > 0) == exact
-        for site in capped.sites.values():
-            assert all((e.g / GRID % 1 == 0).all() for e in site.ends.values())
-            assert rho * max(np.abs(e.g).max() for e in site.ends.values()) <= factor * largest
+        for node in capped.nodes.values():
+            assert all((e.g / GRID % 1 == 0).all() for e in node.ends.values())
+            assert rho * max(np.abs(e.g).max() for e in node.ends.values()) <= factor * largest
 
 
-def test_a_stop_of_another_epoch_stops_nobody() -> None:
+def test_an_end_of_another_epoch_ends_nobody() -> None:
     """A frame from before the edge started again is answered by where the edge is now."""
     end = edges.reopen(RUNNING.setup.edge(NEIGHBOUR), END)
-    site = RUNNING._replace(ends={**RUNNING.ends, NEIGHBOUR: end})
-    turn = site.hear(NEIGHBOUR, encode(Stop(END.epoch)))
-    assert not turn.site.stopped
-    assert decode(turn.letters[0][1], 12) == end.place
-    assert RUNNING.hear(NEIGHBOUR, encode(Stop(END.epoch))).site.ready()
+    node = RUNNING._replace(ends={**RUNNING.ends, NEIGHBOUR: end})
+    after = node.hear(NEIGHBOUR, encode(Done(END.epoch, 0, short=True)))
+    assert after.node == node
+    assert decode(after.frames[0][1], 12) == end.standing
+
+
+def test_whoever_has_finished_is_not_waited_for_once_his_words_are_heard() -> None:
+    """DONE says how many there are; those that are still to come are asked for."""
+    for said in (END.s, END.s + 1):
+        heard = RUNNING.hear(NEIGHBOUR, encode(Done(END.epoch, said))).node
+        assert (NEIGHBOUR in heard.missing()) == (said > END.s)
+        assert heard.round(force=True).node.done  # and not for ever
+    owed = RUNNING._replace(done=True).hear(
+        NEIGHBOUR, encode(Word(END.epoch, END.s - 1, b"else", 0, b"", again=True))
+    )
+    assert END.prev is not None
+    assert dict(owed.frames) == {NEIGHBOUR: encode(END.prev)}

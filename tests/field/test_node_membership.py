@@ -31,7 +31,7 @@ def _healed(world: World) -> None:
 
 def _leaves(world: World) -> None:
     """Gracefully."""
-    world.take(name(0), world.agents[name(0)].site.leave())
+    world.take(name(0), world.agents[name(0)].node.leave())
     world.agents[name(0)].gone = True
 
 
@@ -42,28 +42,28 @@ def _dies(world: World) -> None:
 def _back(world: World) -> None:
     """With its old disk; its neighbours open their edges."""
     world.agents[name(0)].gone = False
-    for n, site in world.sites.items():
-        if name(0) in site.ends:
-            world.take(n, site.join(name(0)))
+    for n, node in world.nodes.items():
+        if name(0) in node.ends:
+            world.take(n, node.join(name(0)))
 
 
 def _joins(world: World) -> None:
     around = sorted(world.problem.graph[5])
     world.add(5, around)
     for n in map(name, around):
-        world.take(n, world.sites[n].join(name(5)))
+        world.take(n, world.nodes[n].join(name(5)))
 
 
 def _resets(world: World) -> None:
     for n in map(name, (1, 2, 4)):
-        site = world.sites[n]
-        world.take(n, site.join(next(iter(site.open))))
+        node = world.nodes[n]
+        world.take(n, node.join(next(iter(node.open))))
 
 
 def _rolled_back(world: World) -> None:
     """An old backup, here the very first one."""
     agent = world.agents[name(2)]
-    agent.site = agent.disk = started(agent.site.setup, agent.site.ends)
+    agent.node = agent.disk = started(agent.node.setup, agent.node.ends)
 
 
 Change = Callable[[World], None]
@@ -91,17 +91,17 @@ def test_whoever_is_present_finds_their_optimum(
         invariants(world)
         if t + 1 in changes:
             changes[t + 1](world)
-    gone = [i for i in SMALL.graph if name(i) not in world.sites]
+    gone = [i for i in SMALL.graph if name(i) not in world.nodes]
     assert world.until(GOAL, int(1.2 * lockstep(*gone)[0]), invariants) > 0
-    present = {n: set(site.open) for n, site in world.sites.items()}
+    present = {n: set(node.open) for n, node in world.nodes.items()}
     assert all(a in present[b] for a, others in present.items() for b in others)
 
 
 def test_a_solver_is_prepared_anew_when_the_number_of_neighbours_changes() -> None:
     """θ of a site that all have left is its own minimum."""
-    site = started(SMALL.setup(0), [name(1), name(2)])
-    site = site.round().site.leave().site
-    alone = site.round().site
+    node = started(SMALL.setup(0), [name(1), name(2)])
+    node = node.round().node.leave().node
+    alone = node.round().node
     best = SMALL.optimum([0])
     np.testing.assert_allclose(alone.theta[0], best, rtol=1e-12)
-    assert not np.allclose(site.theta[0], best)
+    assert not np.allclose(node.theta[0], best)

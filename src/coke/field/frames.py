@@ -1,0 +1,204 @@
+"""What travels between neighbours, as bytes and back.
+
+The words of training, and where an end of an edge stands:
+
+    WORD    flags 1 | epoch 2 | step 4 | tag 4 | quiet 2 | payload: none, or the codec's bytes
+    CTL     flags 1 | epoch 2           my end of the edge is here, open or closed
+    DONE    flags 1 | epoch 2 | said 4  I have said so many words in this epoch, and say no more
+
+Letters, for all else that sites tell each other; their flags are 64 and up:
+
+    HELLO   flags 1 | settings, JSON            what must be common, in words
+    TALK    a word's header, step = which | message     the agreement, in order
+    ASK     flags 1 | which 4                   I wait for this message of the agreement
+    WANT    flags 1                             I join later: what was agreed on?
+    TOTALS  flags 1 | totals, msgpack           that
+    CHECK   flags 1 | epoch 2 | step 4 | g 8D   my end of the edge when all was over; and yours?
+    CHECKED the same                            and I have yours
+
+Little endian. Every length is checked before anything is read. A word, CTL or DONE has one meaning
+for every value and one spelling: `encode(decode(data, size)) == data` for all that is not refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from coke.errors import MessageError
+from coke.maths.algorithms.codecs import refuse
+from coke.maths.algorithms.stopping import NEVER
+from coke.maths.arrays import Array
+from coke.maths.ledger import HEADER
+
+TAG = 4  # bytes of the chain that a word shows
+TOP = 2**16 - 1  # the last epoch
+NEWS, AGAIN, SHORT, WIDE = 1, 2, 4, 8  # bits of a word's flags
+OPEN, CLOSED, DONE = 16, 17, 32  # flags of CTL and DONE …
+DONE_AGAIN, DONE_SHORT = 1, 2  # … whose last bits say more
+LETTER = 64  # the first flags of a letter
+HELLO, HELLO_BACK, TALK, ASK, WANT, TOTALS, CHECK, CHECKED = range(LETTER, LETTER + 8)
+MOST = 256  # messages of an agreement on one edge: two sweeps and a flood, many times over
+SETTINGS = 2**16  # bytes of all settings
+
+_WORD, _CTL, _DONE = struct.Struct("<BHI4sh"), struct.Struct("<BH"), struct.Struct("<BHI")
+_ASK = struct.Struct("<BI")
+assert _WORD.size == HEADER
+
+
+class Word(NamedTuple):
+    """My word of one step: the coded innovation θ − own, or no byte: silence."""
+
+    epoch: int
+    step: int
+    tag: bytes  # first bytes of the chain before this step
+    quiet: int  # count of quiet laps, or minus the countdown
+    payload: bytes
+    again: bool = False  # sent by a timer: the sender still waits for the answer
+    short: bool = False  # the end was declared for want of budget
+    wide: bool = False  # sites have come or gone: the diameter agreed on is no bound any more
+
+
+class Standing(NamedTuple):
+    """Where an end of an edge stands: the larger (epoch, closed) wins."""
+
+    epoch: int
+    closed: bool
+
+
+class Done(NamedTuple):
+    """The sender has finished, and says no more than it has said."""
+
+    epoch: int
+    said: int  # words of this epoch: those of steps 0 … said − 1
+    again: bool = False  # sent by a timer: have you, too?
+    short: bool = False  # it ended for want of budget or rounds
+
+
+class Hello(NamedTuple):
+    """What must be common; `back` asks for the other's."""
+
+    settings: dict[str, str]
+    back: bool
+
+
+class Said(NamedTuple):
+    """A message of the agreement."""
+
+    which: int
+    message: bytes
+
+
+class Ask(NamedTuple):
+    """I wait for this message of yours."""
+
+    which: int
+
+
+class Want(NamedTuple):
+    """I join later: what was agreed on?"""
+
+
+class Totals(NamedTuple):
+    """What was agreed on."""
+
+    totals: tuple[bytes, ...]
+
+
+class Check(NamedTuple):
+    """My end of the edge when all was over."""
+
+    epoch: int
+    step: int
+    g: Array  # (D,)
+    had: bool  # whether the sender has the other's
+
+
+Frame = Word | Standing | Done
+Letter = Hello | Said | Ask | Want | Totals | Check
+
+
+def encode(frame: Frame | Letter) -> bytes:
+    """The bytes of a frame."""
+    match frame:
+        case Word(epoch, step, tag, quiet, payload, again, short, wide):
+            flags = NEWS * bool(payload) | AGAIN * again | SHORT * short | WIDE * wide
+            return _WORD.pack(flags, epoch, step, tag, quiet) + payload
+        case Standing(epoch, closed):
+            return _CTL.pack(CLOSED if closed else OPEN, epoch)
+        case Done(epoch, said, again, short):
+            return _DONE.pack(DONE | DONE_AGAIN * again | DONE_SHORT * short, epoch, said)
+        case Hello(settings, back):
+            return bytes([HELLO_BACK if back else HELLO]) + msgspec.json.encode(settings)
+        case Said(which, message):
+            return _WORD.pack(TALK, 0, which, bytes(TAG), 0) + message
+        case Ask(which):
+            return _ASK.pack(ASK, which)
+        case Want():
+            return bytes([WANT])
+        case Totals(totals):
+            return bytes([TOTALS]) + msgspec.msgpack.encode(totals)
+        case Check(epoch, step, g, had):
+            flags = CHECKED if had else CHECK
+            return _DONE.pack(flags, epoch, step) + np.asarray(g, "<f8").tobytes()
+
+
+def decode(data: bytes, size: int) -> Frame:
+    """The frame, or MessageError; the payload for `size` numbers is left to the codec."""
+    kind = data[0] if data else LETTER
+    if kind <= NEWS | AGAIN | SHORT | WIDE:
+        return _word(data, size)
+    wanted = {OPEN: _CTL.size, CLOSED: _CTL.size}.get(kind, _DONE.size)
+    refuse(len(data) != wanted, f"{len(data)} bytes where {wanted} would do")
+    if kind in (OPEN, CLOSED):
+        return Standing(_CTL.unpack(data)[1], kind == CLOSED)
+    refuse(not DONE <= kind <= DONE | DONE_AGAIN | DONE_SHORT, f"flags {kind}")
+    _, epoch, said = _DONE.unpack(data)
+    return Done(epoch, said, again=bool(kind & DONE_AGAIN), short=bool(kind & DONE_SHORT))
+
+
+def _word(data: bytes, size: int) -> Word:
+    # No codec writes more than this for so many numbers.
+    refuse(not HEADER <= len(data) <= HEADER + 2 + 8 * size, f"a word of {len(data)} bytes")
+    flags, epoch, step, tag, quiet = _WORD.unpack_from(data)
+    payload = data[HEADER:]
+    refuse(bool(flags & NEWS) != bool(payload), f"flags {flags} and {len(payload)} payload bytes")
+    refuse(quiet <= -NEVER, f"a countdown of {-quiet}")
+    refuse(bool(flags & SHORT) and quiet >= 0, "an end declared without a countdown")
+    again, short, wide = (bool(flags & bit) for bit in (AGAIN, SHORT, WIDE))
+    return Word(epoch, step, tag, quiet, payload, again=again, short=short, wide=wide)
+
+
+def decode_letter(data: bytes) -> Letter:
+    """The letter, or MessageError."""
+    try:
+        return _letter(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, struct.error) as error:
+        raise MessageError(
+            f"a letter of {len(data)} bytes that cannot be read ({error}): compare the releases"
+        ) from error
+
+
+def _letter(data: bytes) -> Letter:
+    kind, rest = data[0] if data else 0, data[1:]
+    if kind in (HELLO, HELLO_BACK) and len(data) <= SETTINGS:
+        return Hello(msgspec.json.decode(rest, type=dict[str, str]), kind == HELLO_BACK)
+    if kind == TALK and len(data) >= HEADER:
+        _, zero, which, tag, quiet = _WORD.unpack_from(data)
+        if (zero, tag, quiet) == (0, bytes(TAG), 0) and which < MOST:
+            return Said(which, data[HEADER:])
+    if kind == ASK and (which := _ASK.unpack(data)[1]) < MOST:
+        return Ask(which)
+    if kind == WANT and not rest:
+        return Want()
+    if kind == TOTALS:
+        return Totals(tuple(msgspec.msgpack.decode(rest, type=list[bytes])))
+    if kind in (CHECK, CHECKED) and (len(data) - _DONE.size) % 8 == 0:
+        _, epoch, step = _DONE.unpack_from(data)
+        g = np.frombuffer(data, "<f8", offset=_DONE.size)
+        if np.isfinite(g).all():
+            return Check(epoch, step, g, kind == CHECKED)
+    raise MessageError(f"a letter of {len(data)} bytes that no site writes: compare the releases")

@@ -1,0 +1,69 @@
+"""What a site keeps once its agent has ended: its model, its history, and what there is to say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from coke.data.files import atomically
+from coke.errors import ConvergenceError
+from coke.field.agent import Agent, Learnt
+from coke.field.mission import Mission
+from coke.learning.ready import Ready
+
+
+def keep(agent: Agent) -> dict[str, Any]:
+    """Model and history in the state folder; and what training came to."""
+    ready, mission, folder = agent.agreed, agent.mission, agent.store.folder
+    if ready is None:
+        raise ConvergenceError(f"{mission.name!r} has not agreed with anybody: let it run")
+    learnt = agent.outcome()
+    mission.model(ready, learnt.theta).save(folder / "model.coke")
+    if ready.noised is not None:  # the owner may keep the better one, and need tell nobody
+        ready.agreement.model(ready.noised.alone[0]).save(folder / "model-alone.coke")
+    table = pa.Table.from_pylist(agent.store.rounds(learnt.rounds))
+    atomically(folder / "history.parquet", lambda part: pa.parquet.write_table(table, part))
+    return _summary(mission, ready, learnt) | {"model": str(folder / "model.coke")}
+
+
+def _summary(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, Any]:
+    """For people and machines."""
+    N = ready.agreement.N
+    known = [a for a in learnt.asymmetry.values() if a is not None]
+    unit = mission.unit(ready)
+    return {
+        "site": mission.name,
+        "agents": N,
+        "neighbours": len(mission.config.site.neighbours),
+        "rounds": learnt.rounds,
+        "converged": learnt.converged,
+        **({} if learnt.lacking is None else {"lacking": learnt.lacking}),
+        **_private(mission, ready),
+        **learnt.ledger._asdict(),
+        **_losses(mission, ready, learnt),
+        "asymmetry": dict(learnt.asymmetry),
+        "largest_asymmetry": max(known, default=None),
+        "predicted_shift": learnt.pull / N,
+        "largest_dual": None if unit is None else learnt.dual / unit,
+    }
+
+
+def _private(mission: Mission, ready: Ready) -> dict[str, Any]:
+    config, noised = mission.config, ready.noised
+    if noised is None:
+        return {}
+    spent = noised.budget.epsilon
+    return {"epsilon": config.epsilon, "delta": config.delta, "epsilon_spent": spent}
+
+
+def _losses(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, float]:
+    noised, theta = ready.noised, mission.theta(ready, learnt.theta)[None]
+    train, test = ready.problem.train, ready.problem.test
+    found = {"train": float(train.losses(theta)[0])}
+    if test is not None:
+        found["test"] = float(test.losses(theta)[0])
+    if noised is not None and test is not None:
+        found["alone_test"] = float(test.losses(noised.alone)[0])
+    return {f"{key}_{train.metric}": value for key, value in found.items()}

@@ -1,0 +1,254 @@
+"""The second half of a site's time on a network: it trains, and parts from its neighbours.
+
+train    rounds of `coke.field.node`: durable before sent, sent again until answered
+part     everybody knows of the end; both ends of every edge compare their duals
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import median
+from typing import ClassVar
+
+import numpy as np
+
+from coke.errors import ConvergenceError, MessageError
+from coke.field.carriers.base import Event
+from coke.field.edge import STRIKES, End
+from coke.field.frames import CLOSED, Check, encode
+from coke.field.mission import Mission
+from coke.field.node import Advance, Node, started
+from coke.field.pace import ROUNDS, Desk
+from coke.field.phases import Agree
+from coke.field.state import image, restored
+from coke.field.store import Store
+from coke.maths.algorithms.stopping import NEVER
+from coke.maths.arrays import Array
+
+
+@dataclass
+class Train:
+    """Until the node is done, or has left."""
+
+    name: ClassVar[str] = "train"
+    desk: Desk
+    mission: Mission
+    store: Store
+    agreed: Agree
+    node: Node | None = None
+    leaving: bool = False  # for good: every edge is closed
+    missing: Sequence[str] = ()
+    _echoed: set[str] | None = None  # who knows that this site has left; None: it has not
+    _until: float = math.inf  # when a site that leaves waits for echoes no longer
+    _since: float = 0.0  # the last round
+    _durations: deque[float] = field(default_factory=lambda: deque(maxlen=20))
+
+    def begin(self) -> None:
+        """From the disk, or from zero; with the neighbours that the settings name now."""
+        assert self.agreed.result is not None  # the phase before is over
+        setup = self.mission.setup(self.agreed.result, self.agreed.ledger)
+        node, neighbours = self.store.image(partial(restored, setup=setup)), self._neighbours
+        for path in self.store.spoilt:
+            why = "cannot be read: going on from the state before, which neighbours may notice"
+            self.desk.news.append(Event("spoilt", path.name, why))
+        fresh = node is None
+        self.node = node = started(setup, neighbours) if node is None else node
+        if not node.done:
+            gone = [n for n in node.open if n not in neighbours]
+            if gone:
+                self._keep(node.close(*gone))
+            for name in neighbours:
+                if self._opens(node.ends.get(name), fresh):
+                    self._keep(self.trained.join(name))
+        self.store.rounds(self.trained.k)
+        self.desk.post(self.trained.resend())
+        self._since = self.desk.clock()
+
+    @property
+    def trained(self) -> Node:
+        """The node, once there is one."""
+        if self.node is None:
+            raise ConvergenceError(f"{self.mission.name!r} has not begun to train: let it run")
+        return self.node
+
+    @property
+    def _neighbours(self) -> list[str]:
+        return sorted(self.desk.carrier.neighbours)
+
+    def _opens(self, end: End | None, fresh: bool) -> bool:
+        """The edge to a new neighbour; for a site that joins, all but those struck out."""
+        if end is None:
+            return True
+        back = fresh or (end.closed and end.strikes < STRIKES)
+        return self.mission.joins and back
+
+    def over(self) -> bool:
+        """Whether nothing is left to do here; a site that leaves waits for echoes, for a while."""
+        if self._echoed is None:
+            return self.trained.done
+        shut = {n for n, end in self.trained.ends.items() if end.closed}
+        self.missing = sorted(shut - self._echoed)
+        return not self.missing or self.desk.clock() >= self._until
+
+    def work(self) -> bool:
+        """A round, if no word is missing or patience is over; else what timers say again."""
+        if self.leaving:
+            self._leave()
+            return False
+        node, now = self._looked_over(), self.desk.clock()
+        self.missing = node.missing()
+        late = now - self._since > self._patience()
+        if not self.missing or late:
+            if not late:  # else the usual would become what is waited for the missing
+                self._durations.append(now - self._since)
+                self.missing = ()
+            self._since = now
+            self._keep(node.round(force=True))
+            return True
+        # To all, not only to those one waits for: around a circle of lost words each would
+        # have the word of the one that waits for it, and nobody would say his own again.
+        for name in self.desk.due(node.open):
+            self.desk.post(node.resend(name))
+        return False
+
+    def _looked_over(self) -> Node:
+        """Before a round: is anybody left, and has the graph changed?
+
+        Once sites have come or gone nobody knows the graph: no more are taken to have come than
+        there were. Everybody knows in time: a site next to the change counts from zero, so no count
+        elsewhere gets beyond the old diameter before a word from there has brought the news.
+        """
+        node, widest = self.trained, 2 * self.trained.setup.sites - 1
+        if not node.open:
+            raise ConvergenceError(
+                f"every edge of {self.mission.name!r} is closed: its neighbours have left, have "
+                "forgotten it, or were refused; to come back, set joins = true in [site] and "
+                "start it again"
+            )
+        wide = node.wide or node.open.keys() != set(self.agreed.first)
+        if wide and node.setup.diameter != widest:
+            setup = replace(node.setup, diameter=widest)
+            node = self.node = node._replace(setup=setup, wide=True, laps=0)
+        return node
+
+    def _patience(self) -> float:
+        """Seconds to wait for the missing.
+
+        A round in which nobody is heard says nothing new, so it is only made at the end: whoever
+        knows of it needs nobody to finish, and those who waited for this site may have gone. After
+        the last round the site waits for words that others may need to be asked for.
+        """
+        node, pace = self.trained, self.desk.pace
+        usual = median(self._durations) if self._durations else 0.0
+        patience = max(ROUNDS * usual, pace.least) if pace.patience is None else pace.patience
+        counting = node.countdown < NEVER and node.setup.algorithm.elastic
+        if counting or any(end.last is not None for end in node.open.values()):
+            return min(patience, pace.linger)
+        if node.k >= node.setup.limits.rounds:
+            there = self.desk.alive.intersection(self.missing)
+            return patience if there else min(patience, pace.linger)
+        return patience if len(self.missing) < len(node.open) else math.inf
+
+    def _leave(self) -> None:
+        """Closes every edge, and says so until every neighbour has echoed."""
+        if self._echoed is None:
+            self._echoed, self._until = set(), self.desk.clock() + self.desk.pace.linger
+            self._keep(self.trained.leave())
+        for name in self.desk.due(self.missing):
+            self.desk.post(self.trained.close(name).frames)
+
+    def _keep(self, after: Advance) -> None:
+        """On disk first, then on its way."""
+        before, node = self.trained, after.node
+        self.node = node
+        if after.durable:
+            self.store.keep_image(image(node))
+        self.desk.post(after.frames)
+        self.desk.restart(n for n, end in before.ends.items() if end.out is not node.ends[n].out)
+        if node.k > before.k:
+            spoke = node.ledger.transmissions > before.ledger.transmissions
+            line = {"round": node.k, "spoke": spoke, "loss": node.state.loss[0]}
+            self.store.append({**line, "away": self.away(), **node.spent._asdict()})
+
+    def away(self) -> float:
+        """The largest move or disagreement on this site's edges, in units of tol."""
+        tol = None if self.node is None else self.node.setup.limits.tol
+        return float(self.trained.gaps().max() / tol) if tol else math.inf
+
+    def hear(self, sender: str, data: bytes) -> None:
+        """A word of training, or where the sender's end of the edge stands."""
+        try:
+            after = self.trained.hear(sender, data)
+        except MessageError:
+            self.desk.refused[sender] += 1
+            after = self.trained.offended(sender, data)
+        self._keep(after)
+        if self._echoed is not None and data[:1] == bytes([CLOSED]):
+            self._echoed.add(sender)
+
+
+@dataclass
+class Part:
+    """Until all neighbours know of the end and have shown their duals, or after a while."""
+
+    name: ClassVar[str] = "part"
+    desk: Desk
+    training: Train
+    missing: Sequence[str] = ()
+    _checks: dict[str, Check] = field(default_factory=dict)
+    _until: float = math.inf
+
+    def begin(self) -> None:
+        """From now on, for a while."""
+        self._until = self.desk.clock() + self.desk.pace.linger
+
+    def over(self) -> bool:
+        """Whether nobody lacks anything that this site could tell, or it has been a while."""
+        node = self.training.trained
+        here = {n: e for n, e in node.open.items() if n in self.desk.carrier.neighbours}
+        self.missing = sorted(n for n, e in here.items() if not (self._settled(n) and e.ending))
+        return not (self.missing and node.done) or self.desk.clock() >= self._until
+
+    def work(self) -> bool:
+        """Tells those who lack something."""
+        node = self.training.trained
+        for name in self.desk.due(self.missing):
+            self.desk.post([*node.resend(name), (name, self._check(name))])
+        return False
+
+    def hear(self, sender: str, check: Check) -> None:
+        """Kept once this site, too, is done; answered where the sender still lacks ours."""
+        node = self.training.node
+        if node is None or not node.done or sender not in node.ends:
+            return
+        self._checks[sender] = check
+        if not check.had:
+            self.desk.post([(sender, self._check(sender))])
+
+    def _settled(self, name: str) -> bool:
+        """Whether both have the other's duals, as far as can be known."""
+        return name in self._checks and self._checks[name].had
+
+    def _check(self, name: str) -> bytes:
+        end = self.training.trained.ends[name]
+        return encode(Check(end.epoch, end.s, end.g, had=name in self._checks))
+
+    def apart(self) -> dict[str, Array | None]:
+        """g_ij + g_ji by neighbour; None where it cannot be known.
+
+        The other end may be a step behind when all is over: what the step added is taken back,
+        which is exact where no cap has clipped it.
+        """
+        node, found = self.training.trained, dict[str, Array | None]()
+        for name, end in node.open.items():
+            check, found[name] = self._checks.get(name), None
+            if check is None or check.epoch != end.epoch or check.g.shape != end.g.shape:
+                continue
+            ahead = end.s - check.step
+            if ahead == 0 or (ahead == 1 and np.isinf(node.setup.cap)):
+                found[name] = end.g - ahead * (end.own - end.cp) + check.g
+        return found
