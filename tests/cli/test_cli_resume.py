@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +13,17 @@ import pytest
 from coke import History
 from coke.cli.main import main
 from kit.commands import COKE, coke
+from kit.processes import LONG, ctrl_c, group, wait_until
 
 
 def interrupt(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the command and sends Ctrl-C once it is well into its rounds."""
-    process = subprocess.Popen(
-        [*COKE, "run", "--checkpoint", "0.05", *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        begun, deadline = folder / "o" / "checkpoint-coke.coke", time.monotonic() + 60
-        while not begun.exists() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    command = [*COKE, "run", "--checkpoint", "0.05", *arguments]
+    ends = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with group(command, cwd=folder, **ends) as process:
+        wait_until((folder / "o" / "checkpoint-coke.coke").exists, process)
+        ctrl_c(process)
+        out, err = process.communicate(timeout=LONG)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,8 @@ from coke.studies.reproduce.experiments import (
     Job,
     run_all,
 )
-from kit.commands import command
+from kit.commands import COKE, command
+from kit.processes import IGNORING, LONG, ctrl_c, group, wait_until
 
 
 @pytest.fixture
@@ -89,26 +88,52 @@ def test_a_run_is_kept_for_its_data_and_its_constants(
 
 
 @pytest.mark.usefixtures("small_twitter")
-def test_ctrl_c_stops_and_says_what_is_kept(tmp_path: Path) -> None:
-    options = ["--seeds", "2", "--rounds", "1000000", "--workers", "2", "--out", str(tmp_path)]
-    code = "from coke.cli.main import main; main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "reproduce", "figure2", *options],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        deadline = time.monotonic() + 30
-        while not (tmp_path / "jobs").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(1.0)
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
-    finally:
-        process.kill()
+@pytest.mark.parametrize("shell", [[], IGNORING], ids=["heard", "ignored at first"])
+@pytest.mark.parametrize("finished", [0, 1])
+def test_ctrl_c_stops_and_says_what_is_kept(
+    tmp_path: Path, shell: list[str], finished: int
+) -> None:
+    """While workers start, and while they work; a terminal sends it to them, too."""
+    with group([*shell, *many_runs(tmp_path)], stderr=subprocess.PIPE) as process:
+        wait_until(lambda: kept_runs(tmp_path) >= finished, process)
+        ctrl_c(process)
+        said = process.communicate(timeout=LONG)[1]  # to the end: nobody else can speak there
     assert process.returncode == 130
     assert "finished runs are kept in" in said
+    assert "Traceback" not in said
+    assert kept_runs(tmp_path) >= finished
+
+
+@pytest.mark.usefixtures("small_twitter")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_do_not_outlive_the_command(tmp_path: Path, number: int) -> None:
+    with group(many_runs(tmp_path), stderr=subprocess.PIPE) as process:
+        wait_until(lambda: kept_runs(tmp_path) > 0, process)
+        process.send_signal(number)
+        process.communicate(timeout=LONG)  # returns when nobody is left to speak
+    assert process.returncode == -number
+
+
+@pytest.mark.usefixtures("small_twitter")
+def test_ctrl_c_twice_leaves_nobody(tmp_path: Path) -> None:
+    with group(many_runs(tmp_path), stderr=subprocess.PIPE) as process:
+        wait_until(lambda: kept_runs(tmp_path) > 0, process)
+        ctrl_c(process)
+        ctrl_c(process)
+        process.communicate(timeout=LONG)
+    assert process.returncode in (130, -signal.SIGINT)
+
+
+def many_runs(folder: Path) -> list[str]:
+    """More than there is time for."""
+    options = ["--seeds", "5000", "--rounds", "100", "--workers", "2", "--out", str(folder)]
+    return [*COKE, "reproduce", "figure2", *options]
+
+
+def kept_runs(folder: Path) -> int:
+    """Minus one before the folder for them is there."""
+    jobs = folder / "jobs"
+    return len(list(jobs.glob("*.json"))) if jobs.exists() else -1
 
 
 def test_theory_prints_the_guarantee_beside_what_is_measured(

@@ -114,8 +114,16 @@ def _exit() -> None:
 
 @contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and Ctrl-C stop."""
-    before = {n: signal.signal(n, lambda *_: stop()) for n in (signal.SIGTERM, signal.SIGINT)}
+    """SIGTERM and Ctrl-C stop; the same again ends at once, which loses nothing either."""
+    came: set[int] = set()
+
+    def handle(number: int, frame: object) -> None:
+        if number in came:
+            _exit()
+        came.add(number)
+        stop()
+
+    before = {n: signal.signal(n, handle) for n in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:

@@ -19,6 +19,7 @@ from coke.cli.reproduce import reproduce
 from coke.cli.run import INTERRUPTED, run
 from coke.cli.theory import theory
 from coke.errors import CokeError
+from coke.interrupts import hear
 
 app = typer.Typer(
     help="Learn one nonlinear model from data that stay where they are.",
@@ -56,6 +57,7 @@ def about(
 
 def main() -> None:
     """Entry point: anything refused is a message and an exit code, never a traceback."""
+    hear()
     try:
         code = app(standalone_mode=False)
     except CokeError as error:

@@ -29,17 +29,24 @@ from coke.field.identity import found, issue, site_name
 from coke.field.mission import Mission, SiteConfig, pace_of, read_site
 from coke.field.results import keep
 from coke.field.store import Store
+from coke.interrupts import held
 from coke.learning.model import Model, load_model
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger
 from coke.settings import Config
 from coke.threads import OneThread
 
+LOG = "log.jsonl"  # what an agent says
+OFTEN = 0.05  # seconds between two looks at the agents
 START = """#!/bin/sh
 # Starts every agent of this network and waits for all; logs are beside the sites' files.
 cd "$(dirname "$0")"
+# A shell has what it starts with & ignore Ctrl-C, and an agent hears it only after a while.
+agents=
+trap 'kill $agents $! 2> /dev/null; wait; exit 143' INT TERM
 for site in sites/*/site.toml; do
   "{python}" -m coke agent "$site" --json > "$(dirname "$site")/log.jsonl" 2>&1 &
+  agents="$agents $!"
 done
 wait
 """
@@ -216,25 +223,40 @@ def run_network(paths: Sequence[Path], timeout: float) -> list[dict[str, Any]]:
 
 
 def _processes(paths: Sequence[Path], timeout: float) -> list[dict[str, Any]]:
+    processes: list[subprocess.Popen[bytes]] = []
+    with held() as came:
+        try:
+            for path in paths:
+                processes.append(_started(path))
+            if not _ended(processes, timeout, came):
+                raise _late(timeout, f"see {paths[0].parent.parent}/*/{LOG}")
+        finally:
+            for process in processes:
+                process.kill()
+            for process in processes:
+                process.wait()
+    return [_result(path.parent / LOG) for path in paths]
+
+
+def _started(site: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "coke", "agent", str(site), "--json"]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    logs = [path.parent / "log.jsonl" for path in paths]
-    processes = []
-    try:
-        for path, log in zip(paths, logs, strict=True):
-            with log.open("wb") as out:
-                command = [sys.executable, "-m", "coke", "agent", str(path), "--json"]
-                processes.append(
-                    subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)
-                )
-        for process in processes:
-            process.wait(timeout=timeout)
-    except subprocess.TimeoutExpired as error:
-        raise _late(timeout, f"see {logs[0].parent.parent}/*/log.jsonl") from error
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    return [_result(log) for log in logs]
+    with (site.parent / LOG).open("wb") as out:
+        return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)
+
+
+def _ended(
+    processes: Sequence[subprocess.Popen[bytes]], timeout: float, came: Sequence[int]
+) -> bool:
+    """Whether all have ended in time; Ctrl-C is raised as soon as it has come."""
+    until = time.monotonic() + timeout
+    while any(process.poll() is None for process in processes):
+        if came:
+            raise KeyboardInterrupt
+        if time.monotonic() > until:
+            return False
+        time.sleep(OFTEN)
+    return True
 
 
 def _late(timeout: float, advice: str) -> ConvergenceError:

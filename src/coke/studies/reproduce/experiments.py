@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +24,7 @@ from coke.maths.losses.problem import local_only
 from coke.settings import from_settings
 from coke.studies.reproduce.published import ETA, LEVELS, METHODS, RHO, ROUNDS, SETTINGS, K, Setting
 from coke.studies.reproduce.recipes import paper_file, paper_rows, raw_table
+from coke.studies.reproduce.workers import team
 from coke.threads import OneThread
 
 CURVE = 300  # points kept of a curve for the figures
@@ -198,32 +195,12 @@ def run_all(
     missing = [job for job in jobs if job not in done]
     # Longest first, so that no core idles at the end.
     missing.sort(key=lambda job: -job.rounds * SETTINGS[job.setting].n_features)
-    with _pool(workers) as pool:
-        futures = {pool.submit(run_job, job): job for job in missing}
-        for future in as_completed(futures):
-            job, result = futures[future], future.result()
+    with team(run_job, min(workers, len(missing))) as own:
+        for job, result in own.results(missing):
             write_file(places[job], msgspec.json.encode(result))
             done[job] = result
             watch(len(done), len(jobs))
     return [done[job] for job in jobs]
-
-
-@contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with the block: at once where it fails or is interrupted."""
-    others = active_children()
-    # Ctrl-C reaches every process of the terminal: the workers leave it to this one.
-    # Spawned, not forked: a fork of a process with threads may hang on a lock one of them holds.
-    spawned, ignore = get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
-    with ProcessPoolExecutor(workers, spawned, signal.signal, ignore) as pool:
-        try:
-            yield pool
-        except BaseException:
-            for child in active_children():
-                if child not in others:
-                    child.terminate()
-            pool.shutdown(cancel_futures=True)
-            raise
 
 
 def _data_digest(setting: str) -> str | None:
