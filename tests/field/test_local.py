@@ -15,7 +15,7 @@ import pytest
 
 from coke.cli.agent import STOPPED, _signals
 from coke.errors import ConvergenceError
-from coke.field.local import run_network
+from coke.field.local import _processes
 from kit.field import Field, made_rows
 from kit.processes import LONG, ctrl_c, group, hearing, wait_until
 
@@ -56,7 +56,7 @@ def sites(tmp_path: Path) -> Iterator[list[Path]]:
 def test_ctrl_c_leaves_no_agent(sites: list[Path], monkeypatch: Any, kind: type[Sleeper]) -> None:
     monkeypatch.setattr("coke.field.local.subprocess.Popen", kind)
     with hearing(), pytest.raises(KeyboardInterrupt):
-        run_network(sites, LONG)
+        _processes(sites, LONG)
     assert sleepers
     assert all(process.returncode == -signal.SIGKILL for process in sleepers)
 
@@ -65,7 +65,7 @@ def test_agents_that_do_not_end_in_time_are_ended(sites: list[Path], monkeypatch
     monkeypatch.setattr(signal, "raise_signal", lambda number: None)
     monkeypatch.setattr("coke.field.local.subprocess.Popen", Sleeper)
     with pytest.raises(ConvergenceError, match=r"did not end within 0\.1 s"):
-        run_network(sites, 0.1)
+        _processes(sites, 0.1)
     assert [process.returncode for process in sleepers] == [-signal.SIGKILL] * 3
 
 
