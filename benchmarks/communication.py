@@ -32,7 +32,7 @@ from coke.learning.task import Task
 from coke.maths.features.features import FeatureSettings
 from coke.maths.graph import build_graph
 from coke.maths.losses.problem import local_only
-from coke.settings import from_settings
+from coke.settings.reading import checked_settings
 from coke.studies.compare.compare import Comparison, Paper
 from coke.studies.reproduce.recipes import find_file
 from coke.threads import OneThread
@@ -114,7 +114,7 @@ def beijing_case(split: str, seed: int) -> Found:
             "missing": "drop",
         },
     }
-    task, _, _ = load_task(from_settings(settings))
+    task, _, _ = load_task(checked_settings(settings))
     ours = stop(task)
     test = task.problem.test
     assert test is not None

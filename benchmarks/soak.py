@@ -38,7 +38,6 @@ import numpy as np
 from coke.engines.process import simulate
 from coke.field.local import free_ports
 from coke.maths.arrays import Array
-from coke.settings import from_settings
 from kit.field import Field, made_rows
 from processes import cpu, resident, zenoh_cpu
 
@@ -141,7 +140,7 @@ class Trouble:
 
 def twin(field: Field, last: int) -> Iterator[Any]:
     """The undisturbed run's states after rounds 1 to `last`, in one process."""
-    way = field.task().way(from_settings(field.settings).algorithms()["coke"])
+    way = field.task().way(None)
     run = simulate(way.problem, field.graph, way.algorithm, rounds=last, scored=())
     return (record.state for record in run)
 

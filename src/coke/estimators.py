@@ -23,11 +23,12 @@ from coke.engines.process import simulate
 from coke.errors import DataError, InputError, unknown
 from coke.learning.loading import choices
 from coke.learning.prepare import prepare
-from coke.learning.task import Task
+from coke.learning.task import Task, algorithm_of
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph, checked_graph
 from coke.privacy.release import place
-from coke.settings import Config, from_settings
+from coke.settings.declaration import Settings
+from coke.settings.reading import checked_settings
 from coke.transformer import FEATURES, plain, validated
 
 ENGINES = ("simulation", "agents")
@@ -116,7 +117,7 @@ class _Consensus(BaseEstimator):
             raise InputError(unknown(f"loss of {type(self).__name__}", loss, self._losses))
         return loss
 
-    def _config(self) -> Config:
+    def _config(self) -> Settings:
         """The parameters, checked for kinds and ranges as those of a configuration file are."""
         named = isinstance(self.graph, str)
         data = {"agents": self.n_agents, "scale": self.scale, "test": 0.0}
@@ -129,7 +130,7 @@ class _Consensus(BaseEstimator):
             "features": {key: getattr(self, key) for key in FEATURES},
             "graph": {"kind": self.graph if named else "random", "edges": self.edges},
         }
-        return from_settings(plain(settings))
+        return checked_settings(plain(settings))
 
     def _fit(self, X: Array, y: Labels, sites: Any) -> Self:
         """Site by site, round by round; the model is the agents' mean."""
@@ -145,7 +146,7 @@ class _Consensus(BaseEstimator):
             return self._fit_agents(config, rows, parts, graph)
         return self._simulated(config, self._task(config, rows, parts, graph))
 
-    def _task(self, config: Config, rows: Rows, parts: Any, graph: Graph) -> Task:
+    def _task(self, config: Settings, rows: Rows, parts: Any, graph: Graph) -> Task:
         sample = None if self.sample is None else self._public()
         sites = split_rows(rows, parts, test=0.0, seed=self.seed)
         with place(self.releases) as folder:
@@ -158,8 +159,8 @@ class _Consensus(BaseEstimator):
         except DataError as error:
             raise DataError(f"sample: {error}") from error
 
-    def _simulated(self, config: Config, task: Task) -> Self:
-        way = task.way(config.algorithms()[self.algorithm])
+    def _simulated(self, config: Settings, task: Task) -> Self:
+        way = task.way(algorithm_of(config, self.algorithm))
         self.history_: Any = History(self.algorithm, task.problem.train.metric, task.sites)
         limits = {key: getattr(self, key) for key in ("rounds", "max_bytes", "max_transmissions")}
         tol, how = way.tolerance(config.tolerance(self.algorithm)), way.algorithm
@@ -173,7 +174,7 @@ class _Consensus(BaseEstimator):
         self.transmissions_, self.bytes_, self.wire_bytes_ = last.ledger
         return self
 
-    def _fit_agents(self, config: Config, rows: Rows, parts: Any, graph: Graph) -> Self:
+    def _fit_agents(self, config: Settings, rows: Rows, parts: Any, graph: Graph) -> Self:
         """The real thing: an agent for every site, each a process of its own, over mutual TLS."""
         from coke.field.local import train_on_agents  # here: it needs the extra coke[agent]
 

@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coke.errors import DataError, InputError
 from coke.maths.arrays import Array
-from coke.maths.features.features import draw_features
-from coke.settings import feature_settings, from_settings
+from coke.maths.features.features import FeatureSettings, draw_features
+from coke.settings.reading import checked_settings
 
 FEATURES = ("n_features", "kernel", "sigma", "mapping", "sampling")
 
@@ -64,9 +64,10 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         wanted = {"seed": self.seed, "features": {key: getattr(self, key) for key in FEATURES}}
         if isinstance(self.sigma, str):
             raise InputError(f"sigma={self.sigma!r}: expected a positive number")
-        settings = feature_settings(from_settings(plain(wanted)))
+        checked_settings(plain(wanted))
         X = validated(self, X)
-        self.features_ = draw_features(settings, X.shape[1])
+        own = FeatureSettings(**{key: getattr(self, key) for key in (*FEATURES, "seed")})
+        self.features_ = draw_features(own, X.shape[1])
         self._n_features_out = self.features_.size
         return self
 

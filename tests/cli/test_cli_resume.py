@@ -58,7 +58,7 @@ def test_ctrl_c_before_the_first_round_says_so_too(monkeypatch: Any, capsys: Any
     def interrupted(*given: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("coke.cli.run.load_task", interrupted)
+    monkeypatch.setattr("coke.cli.running.load_task", interrupted)
     monkeypatch.setattr(sys, "argv", ["coke", "run", "--json"])
     with pytest.raises(SystemExit) as stop:
         main()

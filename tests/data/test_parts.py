@@ -22,9 +22,10 @@ from coke.data.sites import Sites
 from coke.data.sources import Source, open_arrays
 from coke.errors import CokeError, DataError
 from coke.learning.loading import load_sites, load_task
+from coke.learning.task import algorithm_of
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.losses.quadratic import Quadratic
-from coke.settings import from_settings
+from coke.settings.reading import checked_settings
 from kit.commands import coke
 from kit.parted import HOW, PLAIN, SITES, X, Y, any_way, config, equal, save_all, whole
 
@@ -161,14 +162,14 @@ def test_what_cannot_stream_is_refused(
     data = {"file": "rows.parquet", "target": "y", "site": "where", "stream": True}
     table = {**data, **changes.pop("data", {})}
     with pytest.raises(CokeError, match=said):
-        load_task(from_settings({"whitening": "gram", **changes, "data": table}))
+        load_task(checked_settings({"whitening": "gram", **changes, "data": table}))
 
 
 def test_the_papers_methods_stream_with_any_whitening(files: Path) -> None:
     """They have none."""
     wanted = config(files, "file", stream=True, algorithm="dkla")
-    mixed = from_settings({**wanted.settings(), "whitening": "mixture"})
-    assert load_task(mixed)[0].way(mixed.algorithms()["dkla"]).problem.test is not None
+    mixed = checked_settings({**wanted.plain(), "whitening": "mixture"})
+    assert load_task(mixed)[0].way(algorithm_of(mixed, "dkla")).problem.test is not None
 
 
 def sources(columns: Sequence[Sequence[str]]) -> dict[str, Source]:

@@ -16,16 +16,18 @@ from coke.data.files import pack, write_file
 from coke.data.sites import Sites
 from coke.errors import CokeError
 from coke.field.edge import Setup
-from coke.field.mission import FieldMission, read_site
+from coke.field.mission import FieldMission
 from coke.field.node import Site
 from coke.field.state import restored
 from coke.field.store import Store
 from coke.learning.prepare import prepare
+from coke.learning.task import algorithm_of
 from coke.maths.features.features import draw_features
 from coke.maths.losses.quadratic import Quadratic
 from coke.privacy import release as private
 from coke.privacy.noise import Budget
 from coke.privacy.share import load_share
+from coke.settings.sites import read_site
 from coke.studies.audit import site_warnings
 from kit.agents import A, made_nets
 from kit.field import Field, made_rows
@@ -64,7 +66,7 @@ def left(field: Field, name: str) -> Site:
     """What a site left on its disk; its edges' tags are digests of every word said on them."""
     zero = Quadratic(np.eye(16)[None], np.zeros((1, 16)), np.zeros(1), np.ones(1), 1.0)
     algorithm = FieldMission(read_site(field.folder / "sites" / name / "site.toml"))
-    how = algorithm.config.algorithms()["coke"]
+    how = algorithm_of(algorithm.config, "coke")
     assert how is None
     from coke.maths.algorithms.coke import automatic
 

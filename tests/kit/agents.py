@@ -17,7 +17,7 @@ from coke.data.tables import Rows, checked_rows
 from coke.field.agent import Agent, Status
 from coke.field.carriers.base import Fault, Memory, faithful
 from coke.field.edge import End
-from coke.field.mission import FieldMission, site_config
+from coke.field.mission import FieldMission
 from coke.field.node import Site
 from coke.field.pace import Pace
 from coke.field.store import Store
@@ -28,6 +28,7 @@ from coke.maths.arrays import Array
 from coke.maths.graph import build_graph
 from coke.maths.losses.quadratic import Quadratic
 from coke.maths.losses.risk import matrix
+from coke.settings.sites import checked_site
 
 SEED = 0
 A, B, C, D = (f"site-{i}" for i in range(4))
@@ -84,7 +85,7 @@ class Net:
         """What that site's agent is for, with the neighbours and settings of this moment."""
         friends = dict.fromkeys(sorted(self.friends[name]), "")
         table = {"name": name, "network": "test", "neighbours": friends} | self.table[name]
-        config = site_config({**self.settings, **self.own[name], "site": table})
+        config = checked_site({**self.settings, **self.own[name], "site": table})
         part = self.parts[self.names.index(name)]
         whose = self.rows._replace(X=self.rows.X[part], y=self.rows.y[part])
         return self.kind(config, whose)

@@ -21,17 +21,18 @@ from coke.data.tables import Rows, checked_rows
 from coke.engines.process import Record, simulate
 from coke.field.edge import Setup
 from coke.field.local import Plan, site_names, write_network
-from coke.field.mission import FieldMission, read_site
+from coke.field.mission import FieldMission
 from coke.field.node import Site
 from coke.field.state import restored
 from coke.field.store import Store
 from coke.learning.loading import choices
 from coke.learning.prepare import prepare
-from coke.learning.task import Task
+from coke.learning.task import Task, algorithm_of
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph
 from coke.maths.ledger import Ledger
-from coke.settings import from_settings
+from coke.settings.reading import checked_settings
+from coke.settings.sites import read_site
 
 SEED = 0
 
@@ -116,7 +117,7 @@ class Field:
         """The state a site left on its disk."""
         mission = FieldMission(read_site(self.folder / "sites" / name / "site.toml"))
         store = Store(self.folder / "sites" / name / "state")
-        way = self.task().way(mission.config.algorithms()[mission.config.algorithm])
+        way = self.task().way(algorithm_of(mission.config, mission.config.algorithm))
         risk = way.problem.train.rows(slice(self.names.index(name), self.names.index(name) + 1))
         setup = Setup(name, risk, way.algorithm, self.task().net.diameter, None)  # type: ignore[arg-type]
         found = store.image(partial(restored, setup=setup))
@@ -130,13 +131,13 @@ class Field:
         if not hasattr(self, "_task"):
             sites = split_rows(self.rows, self.parts, test=0.0, seed=SEED)
             sites = sites._replace(names=tuple(self.names))
-            config = from_settings(self.settings)
+            config = checked_settings(self.settings)
             self._task = prepare(sites, self.rows.columns, self.graph, choices(config))
         return self._task
 
     def twin(self, rounds: int, tol: float | None = None) -> list[Record]:
         """The same in one process."""
-        way = self.task().way(from_settings(self.settings).algorithms()["coke"])
+        way = self.task().way(None)
         return list(
             simulate(way.problem, self.graph, way.algorithm, rounds=rounds,
                      tol=way.tolerance(tol), spent=way.spent, scored=())

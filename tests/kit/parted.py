@@ -16,7 +16,8 @@ from numpy.testing import assert_array_equal
 from coke.data.passes import Passing
 from coke.data.sites import Sites, by_label, split_rows
 from coke.data.tables import checked_rows
-from coke.settings import Config, from_settings
+from coke.settings.declaration import Settings
+from coke.settings.reading import checked_settings
 
 T, HOW = 300, Passing("double")
 rng = np.random.default_rng(0)
@@ -61,7 +62,7 @@ def save_all(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def config(files: Path, kind: str, stream: bool, **more: Any) -> Config:
+def config(files: Path, kind: str, stream: bool, **more: Any) -> Settings:
     sources: dict[str, dict[str, Any]] = {
         "file": {"file": "rows.parquet", "target": "y", "site": "where"},
         "folder": {"file": "sites", "target": "y"},
@@ -70,4 +71,4 @@ def config(files: Path, kind: str, stream: bool, **more: Any) -> Config:
     data = {**sources[kind], "stream": stream, "precision": more.pop("precision", "auto")}
     data["file"] = str(files / data["file"])
     features = {"n_features": 10}
-    return from_settings({"whitening": "gram", "data": data, "features": features, **more})
+    return checked_settings({"whitening": "gram", "data": data, "features": features, **more})

@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from coke.engines.process import Record, simulate
+from coke.learning.task import algorithm_of
 from coke.maths.ledger import Ledger
 from kit.agents import Net, Nets
 
@@ -16,7 +17,7 @@ from kit.agents import Net, Nets
 def twin(net: Net, **limits: Any) -> Record:
     """The last round of the same network in one process."""
     task, mission = net.task(), net.mission(net.names[0])
-    way = task.way(mission.config.algorithms()[mission.config.algorithm])
+    way = task.way(algorithm_of(mission.config, mission.config.algorithm))
     tol = way.tolerance(mission.config.tolerance(mission.config.algorithm))
     records = simulate(
         way.problem, net.graph, way.algorithm, tol=tol, spent=way.spent, scored=(), **limits

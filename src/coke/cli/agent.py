@@ -7,33 +7,35 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf, isfinite
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 import typer
 from rich.live import Live
 from rich.table import Table
 
-from coke.cli.console import AsJson, console
-from coke.data.files import atomically, write_file
-from coke.errors import ConfigError, ConvergenceError
-from coke.field.agent import Agent, Outcome, Status
-from coke.field.carriers.zenoh import ZenohCarrier
-from coke.field.mission import FieldMission, SiteConfig, pace_of, place_of, read_site
-from coke.field.store import Store
-from coke.learning.prepare import Ready
-from coke.maths.ledger import Ledger
+from coke.cli import options
+from coke.cli.console import console
+from coke.errors import ConvergenceError
 from coke.report.tables import shown
-from coke.studies.audit import site_warnings
+from coke.settings.declaration import SiteSettings
+from coke.settings.sites import read_site
+
+if TYPE_CHECKING:
+    from coke.field.agent import Agent, Outcome, Status
+    from coke.field.mission import FieldMission
+    from coke.field.store import Store
+    from coke.learning.prepare import Ready
 
 STOPPED = 143  # by SIGTERM or Ctrl-C; the state is kept
 EVERY = 0.5  # seconds between two lines for machines, but for rounds and events
 
+app = options.app()
 
+
+@app.command()
 def agent(
     site: Annotated[Path, typer.Argument(help="The site's file, such as site.toml.")],
     leave: Annotated[
@@ -42,20 +44,20 @@ def agent(
     rounds_shown: Annotated[
         bool, typer.Option("--rounds-shown", help="With --json, a line for every round.")
     ] = False,
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """One site on a network: meets its neighbours, agrees, trains, writes its model.
 
     Stops cleanly on SIGTERM or Ctrl-C; started again, it goes on where it was.
     """
     with _signals(_exit):  # until there is an agent to stop, and after
-        config = read_site(site)
-        if config.data.stream:
-            raise ConfigError("data.stream is for coke run: an agent reads its own rows at once")
-        store = Store(Path(config.site.state))
+        settings = read_site(site)
+        from coke.field.store import Store  # here: what is refused needs no NumPy
+
+        store = Store(Path(settings.site.state))
         with store.claimed():
             follow = _machine(rounds_shown) if json else _people
-            document = _run(config, store, leave, follow, _warn_machine if json else _warn)
+            document = _run(settings, store, leave, follow, _warn_machine if json else _warn)
     if document is None:
         return  # it has left
     if json:
@@ -70,21 +72,26 @@ def agent(
 
 
 def _run(
-    config: SiteConfig,
+    settings: SiteSettings,
     store: Store,
     leave: bool,
     follow: Callable[[Agent[Ready]], None],
     warn: Callable[[str], None],
 ) -> dict[str, Any] | None:
     """What it came to; None where the site has left."""
-    place, pace = place_of(config), pace_of(config)
+    from coke.field.agent import Agent
+    from coke.field.carriers.zenoh import ZenohCarrier
+    from coke.field.mission import FieldMission, pace_of, place_of
+    from coke.studies.audit import site_warnings
+
+    place, pace = place_of(settings), pace_of(settings)
     with console.status("reading rows"):
-        mission = FieldMission(config)
+        mission = FieldMission(settings)
     warnings = site_warnings(mission)
     for line in warnings:
         warn(line)
     with ZenohCarrier(place) as carrier:
-        own: Agent[Ready] = Agent(mission, carrier, store, pace)
+        own = Agent(mission, carrier, store, pace)
         if leave:
             own.leave()
         with _signals(own.stop):
@@ -95,7 +102,7 @@ def _run(
     assert own.site is not None
     if not own.site.done:
         return None
-    return _leave(config, mission, own, store) | {"frames": sent, "warnings": warnings}
+    return _leave(settings, mission, own, store) | {"frames": sent, "warnings": warnings}
 
 
 def _warn(line: str) -> None:
@@ -125,7 +132,7 @@ def _machine(every_round: bool) -> Callable[[Agent[Ready]], None]:
     """A line of JSON now and then."""
 
     def follow(own: Agent[Ready]) -> None:
-        then, phase, last_round = -np.inf, "", -1
+        then, phase, last_round = -inf, "", -1
         for status in own.run():
             now = time.monotonic()
             new = every_round and status.round != last_round
@@ -143,7 +150,7 @@ def _plain(status: Status) -> dict[str, Any]:
 
 
 def _odd(value: Any) -> bool:
-    return isinstance(value, float) and not np.isfinite(value)
+    return isinstance(value, float) and not isfinite(value)
 
 
 def _line(document: dict[str, Any]) -> None:
@@ -153,7 +160,7 @@ def _line(document: dict[str, Any]) -> None:
 
 def _people(own: Agent[Ready]) -> None:
     """A table that follows the status, and a line for every event."""
-    then = -np.inf
+    then = -inf
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         for status in own.run():
             for event in status.events:
@@ -171,7 +178,7 @@ def _table(name: str, status: Status) -> Table:
     sent = status.ledger
     words = "spoke" if status.spoke else "silent"
     table.add_row("sent", f"{words}; {sent.transmissions} in all, {shown('bytes', sent.bytes)}")
-    if np.isfinite(status.away):
+    if isfinite(status.away):
         ends = "" if status.countdown is None else f", ends in {status.countdown} rounds"
         table.add_row("progress", f"{status.away:.3g} × tol, loss {status.loss:.4g}{ends}")
     if status.refused:
@@ -180,10 +187,14 @@ def _table(name: str, status: Status) -> Table:
 
 
 def _leave(
-    config: SiteConfig, mission: FieldMission, own: Agent[Ready], store: Store
+    settings: SiteSettings, mission: FieldMission, own: Agent[Ready], store: Store
 ) -> dict[str, Any]:
     """Model, history and report in the state folder; and what there is to say."""
-    from coke.report.page import site_report  # here: matplotlib is slow to import
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    from coke.data.files import atomically, write_file
+    from coke.report.page import site_report
 
     assert own.agreed is not None
     outcome = own.outcome()
@@ -194,15 +205,17 @@ def _leave(
     rounds = store.rounds(outcome.rounds)
     table = pa.Table.from_pylist(rounds)
     atomically(store.folder / "history.parquet", lambda part: pa.parquet.write_table(table, part))
-    document = summary(config, mission, own.agreed, outcome)
+    document = summary(settings, mission, own.agreed, outcome)
     write_file(store.folder / "report.html", site_report(document, rounds).encode())
     return document
 
 
 def summary(
-    config: SiteConfig, mission: FieldMission, ready: Ready, outcome: Outcome
+    settings: SiteSettings, mission: FieldMission, ready: Ready, outcome: Outcome
 ) -> dict[str, Any]:
     """What training came to, for people and machines."""
+    from coke.maths.ledger import Ledger
+
     task, N = ready.task, len(ready.task.net.names)
     theta = mission.theta(ready, outcome)[None]
     losses = {"train": float(task.problem.train.losses(theta)[0])}
@@ -214,13 +227,13 @@ def summary(
     private: dict[str, Any] = {}
     if task.budget is not None:
         spent = task.budget.epsilon
-        private = {"epsilon": config.epsilon, "delta": config.delta, "epsilon_spent": spent}
+        private = {"epsilon": settings.epsilon, "delta": settings.delta, "epsilon_spent": spent}
     known = [a for a in outcome.asymmetry.values() if a is not None]
-    folder = Path(config.site.state)
+    folder = Path(settings.site.state)
     return {
         "site": mission.name,
         "agents": N,
-        "neighbours": len(config.site.neighbours),
+        "neighbours": len(settings.site.neighbours),
         "rounds": outcome.rounds,
         "converged": outcome.converged,
         **private,

@@ -9,12 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from coke.cli.console import AsJson, print_json
+from coke.cli import options
+from coke.cli.console import print_json
 from coke.errors import CokeError, ConfigError, FileError
 from coke.field import identity
-from coke.field.identity import CA, LONGEST_DAYS, SITE_DAYS, Certificate
+from coke.field.identity import LONGEST_DAYS, SITE_DAYS, Certificate
+from coke.settings.sites import CA
 
-identity_app = typer.Typer(help="Certificates for a network of sites.", no_args_is_help=True)
+app = options.app(help="Certificates for a network of sites.", no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Option(help="Where ca.crt and the certificates lie.")]
 Name = Annotated[str, typer.Argument(help="The site's name, as its neighbours call it.")]
@@ -22,17 +24,17 @@ Replace = Annotated[bool, typer.Option("--replace", help="Make a new key; the ol
 HERE = Path("identity")
 
 
-@identity_app.callback()
+@app.callback()
 def about() -> None:
     """Commands about certificates."""
 
 
-@identity_app.command()
+@app.command()
 def init(
     network: Annotated[str, typer.Option(help="The network's name.")] = "coke",
     folder: Folder = HERE,
     replace: Replace = False,
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """Make a network's authority, which signs the certificates of its sites."""
     made = identity.found(folder, network, _now(), replace=replace)
@@ -40,7 +42,7 @@ def init(
     _show(made, advice, json)
 
 
-@identity_app.command()
+@app.command()
 def issue(
     name: Name,
     folder: Folder = HERE,
@@ -49,7 +51,7 @@ def issue(
         bool, typer.Option("--renew", help="A new certificate for the same key.")
     ] = False,
     replace: Replace = False,
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """Make a site's key and certificate, or renew its certificate."""
     if renew and replace:
@@ -63,8 +65,8 @@ def issue(
     _show(made, advice, json)
 
 
-@identity_app.command()
-def show(folder: Folder = HERE, json: AsJson = False) -> None:
+@app.command()
+def show(folder: Folder = HERE, json: options.AsJson = False) -> None:
     """List the certificates in a folder, and why any would be refused."""
     now = _now()
     rows = [_row(folder, name, now) for name in _names(folder)]
@@ -74,12 +76,12 @@ def show(folder: Folder = HERE, json: AsJson = False) -> None:
     sys.stdout.write("".join(_line(row) for row in rows))
 
 
-@identity_app.command()
+@app.command()
 def verify(
     name: Name,
     folder: Folder = HERE,
     ahead: Annotated[int, typer.Option("--for", help="Still valid in so many days.", min=0)] = 0,
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """Check a site's certificate and key as its agent will; refused is exit code 2."""
     own = identity.load(folder, name, _now() + timedelta(days=min(ahead, 10_000)))

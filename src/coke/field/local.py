@@ -21,11 +21,12 @@ from coke.data.files import atomically, make_folder, write_file
 from coke.data.sites import Index
 from coke.data.tables import Rows
 from coke.errors import ConfigError, ConvergenceError, GraphError
-from coke.field.identity import found, issue, site_name
+from coke.field.identity import found, issue
 from coke.learning.model import Model, load_model
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger
-from coke.settings import Config
+from coke.settings.declaration import Settings
+from coke.settings.sites import shared, site_name
 
 START = """#!/bin/sh
 # Starts every agent of this network and waits for all; logs are beside the sites' files.
@@ -149,9 +150,11 @@ class Found(NamedTuple):
     ledger: Ledger
 
 
-def train_on_agents(config: Config, rows: Rows, parts: Mapping[Any, Index], graph: Graph) -> Found:
+def train_on_agents(
+    config: Settings, rows: Rows, parts: Mapping[Any, Index], graph: Graph
+) -> Found:
     """Writes a network to a temporary folder, runs it, and reads what its sites came to."""
-    settings = config.shared() | {"sample": None}
+    settings = shared(config) | {"sample": None}
     if config.sample is not None:
         raise ConfigError(
             'whitening = "sample" with agents: write a network, and name a file there'

@@ -17,95 +17,24 @@ import numpy as np
 from coke.data.files import read_file
 from coke.data.sites import Sites, split_rows
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
-from coke.errors import ConfigError
 from coke.field.agent import Outcome
 from coke.field.carriers.address import Place
 from coke.field.carriers.base import Limits
 from coke.field.edge import Setup
-from coke.field.identity import load, site_name
+from coke.field.identity import load
 from coke.field.pace import Pace
 from coke.learning.loading import choices
 from coke.learning.model import Model
 from coke.learning.prepare import Ready, joining, site_talk
-from coke.learning.task import plain_theta
+from coke.learning.task import algorithm_of, plain_theta
 from coke.maths.algorithms.coke import COKE, automatic
 from coke.maths.arrays import Array
-from coke.settings import Config, Settings, read_settings, typed
+from coke.settings.declaration import AUTO, WAIT, SiteSettings
+from coke.settings.sites import compared
 from coke.talk.conversation import Talk
 
-WAIT, AUTO = "wait", "auto"
-SIMULATED = ("max_bytes", "max_transmissions", "beside")  # settings of simulations only
-PRIVATE = (  # settings that sites need not have in common
-    "new_budget", "data.file", "data.site", "data.agents", "data.sizes", "data.size_range",
-    "data.split", "data.on_disk",
-)  # fmt: skip
 
-
-class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The [site] of a site's file."""
-
-    name: str
-    network: str
-    neighbours: dict[str, str]  # name → where to connect to; "" where it connects to us
-    listen: list[str] = []
-    identity: str | None = None
-    state: str = "state"
-    releases: str = "releases"
-    run: int = 1
-    joins: bool = False
-    patience: float | str = AUTO
-    cap: float = inf
-    plaintext_loopback: bool = False
-
-
-class SiteConfig(Config, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A site's file: the keys of `coke run`, and a table [site]."""
-
-    site: SiteTable
-
-
-def read_site(path: Path) -> SiteConfig:
-    """The file, checked; paths in it are relative to its folder."""
-    config = site_config(read_settings(path))
-    base = path.resolve().parent
-    table = config.site
-
-    def beside(name: str | None) -> str | None:
-        return None if name is None else str(base / name)
-
-    data = msgspec.structs.replace(config.data, file=beside(config.data.file))
-    own = msgspec.structs.replace(
-        table,
-        identity=beside(table.identity),
-        state=str(base / table.state),
-        releases=str(base / table.releases),
-    )
-    return msgspec.structs.replace(config, data=data, site=own, sample=beside(config.sample))
-
-
-def site_config(settings: Settings) -> SiteConfig:
-    """The typed settings, or `ConfigError` naming what is wrong."""
-    config = typed(settings, SiteConfig)
-    table = config.site
-    for name in (table.name, table.network, *table.neighbours):
-        site_name(name)
-    if not table.neighbours:
-        raise ConfigError(f"site {table.name!r} has no neighbours: name at least one")
-    if config.data.file is None or config.data.target is None:
-        raise ConfigError(f"site {table.name!r}: name its rows, data.file, and data.target")
-    if config.algorithm == "cta":
-        raise ConfigError('algorithm = "cta" is for simulations: expected coke, coke-paper or dkla')
-    for key in SIMULATED:
-        if getattr(config, key):
-            raise ConfigError(f"{key} is for simulations: leave it out of a site's file")
-    if isinstance(table.patience, str) and table.patience not in (AUTO, WAIT):
-        raise ConfigError(f'patience={table.patience!r}: expected seconds, "{AUTO}" or "{WAIT}"')
-    if not table.cap > 0:
-        raise ConfigError(f"cap={table.cap}: expected a positive number of the target's spreads")
-    return config
-
-
-def pace_of(config: SiteConfig) -> Pace:
+def pace_of(config: SiteSettings) -> Pace:
     """How long to wait for whom."""
     waits: dict[str, float | None] = {AUTO: None, WAIT: inf}
     patience = config.site.patience
@@ -113,7 +42,7 @@ def pace_of(config: SiteConfig) -> Pace:
     return Pace(patience=wait).checked()
 
 
-def place_of(config: SiteConfig) -> Place:
+def place_of(config: SiteSettings) -> Place:
     """Where the site is on the network; its certificates are checked now."""
     table = config.site
     identity = None
@@ -129,7 +58,7 @@ def place_of(config: SiteConfig) -> Place:
 class FieldMission:
     """What one site's agent is for."""
 
-    def __init__(self, config: SiteConfig, rows: Rows | None = None):
+    def __init__(self, config: SiteSettings, rows: Rows | None = None):
         """From the rows of the site's file, or from these."""
         self.config = config
         data, table = config.data, config.site
@@ -164,15 +93,8 @@ class FieldMission:
     @cached_property
     def settings(self) -> dict[str, str]:
         """All that must be common, in words."""
-        config, found = self.config, {"coke": version("coke")}
-        plain = config.settings()
-        del plain["site"]
-        for key, value in _flat(plain):
-            if key not in PRIVATE and not key.startswith("data.test"):
-                found[key] = str(value)
-        found["inputs"] = ", ".join(self.columns)
-        found["network"], found["run"] = config.site.network, str(config.site.run)
-        found["cap"] = str(config.site.cap)  # both ends of an edge must clip alike
+        config = self.config
+        found = {"coke": version("coke"), **compared(config), "inputs": ", ".join(self.columns)}
         if config.sample is not None:
             found["sample"] = hashlib.blake2b(read_file(config.sample), digest_size=8).hexdigest()
         return found
@@ -202,7 +124,7 @@ class FieldMission:
     def setup(self, ready: Ready) -> Setup:
         """The site's risk in the basis agreed on, and the algorithm that follows."""
         config, task, (basis, spread) = self.config, ready.task, ready.agreed
-        algorithm = config.algorithms()[config.algorithm]
+        algorithm = algorithm_of(config, config.algorithm)
         risk = task.problem.train
         if algorithm is None:
             risk = risk.whitened(basis)
@@ -230,13 +152,3 @@ class FieldMission:
     def model(self, ready: Ready, outcome: Outcome) -> Model:
         """The site's own model."""
         return ready.task.model(self.theta(ready, outcome))
-
-
-def _flat(settings: Settings, above: str = "") -> list[tuple[str, Any]]:
-    found = []
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            found += _flat(value, f"{above}{key}.")
-        elif value not in (None, []):
-            found.append((above + key, value))
-    return found

@@ -25,10 +25,12 @@ from coke.learning.noising import Private
 from coke.learning.prepare import Choices, prepare
 from coke.learning.task import Task
 from coke.maths.arrays import Array, Room
+from coke.maths.features.features import FeatureSettings
 from coke.maths.graph import Graph, build_graph
 from coke.privacy.noise import Budget
 from coke.privacy.release import place, public_scaling
-from coke.settings import AUTO, PUBLIC, Config, feature_settings
+from coke.settings.declaration import AUTO, PUBLIC, Settings
+from coke.settings.reading import check_source
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -36,28 +38,7 @@ if TYPE_CHECKING:
 FILES = (".parquet", ".csv")
 
 
-def check_source(config: Config) -> None:
-    """The file and its columns belong together."""
-    data = config.data
-    if data.file is not None and data.target is None:
-        raise ConfigError(f"data.file = {data.file!r} without data.target: name the target column")
-    if data.file is None and (data.target or data.site):
-        raise ConfigError("data.target or data.site without data.file: name the file of the rows")
-    by_file = data.file is not None and Path(data.file).is_dir()
-    if by_file and data.site is not None:
-        raise ConfigError(f"data.site with the folder {data.file}: its files are the sites")
-    if data.stream and (data.file is None or not (by_file or data.site)):
-        raise ConfigError("data.stream without sites: name data.file and data.site, or a folder")
-    if str(data.file).endswith(".npy") and not (data.stream or data.on_disk):
-        raise ConfigError(
-            f"{data.file}: arrays are read in chunks only: add data.stream = true, or for class "
-            "labels data.on_disk"
-        )
-    if data.file is None and config.loss != "quadratic":
-        raise ConfigError(f'loss = "{config.loss}" needs class labels: name a data.file with them')
-
-
-def load_rows(config: Config) -> Rows:
+def load_rows(config: Settings) -> Rows:
     """The rows of the file, or the synthetic ones."""
     check_source(config)
     data = config.data
@@ -66,7 +47,7 @@ def load_rows(config: Config) -> Rows:
     return read_rows(data.file, data.target, site=data.site, drop=data.drop, missing=data.missing)
 
 
-def parts_of(config: Config, rows: Rows) -> dict[Any, Index]:
+def parts_of(config: Settings, rows: Rows) -> dict[Any, Index]:
     """Whose the rows are: by label, or dealt out where a split is asked for or needed."""
     data = config.data
     if rows.sites is not None and data.split is None:
@@ -87,7 +68,9 @@ class Loaded(NamedTuple):
     engine: Engine
 
 
-def load_sites(config: Config, comm: MPI.Comm | None = None, watch: Watch | None = None) -> Loaded:
+def load_sites(
+    config: Settings, comm: MPI.Comm | None = None, watch: Watch | None = None
+) -> Loaded:
     """The sites' rows, on ranks those of this rank; or, for a stream, how to pass over them.
 
     With `data.on_disk` they are read in chunks, too, but kept, there.
@@ -111,23 +94,23 @@ def load_sites(config: Config, comm: MPI.Comm | None = None, watch: Watch | None
     return loaded._replace(sites=loaded.engine.guarded(pick))
 
 
-def _split(config: Config, rows: Rows) -> Sites:
+def _split(config: Settings, rows: Rows) -> Sites:
     return split_rows(rows, parts_of(config, rows), test=config.data.test, seed=config.seed)
 
 
-def _in_chunks(config: Config, comm: MPI.Comm | None) -> bool:
+def _in_chunks(config: Settings, comm: MPI.Comm | None) -> bool:
     """A stream, rows for the disk, ranks, and a folder of files."""
     data = config.data
     apart = comm is not None or Path(str(data.file)).is_dir()
     return data.stream or data.on_disk is not None or apart
 
 
-def _room(config: Config) -> Room:
+def _room(config: Settings) -> Room:
     """For rows with class labels and their features."""
     return np.empty if config.data.on_disk is None else OnDisk(Path(config.data.on_disk))
 
 
-def open_rows(config: Config) -> Source:
+def open_rows(config: Settings) -> Source:
     """The rows a chunk at a time: of a file, of .npy arrays, or of a folder's files, one a site."""
     data = config.data
     assert data.file is not None
@@ -145,14 +128,14 @@ def open_rows(config: Config) -> Source:
     return joined({file.stem: open_(file) for file in files})
 
 
-def _passing(config: Config, comm: MPI.Comm | None) -> Passing:
+def _passing(config: Settings, comm: MPI.Comm | None) -> Passing:
     workers = os.cpu_count() if comm is None else 1  # a rank has a core of its own
     data = config.data
     return Passing(data.precision, workers or 1, data.missing, fast=config.fast)
 
 
 def _divided(
-    config: Config, sites: Held, columns: tuple[str, ...], comm: MPI.Comm | None
+    config: Settings, sites: Held, columns: tuple[str, ...], comm: MPI.Comm | None
 ) -> Loaded:
     """The sites on their network, and of them those of this rank."""
     N = len(sites.names)
@@ -162,7 +145,7 @@ def _divided(
 
 
 def load_task(
-    config: Config,
+    config: Settings,
     releases: Path | None = None,
     comm: MPI.Comm | None = None,
     watch: Watch | None = None,
@@ -179,7 +162,7 @@ def load_task(
 
 
 def choices(
-    config: Config, columns: Sequence[str] = (), sample: Array | None = None,
+    config: Settings, columns: Sequence[str] = (), sample: Array | None = None,
     releases: Path | None = None,
 ) -> Choices:  # fmt: skip
     """How to learn: `sample` are public inputs, `releases` is where noised statistics are kept."""
@@ -198,7 +181,14 @@ def choices(
     )  # fmt: skip
 
 
-def public_units(config: Config, columns: Sequence[str]) -> Scaling:
+def feature_settings(config: Settings) -> FeatureSettings:
+    """The features that all sites draw; σ = 1 where the inputs' spread will say."""
+    f = config.features
+    sigma = 1.0 if isinstance(f.sigma, str) else f.sigma
+    return FeatureSettings(f.n_features, f.kernel, sigma, f.mapping, f.sampling, config.seed)
+
+
+def public_units(config: Settings, columns: Sequence[str]) -> Scaling:
     """Inputs and target to [−1, 1], from the ranges in the configuration."""
     target = config.data.target or "y"
     wanted = [*columns, *([target] if config.loss == "quadratic" else [])]

@@ -9,17 +9,17 @@ from itertools import starmap
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from coke.data.scaling import Columns, Scaling, columns_of
 from coke.data.sites import Sites
 from coke.data.tables import Labels
 from coke.engines.engine import ALONE, Engine
-from coke.errors import InputError, unknown
 from coke.learning.basis import Common, Own, common_basis
 from coke.learning.model import Model
+from coke.maths.algorithms import ALGORITHMS
 from coke.maths.algorithms.algorithm import Algorithm
-from coke.maths.algorithms.coke import automatic, dkla, paper
-from coke.maths.algorithms.cta import CTA
+from coke.maths.algorithms.coke import automatic
 from coke.maths.arrays import Array
 from coke.maths.features.features import Features
 from coke.maths.features.whitening import Whitening
@@ -27,11 +27,10 @@ from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger, Spent
 from coke.maths.losses.problem import Problem
 from coke.privacy.noise import Budget
+from coke.settings.declaration import Settings
 from coke.studies.compare.compare import Case
 from coke.talk.conversation import Network, swept
 from coke.threads import OneThread
-
-ALGORITHMS = ("coke", "coke-paper", "dkla", "cta")
 
 
 class Way(NamedTuple):
@@ -170,17 +169,7 @@ def plain_theta(basis: Whitening, outputs: int, u: Array) -> Array:
         return basis.theta(u.reshape(*u.shape[:-1], outputs, -1)).reshape(u.shape)
 
 
-def build_algorithm(name: str, *, rho: float, v: float, mu: float, eta: float) -> Algorithm | None:
-    """The algorithm of that name, None for the automatic one, which needs to see the network first.
-
-    All settings are checked, also those it does not use.
-    """
-    known: dict[str, Algorithm | None] = {
-        "coke": None,
-        "coke-paper": paper(rho, v, mu),
-        "dkla": dkla(rho),
-        "cta": CTA(eta),
-    }
-    if name not in known:
-        raise InputError(unknown("algorithm", name, ALGORITHMS))
-    return known[name]
+def algorithm_of(settings: Settings, name: str) -> Algorithm | None:
+    """The algorithm of that name; None for one that is made once the sites have met."""
+    entry = ALGORITHMS[name]
+    return None if entry.basis else entry.build(structs.asdict(settings))

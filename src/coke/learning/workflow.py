@@ -13,22 +13,23 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from coke.data.files import make_folder, read_file, write_file
+from coke.data.files import make_folder, write_file
 from coke.data.sites import Sites
 from coke.engines.checkpoint import Saved, check_same, load_checkpoint, save_checkpoint
 from coke.engines.history import GAPS, LOSSES, History
 from coke.engines.limits import Limits
 from coke.engines.process import Record
-from coke.errors import ConvergenceError, FileError
+from coke.errors import ConvergenceError
 from coke.learning.model import Model
-from coke.learning.task import Task
+from coke.learning.task import Task, algorithm_of
 from coke.maths.algorithms.coke import FLOAT
 from coke.maths.algorithms.stopping import at_first
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import local_only
-from coke.settings import Config, from_settings
+from coke.settings.declaration import KNOBS, Settings
+from coke.settings.reading import SAVED
 
-LIMITS = ("tol", "max_bytes", "max_transmissions")
+LIMITS = [one.key for one in KNOBS.values() if one.knob.resume and one.key != "rounds"]
 Watch = Callable[[str, Record], None]
 
 
@@ -53,10 +54,8 @@ class Outcome(NamedTuple):
 class Folder:
     """Where a run leaves its files; usable before any work starts, or refused."""
 
-    def __init__(self, path: Path, *, create: bool = True):
+    def __init__(self, path: Path):
         self.path = path
-        if not create and not path.is_dir():
-            raise FileError(f"{path}: there is no such folder to resume from")
         make_folder(path)
 
     def checkpoint(self, name: str) -> Path:
@@ -80,20 +79,11 @@ class Folder:
     @property
     def settings(self) -> Path:
         """The settings of the run, written when it starts and when it is resumed."""
-        return self.path / "settings.json"
+        return self.path / SAVED
 
-    def keep_config(self, config: Config) -> None:
+    def keep_settings(self, config: Settings) -> None:
         """For a later resume."""
-        write_file(self.settings, msgspec.json.format(msgspec.json.encode(config.settings())))
-
-    def saved_config(self) -> Config:
-        """The settings of the run that left its checkpoints here."""
-        if not self.settings.exists():
-            raise FileError(f"{self.path}: no checkpoint to resume from; was --out this folder?")
-        try:
-            return from_settings(msgspec.json.decode(read_file(self.settings), type=dict))
-        except msgspec.DecodeError as error:
-            raise FileError(f"{self.settings}: cannot be read: {error}") from error
+        write_file(self.settings, msgspec.json.format(msgspec.json.encode(config.plain())))
 
 
 class Effects(NamedTuple):
@@ -105,14 +95,14 @@ class Effects(NamedTuple):
     every: float  # seconds between checkpoints
 
 
-def train_all(config: Config, task: Task, graph: Graph, effects: Effects) -> list[Outcome]:
+def train_all(config: Settings, task: Task, graph: Graph, effects: Effects) -> list[Outcome]:
     """Every algorithm of the configuration, one after the other; the first is the run's own."""
     if effects.folder is not None and task.engine.first:
         if not effects.resume:
             effects.folder.clear()
-        effects.folder.keep_config(config)
+        effects.folder.keep_settings(config)
     outcomes: list[Outcome] = []
-    for name in config.algorithms():
+    for name in config.algorithms:
         run = Run(config, task, graph, name, effects)
         outcomes.append(run.train())
         if outcomes[0].error is not None:
@@ -125,10 +115,10 @@ def train_all(config: Config, task: Task, graph: Graph, effects: Effects) -> lis
 class Run:
     """One algorithm on one problem, with its checkpoint."""
 
-    def __init__(self, config: Config, task: Task, graph: Graph, name: str, effects: Effects):
+    def __init__(self, config: Settings, task: Task, graph: Graph, name: str, effects: Effects):
         self.config, self.task, self.graph, self.name = config, task, graph, name
         self.folder, self.effects, self.engine = effects.folder, effects, task.engine
-        self.way = task.way(config.algorithms()[name])
+        self.way = task.way(algorithm_of(config, name))
         self.fingerprint = self.engine.fingerprint(self.way.problem, graph, self.way.algorithm)
         self.interrupted = False
 
@@ -192,7 +182,7 @@ class Run:
 
         def write() -> None:
             if whole is not None:
-                save_checkpoint(path, whole, history, self.fingerprint, self.config.settings())
+                save_checkpoint(path, whole, history, self.fingerprint, self.config.plain())
 
         self.engine.guarded(write)
 

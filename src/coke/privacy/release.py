@@ -22,7 +22,7 @@ from scipy.special import ndtri
 
 from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
 from coke.data.scaling import Scaling
-from coke.errors import ConfigError, DataError, FileError, InputError
+from coke.errors import DataError, FileError, InputError
 from coke.maths.arrays import Array
 from coke.maths.features.features import Features
 from coke.maths.features.whitening import Gaussian
@@ -40,7 +40,6 @@ from coke.privacy.noise import (
 )
 
 KIND = "private"
-PUBLIC = ("range", "sample", "gram")  # bases that say nothing of raw rows: "gram" is that of Ã
 
 
 class Terms(NamedTuple):
@@ -252,24 +251,3 @@ def range_inputs(d: int) -> list[Gaussian]:
 def spread_for(Y: float) -> float:
     """Y/2: a public stand-in for the target's spread, the unit of thresholds and tolerances."""
     return Y / 2
-
-
-def check_private(*, loss: str, scale: str, auto_sigma: bool, whitening: str) -> None:
-    """Refuses, with the reason, every setting by which raw rows would speak past the noise."""
-    if loss != "quadratic":
-        raise ConfigError(
-            f'privacy = "dp" with loss = "{loss}": only the quadratic loss has statistics that can '
-            'be noised once; the others touch raw rows in every round. Use loss = "quadratic"'
-        )
-    if scale not in ("none", "public"):
-        raise ConfigError(
-            f'privacy = "dp" with scale = "{scale}": means and ranges of the rows are not noised; '
-            "give ranges known beforehand"
-        )
-    if auto_sigma:
-        raise ConfigError('privacy = "dp" with sigma = "auto": that looks at raw rows; give σ')
-    if whitening not in PUBLIC:
-        raise ConfigError(
-            f'privacy = "dp" with whitening = "{whitening}": moments of raw inputs are not noised; '
-            'use "range" (of public units), "sample" (public inputs) or "gram" (noised statistics)'
-        )

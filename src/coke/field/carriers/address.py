@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from coke.errors import ConfigError
 from coke.field.carriers.base import Limits
-from coke.field.identity import Identity, site_name
+from coke.field.identity import Identity
+from coke.settings.sites import site_name
 
 _ENDPOINT = re.compile(r"(tls|tcp)/(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})")
 

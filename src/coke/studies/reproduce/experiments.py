@@ -22,7 +22,8 @@ from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows, inputs_of
 from coke.engines.process import Record, simulate
 from coke.learning.prepare import Choices, prepare
-from coke.learning.task import Task, build_algorithm
+from coke.learning.task import Task
+from coke.maths.algorithms import ALGORITHMS
 from coke.maths.features.features import FeatureSettings
 from coke.maths.graph import Graph, build_graph
 from coke.maths.losses.problem import local_only
@@ -131,8 +132,9 @@ def run_job(job: Job) -> Result:
     curves = {}
     for name in METHODS:
         wanted = "coke-paper" if name == "coke" else name
-        algorithm = build_algorithm(wanted, rho=RHO, v=setting.v, mu=setting.mu, eta=ETA)
-        assert algorithm is not None  # only the automatic one is
+        algorithm = ALGORITHMS[wanted].build(
+            {"rho": RHO, "v": setting.v, "mu": setting.mu, "eta": ETA}
+        )
         records = simulate(problem, graph, algorithm, rounds=job.rounds, scored=keep)
         curves[name] = follow(records, keep, levels_of(job.setting), phi)
     with OneThread().limit():
