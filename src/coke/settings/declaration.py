@@ -81,14 +81,13 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "Number of agents, where nothing names the sites.", "[1, inf)", "at least 1")] = 10
     test: Annotated[float, Knob(
         "Share of a site's rows that is kept for testing.", "[0, 1)", "a share from 0 to below 1",
-        scope=Scope.SITE, faces=Face.SITE)] = 0.3
+        scope=Scope.SITE, faces=COMMANDS | Face.SITE)] = 0.3
     scale: Annotated[str, Knob(
         "Units of inputs and target, all sites alike.", choices={
             "none": "", "standard": "mean 0, spread 1", "minmax": "0 to 1",
             PUBLIC: "to [−1, 1] by ranges"})] = "standard"
     ranges: Annotated[dict[str, tuple[float, float]], Knob(
-        "For scale public: NAME = [LOW, HIGH] of a column, known before any row.",
-        faces=Face.SITE | Face.ESTIMATORS)] = {}
+        "For scale public: NAME = [LOW, HIGH] of a column, known before any row.")] = {}
     stream: Annotated[bool, _large("Pass over the rows; keep none in memory.")] = False
     precision: Annotated[str, _large(
         "Of features that are computed in passes.", choices={
@@ -116,8 +115,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mapping: Annotated[str, Knob(
         "Map φ.", choices={"cos-sin": "2L entries", "cos-phase": "L entries"})] = "cos-sin"
     sampling: Annotated[str, Knob(
-        "How frequencies are drawn.", choices=_names("iid", "orthogonal"),
-        faces=Face.SITE | Face.ESTIMATORS)] = "iid"
+        "How frequencies are drawn.", choices=_names("iid", "orthogonal"))] = "iid"
 
 
 class GraphTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -173,8 +171,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delta: Annotated[float, _trains(
         "δ of privacy dp.", "[1e-12, 1)", "1e-12 ≤ δ < 1, far below 1/T; try 1e-5")] = 1e-5
     secure_sum: Annotated[bool, _trains(
-        "With privacy dp, less noise by a sum that shows none of its parts.",
-        faces=Face.SITE | Face.ESTIMATORS)] = False
+        "With privacy dp, less noise by a sum that shows none of its parts.")] = False
     colluding: Annotated[int, _trains(
         "Sites that may put together what they know of a secure sum.", "[1, inf)",
         "at least 1: a site knows itself", faces=Face.SITE | Face.ESTIMATORS)] = 1
