@@ -73,10 +73,9 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         choices={"iid": "at random", "sorted": "by the target"})] = None
     sizes: Annotated[list[int] | None, _dealt(
         "Rows of an agent, as often as there are agents; near equal without it.",
-        "[1, inf)", "at least 1", faces=Face(0))] = None
+        "[1, inf)", "at least 1")] = None
     size_range: Annotated[tuple[int, int] | None, _dealt(
-        "Rows of an agent, drawn between the two.", "[1, inf)", "at least 1",
-        faces=Face(0))] = None
+        "Rows of an agent, drawn between the two.", "[1, inf)", "at least 1")] = None
     agents: Annotated[int, _network(
         "Number of agents, where nothing names the sites.", "[1, inf)", "at least 1")] = 10
     test: Annotated[float, Knob(
@@ -91,7 +90,7 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stream: Annotated[bool, _large("Pass over the rows; keep none in memory.")] = False
     precision: Annotated[str, _large(
         "Of features that are computed in passes.", choices={
-            AUTO: "float32 where it will do", "double": ""}, faces=Face(0))] = AUTO
+            AUTO: "float32 where it will do", "double": ""})] = AUTO
     on_disk: Annotated[str | None, Knob(
         "Folder for rows with class labels and their features, instead of memory.",
         scope=Scope.RUN, faces=Face.RUN | Face.SITE, path=True)] = None
@@ -174,10 +173,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "With privacy dp, less noise by a sum that shows none of its parts.")] = False
     colluding: Annotated[int, _trains(
         "Sites that may put together what they know of a secure sum.", "[1, inf)",
-        "at least 1: a site knows itself", faces=Face.SITE | Face.ESTIMATORS)] = 1
+        "at least 1: a site knows itself")] = 1
     new_budget: Annotated[bool, _trains(
-        "Spend epsilon once more on rows or settings that have changed.", scope=Scope.SITE,
-        faces=Face.SITE | Face.ESTIMATORS)] = False
+        "Spend epsilon once more on rows or settings that have changed.",
+        scope=Scope.SITE)] = False
     fast: Annotated[bool, Knob(
         "Compiled rounds (the extra fast): other last bits.",
         faces=Face.RUN | Face.NETWORK | Face.SITE)] = False
