@@ -134,7 +134,7 @@ def mpi(folder: Path) -> list[tuple[str, str]]:
 
 FACES: dict[str, Callable[[Path], list[tuple[str, str]]]] = {
     "coke run": command,
-    "out of core": lambda folder: command(folder, "--stream", "--whitening", "gram"),
+    "out of core": lambda folder: command(folder, "--out-of-core", "--whitening", "gram"),
     "mpi": mpi,
     "estimator": estimator,
     "agent": agent,

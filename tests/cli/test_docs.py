@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import coke
+from coke.settings.page import settings_page
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -59,6 +60,11 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_no_page_waits_for_a_figure(page: Path) -> None:
     text = re.sub("COKE_DATA|OPENBLAS_CORETYPE", "", page.read_text("utf-8"))  # of the environment
     assert not re.search(r"\b[A-Z]{3,}_[A-Z0-9]+\b", text)
+
+
+def test_the_table_of_settings_is_the_declarations() -> None:
+    """`make docs` writes it."""
+    assert (ROOT / "docs/settings.md").read_text("utf-8") == settings_page()
 
 
 def test_every_dependency_has_its_sentence() -> None:

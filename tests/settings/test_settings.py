@@ -128,8 +128,8 @@ def test_options_become_what_a_file_would_say(tmp_path: Path) -> None:
 
     app = options.app()
     app.command()(see)
-    line = "--lambda 0.5 --sigma 2 --drop a --drop b --fast --no-stream --data rows.csv --target y"
-    get_command(app)(line.split(), standalone_mode=False)
+    line = "--lambda 0.5 --sigma 2 --drop a --drop b --fast --no-out-of-core --data rows.csv"
+    get_command(app)([*line.split(), "--target", "y"], standalone_mode=False)
     text = 'lambda = 0.5\nfast = true\n[data]\ndrop = ["a", "b"]\ntarget = "y"\n'
     text += f'file = "{Path("rows.csv").resolve()}"\n[features]\nsigma = 2.0\n'
     (tmp_path / "same.toml").write_text(text)
@@ -193,7 +193,7 @@ def test_paths_in_a_sites_file_are_beside_it(tmp_path: Path) -> None:
         ({"beside": ["dkla"]}, "beside is for simulations"),
         ({"graph.kind": "ring"}, "graph.kind is for simulations"),
         ({"data.agents": 3}, "data.agents is for simulations"),
-        ({"data.stream": True, "whitening": "gram"}, "data.stream is for simulations"),
+        ({"data.out_of_core": True, "whitening": "gram"}, "data.out_of_core is for simulations"),
         ({"site.patience": "soon"}, 'expected seconds, "auto" or "wait"'),
         ({"site.patience": 0}, "expected seconds"),
         ({"site.cap": 0}, "positive number of the target's spreads"),
@@ -220,9 +220,9 @@ def test_every_setting_that_reads_raw_rows_is_refused_with_its_reason() -> None:
         with pytest.raises(ConfigError, match=reason):
             checked_settings(merged({}, {**good, key: value}))
     for scale in ("none", "standard", "minmax"):
+        changes = {**good, "data.scale": scale, "whitening": "gram"}
         with pytest.raises(ConfigError, match="known beforehand"):
-            changes = {"data.scale": scale, "whitening": "gram"}
-            checked_settings(merged({}, {**good, **changes}))
+            checked_settings(merged({}, changes))
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ class _Rate(ProgressColumn):
 @contextmanager
 def reading(settings: Settings) -> Iterator[Passes | None]:
     """While rows are read; whom to tell of the passes over those that memory may not hold."""
-    if not (settings.data.stream or settings.data.on_disk):
+    if not (settings.data.out_of_core or settings.data.on_disk):
         with console.status("reading rows, one pass over them"):
             yield None
         return

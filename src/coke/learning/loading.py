@@ -71,7 +71,7 @@ class Loaded(NamedTuple):
 def load_sites(
     config: Settings, comm: MPI.Comm | None = None, watch: Watch | None = None
 ) -> Loaded:
-    """The sites' rows, on ranks those of this rank; or, for a stream, how to pass over them.
+    """The sites' rows, on ranks those of this rank; or, out of core, how to pass over them.
 
     With `data.on_disk` they are read in chunks, too, but kept, there.
     """
@@ -80,7 +80,7 @@ def load_sites(
         rows = load_rows(config)
         return _divided(config, _split(config, rows), rows.columns, comm)
     source, how = open_rows(config), _passing(config, comm)
-    if config.data.stream:
+    if config.data.out_of_core:
         share, seed = config.data.test, config.seed
         streams = open_streams(source, how, test=share, seed=seed, watch=watch)
         return _divided(config, streams, source.columns, comm)
@@ -99,10 +99,10 @@ def _split(config: Settings, rows: Rows) -> Sites:
 
 
 def _in_chunks(config: Settings, comm: MPI.Comm | None) -> bool:
-    """A stream, rows for the disk, ranks, and a folder of files."""
+    """Out of core, rows for the disk, ranks, and a folder of files."""
     data = config.data
     apart = comm is not None or Path(str(data.file)).is_dir()
-    return data.stream or data.on_disk is not None or apart
+    return data.out_of_core or data.on_disk is not None or apart
 
 
 def _room(config: Settings) -> Room:

@@ -87,7 +87,7 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             PUBLIC: "to [−1, 1] by ranges"})] = "standard"
     ranges: Annotated[dict[str, tuple[float, float]], Knob(
         "For scale public: NAME = [LOW, HIGH] of a column, known before any row.")] = {}
-    stream: Annotated[bool, _large("Pass over the rows; keep none in memory.")] = False
+    out_of_core: Annotated[bool, _large("Pass over the rows; keep none in memory.")] = False
     precision: Annotated[str, _large(
         "Of features that are computed in passes.", choices={
             AUTO: "float32 where it will do", "double": ""})] = AUTO
@@ -181,7 +181,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "Compiled rounds (the extra fast): other last bits.",
         faces=Face.RUN | Face.NETWORK | Face.SITE)] = False
     seed: Annotated[int, Knob(
-        "Of features, network, splits and synthetic rows.", "[0, inf)",
+        "Seed of features, network, splits and synthetic rows.", "[0, inf)",
         "a whole number ≥ 0")] = 0
     data: DataTable = DataTable()
     features: Features = Features()

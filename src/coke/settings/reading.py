@@ -160,12 +160,12 @@ def _source(settings: Settings) -> Iterator[str]:
     folder = data.file is not None and Path(data.file).is_dir()
     if folder and data.site is not None:
         yield f"data.site with the folder {data.file}: its files are the sites"
-    if data.stream and (data.file is None or not (folder or data.site)):
-        yield "data.stream without sites: name data.file and data.site, or a folder"
-    if str(data.file).endswith(".npy") and not (data.stream or data.on_disk):
+    if data.out_of_core and (data.file is None or not (folder or data.site)):
+        yield "data.out_of_core without sites: name data.file and data.site, or a folder"
+    if str(data.file).endswith(".npy") and not (data.out_of_core or data.on_disk):
         yield (
-            f"{data.file}: arrays are read in chunks only: add data.stream = true, or for class "
-            "labels data.on_disk"
+            f"{data.file}: arrays are read in chunks only: add data.out_of_core = true, or for "
+            "class labels data.on_disk"
         )
     if data.file is None and LOSSES[settings.loss].kind == "classes":
         yield f'loss = "{settings.loss}" needs class labels: name a data.file with them'
@@ -209,16 +209,16 @@ def _out_of_core(settings: Settings) -> Iterator[str]:
         and settings.whitening in LOOKING,
     }
     for what, refused in needs_rows.items():
-        if settings.data.stream and refused:
+        if settings.data.out_of_core and refused:
             yield (
-                f"stream = true with {what}: that needs rows in memory; streaming is for sites "
+                f"out_of_core with {what}: that needs rows in memory; out of core is for sites "
                 f"with names, the {_summed()} loss, and for a common basis whitening = "
                 '"gram" or "sample"; for class labels use on_disk'
             )
     if settings.data.on_disk is not None and LOSSES[settings.loss].statistics:
         yield (
             f'data.on_disk with loss = "{settings.loss}", which keeps no features: for rows that '
-            "do not fit into memory use data.stream"
+            "do not fit into memory use data.out_of_core"
         )
 
 
@@ -273,8 +273,8 @@ def _audited(settings: Settings) -> Iterator[str]:
 def _in_theory(settings: Settings) -> Iterator[str]:
     if not LOSSES[settings.loss].statistics:
         yield f'loss = "{settings.loss}": the theorems\' constants need the {_summed()} loss'
-    if settings.data.stream:
-        yield "stream = true: the constants need rows in memory; use some of the rows"
+    if settings.data.out_of_core:
+        yield "out_of_core: the constants need rows in memory; use some of the rows"
 
 
 def on_agents(settings: Settings) -> Iterator[str]:
@@ -282,8 +282,8 @@ def on_agents(settings: Settings) -> Iterator[str]:
     reason = ALGORITHMS[settings.algorithm].not_for.get("agents")
     if reason:
         yield f'algorithm = "{settings.algorithm}" cannot run on agents: {reason}'
-    if settings.data.stream:
-        yield "data.stream is for coke run: an agent reads its own rows at once"
+    if settings.data.out_of_core:
+        yield "data.out_of_core is for coke run: an agent reads its own rows at once"
 
 
 _RULES = (_regularised, _sampled, _compiled, _out_of_core, _private)
