@@ -87,10 +87,12 @@ def command(folder: Path, *more: str) -> list[tuple[str, str]]:
 
 def estimator(folder: Path) -> list[tuple[str, str]]:
     """`fit` and `predict`."""
-    from coke import COKERegressor
+    from coke import COKERegressor, Features
 
     X, y, where = rows()
-    return traced(lambda: COKERegressor(n_features=10).fit(X, y, sites=where).predict(X))
+    return traced(
+        lambda: COKERegressor(features=Features(n_features=10)).fit(X, y, sites=where).predict(X)
+    )
 
 
 def agent(folder: Path) -> list[tuple[str, str]]:

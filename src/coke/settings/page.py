@@ -12,12 +12,12 @@ from coke.settings.knobs import COMMANDS, EVERYWHERE, Declared, Face
 
 _HEAD = """# Settings
 
-Made by `make docs` from `coke/settings/declaration.py`. A key stands in a configuration file (TOML);
-an option of the same name overrides it; what is misspelt or out of bounds is refused before any work.
-Commands are `coke run`, `compare`, `audit`, `theory` and `network init`; `site` is the file of
-`coke agent`. *All sites*: must be the same everywhere, agents compare it before they train. *One
-site*: every site may have its own. *One run*: where its rows come from, and what it does beside
-learning. A resumed run may change what is marked ↻.
+Made by `make docs` from `coke/settings/declaration.py`. A key stands in a configuration file
+(TOML); an option of the same name overrides it; what is misspelt or out of bounds is refused before
+any work. Commands are `coke run`, `compare`, `audit`, `theory` and `network init`; `site` is the
+file of `coke agent`. *All sites*: must be the same everywhere, agents compare it before they train.
+*One site*: every site may have its own. *One run*: where its rows come from, and what it does
+beside learning. A resumed run may change what is marked ↻.
 """
 _TABLES = {"data": DataTable, "features": Features, "graph": GraphTable, "site": SiteTable}
 _KINDS = {
