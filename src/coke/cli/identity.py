@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coke.cli import options
 from coke.cli.console import print_json
 from coke.errors import CokeError, ConfigError, FileError
-from coke.field import identity
-from coke.field.identity import LONGEST_DAYS, SITE_DAYS, Certificate
-from coke.settings.sites import CA
+from coke.settings.sites import CA, LONGEST_DAYS, SITE_DAYS
+
+if TYPE_CHECKING:
+    from coke.field.identity import Certificate
 
 app = options.app(help="Certificates for a network of sites.", no_args_is_help=True)
 
@@ -37,6 +38,8 @@ def init(
     json: options.AsJson = False,
 ) -> None:
     """Make a network's authority, which signs the certificates of its sites."""
+    from coke.field import identity  # here, and below: help needs no NumPy
+
     made = identity.found(folder, network, _now(), replace=replace)
     advice = f"{made.path} goes to every site; {CA}.key stays here, safe, and nowhere else."
     _show(made, advice, json)
@@ -56,6 +59,8 @@ def issue(
     """Make a site's key and certificate, or renew its certificate."""
     if renew and replace:
         raise ConfigError("both --renew and --replace: expected one; --renew keeps the key")
+    from coke.field import identity
+
     if renew:
         made = identity.renew(folder, name, _now(), days=days)
         advice = f"{made.path} goes to the site, in place of the old one."
@@ -84,6 +89,8 @@ def verify(
     json: options.AsJson = False,
 ) -> None:
     """Check a site's certificate and key as its agent will; refused is exit code 2."""
+    from coke.field import identity
+
     own = identity.load(folder, name, _now() + timedelta(days=min(ahead, 10_000)))
     left = _days_left(own.ends, _now())
     if json:
@@ -109,6 +116,8 @@ def _names(folder: Path) -> list[str]:
 
 
 def _row(folder: Path, name: str, now: datetime) -> dict[str, Any]:
+    from coke.field import identity
+
     row = dict.fromkeys(("network", "begins", "ends", "days_left", "fingerprint"))
     refused = ""
     try:

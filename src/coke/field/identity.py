@@ -19,7 +19,7 @@ from warnings import catch_warnings
 
 from coke.data.files import atomically, make_folder, read_file, write_file
 from coke.errors import CokeError, FileError, InputError
-from coke.settings.sites import CA, site_name
+from coke.settings.sites import CA, LONGEST_DAYS, SITE_DAYS, site_name
 
 _missing: ImportError | None = None
 try:
@@ -33,8 +33,6 @@ except ImportError as error:  # an extra: the rest of coke works without it
     _missing = error
 
 CA_DAYS = 3650
-SITE_DAYS = 90
-LONGEST_DAYS = 366  # nothing revokes a certificate: it must run out
 SKEW = timedelta(minutes=5)  # by which a site's clock may be behind ours
 
 

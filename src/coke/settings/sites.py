@@ -15,6 +15,8 @@ from coke.settings.knobs import Face, Scope
 from coke.settings.reading import checked, merged, on_agents, read_toml
 
 CA = "ca"  # the authority's name, and so no site's
+SITE_DAYS = 90  # for which a site's certificate is valid, unless told otherwise
+LONGEST_DAYS = 366  # nothing revokes a certificate: it must run out
 _PART = "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
 _NAME = re.compile(rf"{_PART}(\.{_PART})*")
 
