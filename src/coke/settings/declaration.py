@@ -3,8 +3,7 @@
 To be read without NumPy, for help and refusals come before any work. The choices of a setting are
 those of the code that uses it; a test compares them.
 """
-
-from __future__ import annotations
+# Types are evaluated here and now: msgspec would do it again at every use of a type in quotes.
 
 from functools import partial
 from math import inf
@@ -187,11 +186,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     features: Features = Features()
     graph: GraphTable = GraphTable()
 
-    @property
-    def algorithms(self) -> list[str]:
-        """The run's own, and those beside it."""
-        return list(dict.fromkeys([self.algorithm, *self.beside]))
-
     def tolerance(self, name: str) -> float | None:
         """In units of the target's spread; the paper's methods run all rounds unless told."""
         return ALGORITHMS[name].tol if self.tol is None else self.tol
@@ -234,4 +228,5 @@ class SiteSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 # fmt: on
+TABLES = {"data": DataTable, "features": Features, "graph": GraphTable, "site": SiteTable}
 KNOBS = declared(SiteSettings)

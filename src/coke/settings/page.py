@@ -7,7 +7,7 @@ from typing import get_args
 
 import msgspec
 
-from coke.settings.declaration import KNOBS, DataTable, Features, GraphTable, Settings, SiteTable
+from coke.settings.declaration import KNOBS, TABLES, Settings
 from coke.settings.knobs import COMMANDS, EVERYWHERE, Declared, Face
 
 _HEAD = """# Settings
@@ -19,7 +19,6 @@ file of `coke agent`. *All sites*: must be the same everywhere, agents compare i
 *One site*: every site may have its own. *One run*: where its rows come from, and what it does
 beside learning. A resumed run may change what is marked ↻.
 """
-_TABLES = {"data": DataTable, "features": Features, "graph": GraphTable, "site": SiteTable}
 _KINDS = {
     "str": "text", "bool": "true or false", "int": "a whole number", "list[str]": "texts",
     "dict[str, str]": "texts by name", "dict[str, tuple[float, float]]": "pairs by name",
@@ -31,7 +30,7 @@ def settings_page() -> str:
     """All settings as Markdown, a table for each table of a file."""
     parts = [_HEAD]
     for name, some in groupby(KNOBS.values(), key=lambda one: one.key.rpartition(".")[0]):
-        about = _TABLES.get(name, Settings).__doc__ or ""
+        about = TABLES.get(name, Settings).__doc__ or ""
         parts.append(f"## {about.partition('.')[0]}")
         rows = ["", "| key | may be | default | for | where | |", "|---|---|---|---|---|---|"]
         parts += [*rows, *map(_row, some), ""]

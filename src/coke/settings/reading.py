@@ -18,7 +18,16 @@ import msgspec
 
 from coke.errors import ConfigError, FileError, nearest, unknown
 from coke.maths.algorithms import ALGORITHMS
-from coke.settings.declaration import AUTO, KNOBS, LOOKING, LOSSES, PUBLIC, Settings, Toml
+from coke.settings.declaration import (
+    AUTO,
+    KNOBS,
+    LOOKING,
+    LOSSES,
+    PUBLIC,
+    TABLES,
+    Settings,
+    Toml,
+)
 from coke.settings.knobs import Declared, Face, Knob
 
 S = TypeVar("S", bound=Settings)
@@ -96,7 +105,7 @@ def checked_settings(plain: Toml) -> Settings:
 
 def checked(plain: Toml, kind: type[S]) -> S:
     """The same for settings with more tables."""
-    _known_keys(plain, kind, "")
+    _known_keys(plain, kind)
     try:
         settings = msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
@@ -108,16 +117,16 @@ def checked(plain: Toml, kind: type[S]) -> S:
     return settings
 
 
-def _known_keys(plain: Toml, kind: Any, where: str) -> None:
-    fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+def _known_keys(plain: Toml, kind: Any, where: str = "") -> None:
+    keys = kind.__struct_encode_fields__
     for key, value in plain.items():
-        if key not in fields:
+        if key not in keys:
             raise ConfigError(
-                f"configuration: unknown key {where + key!r}.{nearest(key, fields)} "
-                f"Expected one of {', '.join(fields)}"
+                f"configuration: unknown key {where + key!r}.{nearest(key, keys)} "
+                f"Expected one of {', '.join(keys)}"
             )
-        if isinstance(value, dict) and isinstance(fields[key], type):
-            _known_keys(value, fields[key], f"{key}.")
+        if isinstance(value, dict) and key in TABLES and not where:
+            _known_keys(value, TABLES[key], f"{key}.")
 
 
 def _check_value(one: Declared, value: Any) -> None:
@@ -171,12 +180,9 @@ def _source(settings: Settings) -> Iterator[str]:
         yield f'loss = "{settings.loss}" needs class labels: name a data.file with them'
 
 
-def _regularised(settings: Settings) -> Iterator[str]:
+def _solvable(settings: Settings) -> Iterator[str]:
     if settings.lam == 0 and not LOSSES[settings.loss].statistics:
         yield f"lambda=0 with the {settings.loss} loss: expected lambda > 0, try 1e-4"
-
-
-def _sampled(settings: Settings) -> Iterator[str]:
     if (settings.whitening == "sample") != (settings.sample is not None):
         yield (
             f"whitening={settings.whitening!r} with sample={settings.sample!r}: name a file of "
@@ -200,7 +206,7 @@ def _summed() -> str:
 
 def _out_of_core(settings: Settings) -> Iterator[str]:
     """What needs a row again after it has gone by cannot do without it in memory."""
-    bases = [name for name in settings.algorithms if ALGORITHMS[name].basis]
+    bases = [name for name in (settings.algorithm, *settings.beside) if ALGORITHMS[name].basis]
     needs_rows = {
         f'loss = "{settings.loss}"': not LOSSES[settings.loss].statistics,
         f'privacy = "{settings.privacy}"': settings.privacy != "none",
@@ -286,7 +292,7 @@ def on_agents(settings: Settings) -> Iterator[str]:
         yield "data.out_of_core is for coke run: an agent reads its own rows at once"
 
 
-_RULES = (_regularised, _sampled, _compiled, _out_of_core, _private)
+_RULES = (_solvable, _compiled, _out_of_core, _private)
 _FACES: dict[Face, tuple[Rule, ...]] = {
     Face.COMPARE: (_compared,),
     Face.AUDIT: (_audited,),
