@@ -6,9 +6,9 @@ OUT ?= out/synthetic
 # One BLAS thread: the matrices are small, and two threads only get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
 
-BENCHES := simulate communication protocol carrier soak privacy streaming sweep mpi growth
+BENCHES := start simulate communication protocol carrier soak privacy streaming sweep mpi growth
 
-.PHONY: run test lint format bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
+.PHONY: run test lint format docs bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/coke run --beside coke-paper --beside dkla --beside cta --out $(OUT)
@@ -25,6 +25,11 @@ lint: $(VENV)/dev.stamp
 format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The pages that are made from code; a test compares them.
+docs: $(VENV)/dev.stamp
+	$(BIN)/python -c 'from pathlib import Path; from coke.settings.page import settings_page; \
+		Path("docs/settings.md").write_text(settings_page(), "utf-8")'
 
 # Each prints its figures with the machine's floors beside them, and fails on a missed promise.
 $(BENCHES:%=bench-%): bench-%: $(VENV)/dev.stamp

@@ -34,7 +34,7 @@ from coke.data.tables import Rows, checked_rows, inputs_of, read_rows
 from coke.engines.process import simulate
 from coke.maths.graph import build_graph
 from coke.maths.losses.problem import local_only
-from coke.settings import from_settings
+from coke.settings.reading import checked_settings
 from coke.studies.compare.compare import Comparison
 from coke.studies.reproduce.recipes import find_file
 from coke.threads import OneThread
@@ -53,7 +53,7 @@ Found = dict[str, Any]
 
 def ready_of(rows: Rows, parts: Any, edges: int, seed: int, **settings: Any) -> Ready:
     """Rows at sites, a random graph, and all that a method needs."""
-    wanted = from_settings({"seed": seed, **settings})
+    wanted = checked_settings({"seed": seed, **settings})
     numbers = LOSSES[wanted.loss].kind == "numbers"
     sites = split_rows(parts, test=0.3, seed=seed).kept(rows, numbers=numbers)
     graph = build_graph("random", len(parts), edges=edges, seed=seed)
@@ -118,7 +118,7 @@ def beijing_case(split: str, seed: int) -> Found:
             "missing": "drop",
         },
     }
-    task = open_ready(from_settings(settings))
+    task = open_ready(checked_settings(settings))
     ours = stop(task)
     test = task.problem.test
     assert test is not None

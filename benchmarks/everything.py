@@ -13,10 +13,11 @@ from figures import main
 from floors import FLOORS
 from mpi import MPI
 from simulate import SIMULATE
+from start import START
 from streaming import STREAMING
 from sweep import SWEEP
 
-SHORT = (FLOORS, SIMULATE, STREAMING, SWEEP)
+SHORT = (FLOORS, START, SIMULATE, STREAMING, SWEEP)
 
 if __name__ == "__main__":
     sys.exit(main(*SHORT, *(() if "--short" in sys.argv else (CARRIER, MPI))))

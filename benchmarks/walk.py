@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
+from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 from types import CodeType, FrameType
@@ -51,8 +53,17 @@ class Trace:
         return [(c.co_filename.removeprefix(PACKAGE), c.co_qualname) for c in named]
 
 
+def imported() -> None:
+    """All modules, so that what runs when one is imported is no station, however late that is."""
+    for module in pkgutil.walk_packages(coke.__path__, "coke."):
+        if not module.name.endswith("__main__"):
+            with suppress(ImportError):  # an extra that is not installed
+                import_module(module.name)
+
+
 def traced(work: Callable[[], object]) -> list[tuple[str, str]]:
     """The stations of that work."""
+    imported()
     trace = Trace()
     sys.setprofile(trace)
     try:
@@ -87,10 +98,12 @@ def command(folder: Path, *more: str) -> list[tuple[str, str]]:
 
 def estimator(folder: Path) -> list[tuple[str, str]]:
     """`fit` and `predict`."""
-    from coke import COKERegressor
+    from coke import COKERegressor, Features
 
     X, y, where = rows()
-    return traced(lambda: COKERegressor(n_features=10).fit(X, y, sites=where).predict(X))
+    return traced(
+        lambda: COKERegressor(features=Features(n_features=10)).fit(X, y, sites=where).predict(X)
+    )
 
 
 def agent(folder: Path) -> list[tuple[str, str]]:
@@ -134,7 +147,7 @@ def mpi(folder: Path) -> list[tuple[str, str]]:
 
 FACES: dict[str, Callable[[Path], list[tuple[str, str]]]] = {
     "coke run": command,
-    "out of core": lambda folder: command(folder, "--stream", "--whitening", "gram"),
+    "out of core": lambda folder: command(folder, "--out-of-core", "--whitening", "gram"),
     "mpi": mpi,
     "estimator": estimator,
     "agent": agent,

@@ -11,12 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from coke import FeatureSettings, Problem, draw_features, simulate
-from coke.maths.algorithms.algorithm import Algorithm, Spoken
-from coke.maths.graph import metropolis
-from coke.maths.losses.problem import local_only, one_shot_average
-from coke.maths.losses.quadratic import Quadratic
-from coke.maths.losses.risk import Risk
+from coke import (
+    Algorithm,
+    FeatureSettings,
+    Problem,
+    Quadratic,
+    Risk,
+    Spoken,
+    draw_features,
+    local_only,
+    metropolis,
+    one_shot_average,
+    simulate,
+)
 
 Array = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ X = rng.normal(size=(900, 4))
 y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=900)
 hospital = np.repeat(["Aachen", "Bonn", "Köln"], 300)
 
-model = COKERegressor(seed=0).fit(X, y, sites=hospital)
+model = COKERegressor().fit(X, y, sites=hospital)
 
 print(f"R² on all rows          {model.score(X, y):.3f}")
 print(f"messages sent           {model.transmissions_} of {3 * len(model.history_)} possible")

@@ -3,9 +3,18 @@
 import networkx as nx
 import numpy as np
 
-from coke import COKE, CTA, FeatureSettings, Geometric, Problem, dkla, draw_features, simulate
-from coke.maths.algorithms.algorithm import Algorithm
-from coke.maths.losses.quadratic import Quadratic
+from coke import (
+    COKE,
+    CTA,
+    Algorithm,
+    FeatureSettings,
+    Geometric,
+    Problem,
+    Quadratic,
+    dkla,
+    draw_features,
+    simulate,
+)
 
 rng = np.random.default_rng(1)
 graph = nx.cycle_graph(8)

@@ -8,9 +8,10 @@ is in `transmissions_` and `bytes_`, all that happened in `history_`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from msgspec import structs
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -23,148 +24,151 @@ from coke.learning.agreement import Terms
 from coke.learning.open import private_place
 from coke.learning.ready import Ready, agree
 from coke.learning.train import train
+from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph, checked_graph
-from coke.maths.losses import CLASSES, LOSSES, NUMBERS, losses_of
-from coke.settings import Config, from_settings
-from coke.transformer import FEATURES, plain, validated
+from coke.maths.losses import CLASSES, LOSSES, NUMBERS
+from coke.settings.declaration import Features, Settings
+from coke.settings.groups import CHOSEN, DKLA, DP, Coke, CokePaper, Diffusion, Until
+from coke.settings.reading import checked_settings
+from coke.transformer import checked_seed, fields, plain, validated
 
 ENGINES = ("simulation", "agents")
-SAME = (  # as in a configuration file
-    "algorithm", "rho", "v", "mu", "eta", "rounds", "tol", "max_bytes", "max_transmissions",
-    "whitening", "privacy", "epsilon", "delta", "secure_sum", "colluding", "new_budget", "seed",
-)  # fmt: skip
 
 
 class _Consensus(BaseEstimator):
     """What the regressor and the classifier share."""
+
+    _kind: ClassVar[str]  # of the losses' targets
 
     def __init__(
         self,
         n_agents: int = 10,
         graph: str | Graph = "random",
         edges: int | None = None,
-        algorithm: str = "coke",
+        algorithm: str | Coke | CokePaper | DKLA | Diffusion | Algorithm = "coke",
         loss: str = "auto",
-        n_features: int = 100,
-        kernel: str = "gaussian",
-        sigma: float | str = "auto",
-        mapping: str = "cos-sin",
-        sampling: str = "iid",
+        features: Features | None = None,
         lam: float = 1e-3,
-        rho: float = 1e-2,
-        v: float = 1.0,
-        mu: float = 0.95,
-        eta: float = 0.99,
-        rounds: int = 300,
-        tol: float | None = None,
-        max_bytes: int | None = None,
-        max_transmissions: int | None = None,
-        whitening: str = "mixture",
-        sample: Any = None,
         scale: str = "standard",
         ranges: dict[str, tuple[float, float]] | None = None,
-        privacy: str = "none",
-        epsilon: float | None = None,
-        delta: float = 1e-5,
-        secure_sum: bool = False,
-        colluding: int = 1,
-        new_budget: bool = False,
-        releases: str | Path | None = None,
+        limits: Until | None = None,
+        privacy: DP | None = None,
         engine: str = "simulation",
-        seed: int = 0,
+        random_state: int = 0,
     ):
         self.n_agents = n_agents
         self.graph = graph
         self.edges = edges
         self.algorithm = algorithm
         self.loss = loss
-        self.n_features = n_features
-        self.kernel = kernel
-        self.sigma = sigma
-        self.mapping = mapping
-        self.sampling = sampling
+        self.features = features
         self.lam = lam
-        self.rho = rho
-        self.v = v
-        self.mu = mu
-        self.eta = eta
-        self.rounds = rounds
-        self.tol = tol
-        self.max_bytes = max_bytes
-        self.max_transmissions = max_transmissions
-        self.whitening = whitening
-        self.sample = sample
         self.scale = scale
         self.ranges = ranges
+        self.limits = limits
         self.privacy = privacy
-        self.epsilon = epsilon
-        self.delta = delta
-        self.secure_sum = secure_sum
-        self.colluding = colluding
-        self.new_budget = new_budget
-        self.releases = releases
         self.engine = engine
-        self.seed = seed
+        self.random_state = random_state
 
-    _losses: tuple[str, ...]  # the first is "auto"
+    def set_params(self, **params: Any) -> Self:
+        """As in scikit-learn; `features__sigma=2` changes one field of a group."""
+        super().set_params(**{key: value for key, value in params.items() if "__" not in key})
+        for key, value in params.items():
+            name, inside, field = key.partition("__")
+            if inside:
+                group = self._group(name)
+                try:
+                    setattr(self, name, structs.replace(group, **{field: value}))
+                except TypeError as error:
+                    raise InputError(f"{key}: {name}={group!r} has no such field") from error
+        return self
+
+    def _group(self, name: str) -> Any:
+        """The group that a parameter stands for; itself where it is none."""
+        given = getattr(self, name, None)
+        usual: dict[Any, type] = {"features": Features, "limits": Until} if given is None else {}
+        kind = usual.get(name) or (CHOSEN.get(given) if isinstance(given, str) else None)
+        return given if kind is None else kind()
 
     def _loss(self) -> str:
-        loss = self._losses[0] if self.loss == "auto" else self.loss
-        if loss not in self._losses:
-            raise InputError(unknown(f"loss of {type(self).__name__}", loss, self._losses))
+        known = [name for name, loss in LOSSES.items() if loss.kind == self._kind]
+        loss = known[0] if self.loss == "auto" else self.loss
+        if loss not in known:
+            raise InputError(unknown(f"loss of {type(self).__name__}", loss, known))
         return loss
 
-    def _config(self) -> Config:
+    def _settings(self) -> Settings:
         """The parameters, checked for kinds and ranges as those of a configuration file are."""
+        private = {} if self.privacy is None else fields("privacy", self.privacy, DP)
+        private.pop("releases", None)
         named = isinstance(self.graph, str)
-        data = {"agents": self.n_agents, "scale": self.scale, "test": 0.0}
         settings = {
-            **{key: getattr(self, key) for key in SAME},
-            "sample": None if self.sample is None else "given",
+            **self._chosen(),
+            **private,
+            **fields("limits", self._group("limits"), Until),
+            "privacy": "dp" if private else "none",
+            "seed": checked_seed(self.random_state),
             "loss": self._loss(),
             "lambda": self.lam,
-            "data": {**data, "ranges": self.ranges or {}},
-            "features": {key: getattr(self, key) for key in FEATURES},
+            "data": {
+                "agents": self.n_agents, "scale": self.scale, "ranges": self.ranges or {},
+                "test": 0.0,
+            },
+            "features": fields("features", self._group("features"), Features),
             "graph": {"kind": self.graph if named else "random", "edges": self.edges},
-        }
-        return from_settings(plain(settings))
+        }  # fmt: skip
+        return checked_settings(plain(settings))
+
+    def _chosen(self) -> dict[str, Any]:
+        """The algorithm's settings; none of one's own algorithm."""
+        if isinstance(self.algorithm, Algorithm):
+            return {}
+        if isinstance(self.algorithm, str):
+            return {"algorithm": self.algorithm}
+        found = fields("algorithm", self.algorithm, *CHOSEN.values())
+        if found.get("sample") is not None:
+            found["sample"] = "given"
+        return {"algorithm": self.algorithm.algorithm, **found}
 
     def _fit(self, X: Array, y: Labels, sites: Any) -> Self:
         """Site by site, round by round; the model is the agents' mean."""
-        config = self._config()
+        settings = self._settings()
         rows = checked_rows(X, y, sites)
         labels = rows.sites
-        parts = deal(y, self.n_agents, seed=self.seed) if labels is None else by_label(labels)
+        parts = deal(y, self.n_agents, seed=settings.seed) if labels is None else by_label(labels)
         graph, self.sites_ = self._network(list(parts)), np.array(list(parts))
-        rows = rows._replace(columns=self._column_names(rows), sites=None)
+        columns = tuple(map(str, getattr(self, "feature_names_in_", rows.columns)))
+        rows = rows._replace(columns=columns, sites=None)
         if self.engine not in ENGINES:
             raise InputError(unknown("engine", self.engine, ENGINES))
         if self.engine == "agents":
-            return self._fit_agents(config, rows, parts, graph)
-        return self._simulated(self._ready(config, rows, parts, graph))
+            return self._fit_agents(settings, rows, parts, graph)
+        return self._simulated(self._ready(settings, rows, parts, graph))
 
-    def _ready(self, config: Config, rows: Rows, parts: Any, graph: Graph) -> Ready:
-        sample = None if self.sample is None else self._public()
-        numbers = LOSSES[config.loss].kind == "numbers"
-        sites = split(parts, test=0.0, seed=self.seed).kept(rows, numbers=numbers)
-        kept = None if self.releases is None else Path(self.releases)
-        with private_place(config, kept) as folder:
-            return agree(sites, graph, Terms(config, rows.columns, sample, folder))
+    def _ready(self, settings: Settings, rows: Rows, parts: Any, graph: Graph) -> Ready:
+        sample = None if settings.sample is None else self._public()
+        numbers = LOSSES[settings.loss].kind == NUMBERS
+        sites = split(parts, test=0.0, seed=settings.seed).kept(rows, numbers=numbers)
+        kept = None if self.privacy is None else self.privacy.releases
+        with private_place(settings, None if kept is None else Path(kept)) as folder:
+            return agree(sites, graph, Terms(settings, rows.columns, sample, folder))
 
     def _public(self) -> Array:
+        assert isinstance(self.algorithm, Coke)  # no other has a sample
         try:
-            return np.asarray(validated(self, self.sample, reset=False))
+            return np.asarray(validated(self, self.algorithm.sample, reset=False))
         except DataError as error:
             raise DataError(f"sample: {error}") from error
 
     def _simulated(self, ready: Ready) -> Self:
-        trained = train(ready, self.algorithm)
+        own = self.algorithm if isinstance(self.algorithm, Algorithm) else None
+        trained = train(ready, own or ready.agreement.terms.settings.algorithm)
         last = trained.last
         if trained.error is not None or last is None:
             raise ConvergenceError(trained.error)
-        self.history_: Any = trained.history
         assert trained.theta is not None  # there was a round
+        self.history_: Any = trained.history
         self.thetas_, self.optimum_ = trained.theta, ready.problem.optimum
         noised = ready.noised
         self.alone_ = None if noised is None else noised.alone
@@ -174,13 +178,18 @@ class _Consensus(BaseEstimator):
         self.transmissions_, self.bytes_, self.wire_bytes_ = last.ledger
         return self
 
-    def _fit_agents(self, config: Config, rows: Rows, parts: Any, graph: Graph) -> Self:
+    def _fit_agents(self, settings: Settings, rows: Rows, parts: Any, graph: Graph) -> Self:
         """The real thing: an agent for every site, each a process of its own, over mutual TLS."""
         from coke.field.local import train_on_agents  # here: it needs the extra coke[agent]
 
-        if self.releases is not None:
+        if isinstance(self.algorithm, Algorithm):
+            raise InputError(
+                f'algorithm={self.algorithm!r} with engine="agents": another process knows '
+                f"algorithms by name only; expected one of {', '.join(CHOSEN)}"
+            )
+        if self.privacy is not None and self.privacy.releases is not None:
             raise InputError('releases with engine="agents": write a network; its sites keep them')
-        found = train_on_agents(config, rows, parts, graph)
+        found = train_on_agents(settings, rows, parts, graph)
         self.thetas_ = np.stack([model.theta.ravel() for model in found.models])
         mean = self.thetas_.mean(axis=0).reshape(found.models[0].theta.shape)
         self.model_ = found.models[0]._replace(theta=mean)
@@ -191,11 +200,8 @@ class _Consensus(BaseEstimator):
 
     def _network(self, sites: list[Any]) -> Graph:
         if isinstance(self.graph, str):
-            return build_graph(self.graph, len(sites), edges=self.edges, seed=self.seed)
+            return build_graph(self.graph, len(sites), edges=self.edges, seed=self.random_state)
         return checked_graph(self.graph, sites)
-
-    def _column_names(self, rows: Rows) -> tuple[str, ...]:
-        return tuple(map(str, getattr(self, "feature_names_in_", rows.columns)))
 
 
 class COKERegressor(RegressorMixin, _Consensus):
@@ -205,27 +211,21 @@ class COKERegressor(RegressorMixin, _Consensus):
     ----------
     n_agents : sites to deal the rows out to, where `fit` is given no `sites`.
     graph, edges : a name ("random", with so many edges, "ring", …) or a networkx.Graph on labels.
-    algorithm : "coke" (nothing to tune), or the paper's "coke-paper" (ρ, and censored by
-        h(k) = v μᵏ), "dkla" (ρ, never silent) and "cta" (step η).
-    n_features, kernel, sigma, mapping, sampling : the random features, see `RandomFeatures`;
-        sigma="auto" is √(Σ_j var_j / 2) over the scaled inputs.
+    algorithm : a name: "coke" (nothing to tune), or the paper's "coke-paper", "dkla" and "cta"; or
+        with settings: `Coke(…)`, `CokePaper(rho, v, mu)`, `DKLA(rho)`, `Diffusion(eta)`; or an
+        `Algorithm` of your own, in simulations.
+    loss : "quadratic".
+    features : `Features(n_features, kernel, sigma, mapping, sampling)`.
     lam : λ, the regularisation of all sites together.
-    rounds, tol : at most so many; fewer where no prediction moves by more than tol times the
-        target's spread. None: 1e-3 for "coke", all rounds for the others.
-    max_bytes, max_transmissions : a budget for all sites together, agreement included.
-    whitening : how "coke" finds its basis: "mixture", "moments", "gram" or "sample", a public
-        array of inputs in `sample`; see docs/communication.md.
     scale : "standard", "minmax" or "none", for inputs and target, with numbers common to all sites;
         or "public", from `ranges`, {column: (low, high)} for every input ("x0", "x1", … or a data
         frame's names) and for "y", known before any row was looked at.
-    privacy, epsilon, delta : "dp" for differentially private statistics; with secure_sum and
-        colluding, by a sum that shows none of its parts; see docs/privacy.md.
-    releases : a folder for the sites' noised statistics. Without it they are forgotten, and every
-        fit, also one of a grid search, draws its noise anew and spends epsilon once more.
+    limits : `Until(rounds, tol, max_bytes, max_transmissions)`.
+    privacy : `DP(epsilon, …)` for differentially private statistics; see docs/privacy.md.
     engine : "simulation", all sites in this process; or "agents", a process for each, talking over
         mutual TLS on this machine (needs `pip install 'coke[agent]'`). Both give the same bits.
-    seed : of the features, the graph and the dealing out. The same seed gives the same bits,
-        but for the noise of privacy, which comes from the system's entropy.
+    random_state : a whole number, the seed of the features, the graph and the dealing out. The same
+        one gives the same bits, but for the noise of privacy, which is the system's entropy.
 
     Attributes
     ----------
@@ -241,12 +241,12 @@ class COKERegressor(RegressorMixin, _Consensus):
     >>> from coke import COKERegressor
     >>> X = np.random.default_rng(0).normal(size=(400, 2))
     >>> y = np.sin(X[:, 0]) + X[:, 1] ** 2
-    >>> model = COKERegressor(n_agents=5, seed=0).fit(X, y)
+    >>> model = COKERegressor(n_agents=5).fit(X, y)
     >>> bool(model.score(X, y) > 0.9)
     True
     """
 
-    _losses = losses_of(NUMBERS)
+    _kind = NUMBERS
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
         """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
@@ -266,7 +266,7 @@ class COKEClassifier(ClassifierMixin, _Consensus):
     All other parameters and attributes are `COKERegressor`'s, and `classes_`.
     """
 
-    _losses = losses_of(CLASSES)
+    _kind = CLASSES
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
         """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""

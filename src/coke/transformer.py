@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
+from msgspec import Struct, structs
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coke.errors import DataError, InputError
 from coke.maths.arrays import Array
-from coke.maths.features.features import draw_features
-from coke.settings import feature_settings, from_settings
-
-FEATURES = ("n_features", "kernel", "sigma", "mapping", "sampling")
+from coke.maths.features.features import FeatureSettings, draw_features
+from coke.settings.reading import checked_settings
 
 
 def validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
@@ -33,12 +32,30 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def fields(name: str, group: Any, *kinds: type[Struct]) -> dict[str, Any]:
+    """The settings in a group that was given for a parameter."""
+    if not isinstance(group, kinds):
+        names = ", ".join(f"coke.{kind.__name__}(…)" for kind in kinds)
+        raise InputError(f"{name}={group!r}: expected {names}")
+    return structs.asdict(group)
+
+
+def checked_seed(random_state: Any) -> int:
+    """A whole number, for all sites must draw the same."""
+    if not isinstance(random_state, int | np.integer) or random_state < 0:
+        raise InputError(
+            f"random_state={random_state!r}: expected a whole number ≥ 0, from which all sites "
+            "draw the same features; for another draw give another number"
+        )
+    return int(random_state)
+
+
 class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """φ(x) with φ(x)ᵀφ(y) ≈ κ(x, y): the same for the same seed, on every machine.
+    """φ(x) with φ(x)ᵀφ(y) ≈ κ(x, y): the same for the same random_state, on every machine.
 
     >>> import numpy as np
     >>> from coke import RandomFeatures
-    >>> phi = RandomFeatures(n_features=50, seed=0).fit_transform(np.zeros((3, 2)))
+    >>> phi = RandomFeatures(n_features=50).fit_transform(np.zeros((3, 2)))
     >>> phi.shape
     (3, 100)
     """
@@ -50,23 +67,24 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         sigma: float = 1.0,
         mapping: str = "cos-sin",
         sampling: str = "iid",
-        seed: int = 0,
+        random_state: int = 0,
     ):
         self.n_features = n_features
         self.kernel = kernel
         self.sigma = sigma
         self.mapping = mapping
         self.sampling = sampling
-        self.seed = seed
+        self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Draws the features for inputs as wide as X; nothing else of X is used."""
-        wanted = {"seed": self.seed, "features": {key: getattr(self, key) for key in FEATURES}}
         if isinstance(self.sigma, str):
             raise InputError(f"sigma={self.sigma!r}: expected a positive number")
-        settings = feature_settings(from_settings(plain(wanted)))
+        own = self.get_params() | {"random_state": checked_seed(self.random_state)}
+        seed = own.pop("random_state")
+        checked_settings({"seed": seed, "features": plain(own)})
         X = validated(self, X)
-        self.features_ = draw_features(settings, X.shape[1])
+        self.features_ = draw_features(FeatureSettings(**own, seed=seed), X.shape[1])
         self._n_features_out = self.features_.size
         return self
 

@@ -16,7 +16,7 @@ from coke import History, load_model
 from coke.cli.main import main
 from coke.errors import ConfigError
 from coke.maths.graph import build_graph
-from coke.settings import default_settings, from_settings, read_settings
+from coke.settings.reading import checked_settings, read_toml, synthetic
 from kit.commands import coke
 
 KEYS = """algorithm agents edges rounds transmissions bytes wire_bytes train_mse test_mse
@@ -211,15 +211,15 @@ def test_version_and_help(folder: Path) -> None:
 
 
 def test_the_default_configuration_is_the_papers() -> None:
-    config = from_settings(default_settings())
+    config = checked_settings(synthetic())
     graph = build_graph(config.graph.kind, 20, edges=config.graph.edges, seed=config.seed)
     assert (config.data.agents, graph.number_of_edges()) == (20, 95)
     assert (config.lam, config.rho, config.v, config.mu, config.eta) == (5e-5, 1e-2, 1, 0.95, 0.99)
     assert (config.features.n_features, config.features.sigma) == (100, 1.0)
-    assert from_settings(config.settings()) == config
+    assert checked_settings(config.plain()) == config
 
 
 def test_a_misspelt_key_names_the_nearest(folder: Path) -> None:
     (folder / "t.toml").write_text("lamda = 1")
     with pytest.raises(ConfigError, match=r"'lamda'\. Did you mean 'lambda'"):
-        from_settings(read_settings(folder / "t.toml"))
+        checked_settings(read_toml(folder / "t.toml"))

@@ -48,7 +48,7 @@ def test_ctrl_c_before_the_first_round_says_so_too(monkeypatch: Any, capsys: Any
     def interrupted(*given: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("coke.cli.run.open_ready", interrupted)
+    monkeypatch.setattr("coke.cli.running.open_ready", interrupted)
     monkeypatch.setattr(sys, "argv", ["coke", "run", "--json"])
     with pytest.raises(SystemExit) as stop:
         main()

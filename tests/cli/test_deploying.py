@@ -14,7 +14,9 @@ import msgspec
 import pytest
 
 from coke.field.carriers.address import Endpoint
-from coke.field.mission import SiteConfig, SiteTable, pace_of, site_config
+from coke.field.mission import pace_of
+from coke.settings.declaration import SiteSettings, SiteTable
+from coke.settings.sites import checked_site
 
 GUIDE = (Path(__file__).parents[2] / "docs/deploying.md").read_text("utf-8")
 
@@ -28,13 +30,13 @@ def section(title: str) -> str:
     return GUIDE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-def sites(text: str = GUIDE) -> dict[str, SiteConfig]:
-    found = [site_config(tomllib.loads(block)) for block in blocks("toml", text)]
+def sites(text: str = GUIDE) -> dict[str, SiteSettings]:
+    found = [checked_site(tomllib.loads(block)) for block in blocks("toml", text)]
     return {config.site.name: config for config in found}
 
 
-def common(config: SiteConfig) -> dict[str, Any]:
-    return {key: value for key, value in config.settings().items() if key != "site"}
+def common(config: SiteSettings) -> dict[str, Any]:
+    return {key: value for key, value in config.plain().items() if key != "site"}
 
 
 def test_the_guides_sites_fit_together() -> None:

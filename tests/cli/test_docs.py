@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import coke
+from coke.settings.page import settings_page
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -23,6 +24,11 @@ def test_examples_run(path: Path, tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
+def test_examples_import_nothing_internal(path: Path) -> None:
+    assert not re.findall(r"(?:from|import) coke\.", path.read_text("utf-8"))
 
 
 def test_the_guide_shows_the_examples_own_source() -> None:
@@ -61,6 +67,11 @@ def test_no_page_waits_for_a_figure(page: Path) -> None:
     assert not re.search(r"\b[A-Z]{3,}_[A-Z0-9]+\b", text)
 
 
+def test_the_table_of_settings_is_the_declarations() -> None:
+    """`make docs` writes it."""
+    assert (ROOT / "docs/settings.md").read_text("utf-8") == settings_page()
+
+
 def test_every_dependency_has_its_sentence() -> None:
     import tomllib
 
@@ -80,29 +91,18 @@ def test_changelog_and_version_agree() -> None:
     assert releases[0] == coke.__version__
 
 
+PUBLIC = """
+    Algorithm COKE COKEClassifier COKERegressor CTA Coarse Coke CokeError CokePaper DKLA DP
+    Diffusion FeatureSettings Features Float64 Geometric History Model Problem Quadratic
+    RandomFeatures Record Risk Schedule Sequential Shrinking Spoken Threshold Until
+    adjacency build_graph dkla draw_features load_model local_only metropolis
+    one_shot_average say simulate
+"""
+
+
 def test_the_public_names_are_these() -> None:
     """A name added or lost is a decision, not an accident."""
-    assert sorted(coke.__all__) == sorted(
-        [
-            "COKE",
-            "COKEClassifier",
-            "COKERegressor",
-            "CTA",
-            "CokeError",
-            "FeatureSettings",
-            "Geometric",
-            "History",
-            "Model",
-            "Problem",
-            "RandomFeatures",
-            "Record",
-            "Sequential",
-            "build_graph",
-            "dkla",
-            "draw_features",
-            "load_model",
-            "simulate",
-        ]
-    )
+    assert sorted(coke.__all__) == PUBLIC.split()
+    assert set(dir(coke)) == {*PUBLIC.split(), "__version__"}
     for name in coke.__all__:
         assert getattr(coke, name).__doc__

@@ -24,7 +24,6 @@ from coke.errors import CokeError, DataError
 from coke.learning.open import open_ready, open_sites
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.losses.quadratic import Quadratic
-from coke.settings import from_settings
 from kit.commands import coke
 from kit.parted import HOW, PLAIN, SITES, X, Y, any_way, config, equal, save_all, whole
 
@@ -78,8 +77,8 @@ def test_a_streamed_task_is_the_loaded_one(
     files: Path, kind: str, precision: str, within: float
 ) -> None:
     """Units, statistics, agreement and basis, whichever way the rows are given."""
-    wanted = open_ready(config(files, "file", stream=False))
-    found = open_ready(config(files, kind, stream=True, precision=precision))
+    wanted = open_ready(config(files, "file", out_of_core=False))
+    found = open_ready(config(files, kind, out_of_core=True, precision=precision))
     assert found.names == wanted.names
     assert set(found.graph.edges) == set(wanted.graph.edges)
     assert found.rows is None
@@ -94,7 +93,9 @@ def test_a_streamed_task_is_the_loaded_one(
 
 def test_a_folder_of_files_is_a_file_with_a_column_of_sites(files: Path) -> None:
     """In memory: the same rows at the same sites."""
-    file, folder = (open_sites(config(files, kind, stream=False)) for kind in ("file", "folder"))
+    file, folder = (
+        open_sites(config(files, kind, out_of_core=False)) for kind in ("file", "folder")
+    )
     assert isinstance(file.sites, Kept)
     assert isinstance(folder.sites, Kept)
     equal(folder.sites, file.sites)
@@ -106,14 +107,14 @@ def test_the_command_streams_with_a_bar(files: Path) -> None:
     source = ["--data", "rows.parquet", "--target", "y", "--site", "where", "--whitening", "gram"]
     line = ["run", *source, "--rounds", 20, "--features", 8, "--json"]
     loaded = json.loads(coke(*line, cwd=files).stdout)
-    run = coke(*line, "--stream", "--out", "o", cwd=files)
-    streamed = json.loads(run.stdout)
+    run = coke(*line, "--out-of-core", "--out", "o", cwd=files)
+    passed = json.loads(run.stdout)
     assert run.stderr.count("300 rows") == 3  # three passes
-    assert streamed["bytes"] == loaded["bytes"]
+    assert passed["bytes"] == loaded["bytes"]
     for key in ("train_mse", "test_mse", "global_test_mse", "optimum_train_mse"):
-        assert streamed[key] == pytest.approx(loaded[key], rel=1e-5), key
+        assert passed[key] == pytest.approx(loaded[key], rel=1e-5), key
     settings = json.loads((files / "o/settings.json").read_text())
-    assert settings["data"]["stream"]
+    assert settings["data"]["out_of_core"]
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
@@ -146,28 +147,28 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
         ({"algorithm": "dkla", "beside": ["coke"], "whitening": "moments"}, "of coke"),
         ({"data": {"split": "iid"}}, 'split = "iid": that needs rows'),
         ({"data": {"precision": "half"}}, "unknown precision"),
-        ({"data": {"site": None}}, "data.stream without sites"),
-        ({"data": {"file": None, "target": None, "site": None}}, "data.stream without sites"),
-        ({"data": {"file": "X.npy", "stream": False}}, "add data.stream = true"),
+        ({"data": {"site": None}}, "data.out_of_core without sites"),
+        ({"data": {"file": None, "target": None, "site": None}}, "data.out_of_core without sites"),
+        ({"data": {"file": "X.npy", "out_of_core": False}}, "add data.out_of_core = true"),
         ({"data": {"file": "sites"}}, "its files are the sites"),
         ({"data": {"file": ".", "site": None}}, "0 files"),
     ],
 )
-def test_what_cannot_stream_is_refused(
+def test_what_needs_rows_in_memory_is_refused_out_of_core(
     files: Path, changes: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(files)
     (files / "rows.parquet").rename(files / "rows.pq")
-    data = {"file": "rows.parquet", "target": "y", "site": "where", "stream": True}
+    data = {"file": "rows.parquet", "target": "y", "site": "where", "out_of_core": True}
     table = {**data, **changes.pop("data", {})}
     with pytest.raises(CokeError, match=said):
-        open_ready(from_settings({"whitening": "gram", **changes, "data": table}))
+        open_ready(checked_settings({"whitening": "gram", **changes, "data": table}))
 
 
-def test_the_papers_methods_stream_with_any_whitening(files: Path) -> None:
+def test_the_papers_methods_go_out_of_core_with_any_whitening(files: Path) -> None:
     """They have none."""
-    wanted = config(files, "file", stream=True, algorithm="dkla")
-    mixed = from_settings({**wanted.settings(), "whitening": "mixture"})
+    wanted = config(files, "file", out_of_core=True, algorithm="dkla")
+    mixed = checked_settings({**wanted.plain(), "whitening": "mixture"})
     assert open_ready(mixed).case("dkla").problem.test is not None
 
 
@@ -182,11 +183,13 @@ def test_files_with_other_columns_are_refused() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_site_whose_file_has_no_rows_is_named(files: Path, stream: bool, suffix: str) -> None:
+@pytest.mark.parametrize("out_of_core", [False, True])
+def test_a_site_whose_file_has_no_rows_is_named(
+    files: Path, out_of_core: bool, suffix: str
+) -> None:
     """Rather than left out in silence."""
     empty = pa.table({**PLAIN}).slice(0, 0)
     path = files / "sites" / f"Ahlen.{suffix}"
     (pa.csv.write_csv if suffix == "csv" else pa.parquet.write_table)(empty, path)
     with pytest.raises(CokeError, match="Ahlen"):
-        open_ready(config(files, "folder", stream))
+        open_ready(config(files, "folder", out_of_core))

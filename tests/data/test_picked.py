@@ -82,7 +82,7 @@ def test_of_a_sorted_file_little_more_than_the_sites_rows_is_read(
 
 def test_of_a_folder_only_the_sites_files_are_read(files: Path) -> None:
     """The others may be gone by then."""
-    source = open_rows(config(files, "folder", stream=False))
+    source = open_rows(config(files, "folder", out_of_core=False))
     rows = owners(source, HOW)
     assert rows.sites is not None
     places = split(by_label(rows.sites), test=0.3, seed=0)

@@ -30,7 +30,8 @@ from coke.maths.graph import build_graph
 from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.rowwise import Rowwise, end_to_end
-from coke.settings import Config, FeatureConfig, from_settings
+from coke.settings.declaration import Features, Settings
+from coke.settings.reading import checked_settings
 from kit.commands import coke
 from kit.ready import ready, rows_of
 
@@ -158,11 +159,11 @@ def saved(folder: Path, kind: str, T: int = 300) -> pa.Table:
     return table
 
 
-def settings(folder: Path, source: str, **more: Any) -> Config:
+def settings(folder: Path, source: str, **more: Any) -> Settings:
     data = {"file": str(folder / source), "target": "y", "missing": "drop", **more}
     data |= {} if source == "sites" else {"site": "where"}
     features = {"n_features": 5}
-    return from_settings({"loss": "hinge", "lambda": 1e-2, "data": data, "features": features})
+    return checked_settings({"loss": "hinge", "lambda": 1e-2, "data": data, "features": features})
 
 
 @pytest.mark.parametrize("kind", LABELS)
@@ -253,7 +254,7 @@ def test_rows_on_disk_take_little_memory(tmp_path: Path) -> None:
     pa.parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=5000)
     del inputs, table
     how = settings(tmp_path, "rows.parquet", on_disk=str(tmp_path / "scratch"))
-    features = FeatureConfig(n_features=D // 2)
+    features = Features(n_features=D // 2)
     how = msgspec.structs.replace(how, features=features, whitening="gram")
     tracemalloc.start()
     task = open_ready(how)
@@ -282,7 +283,7 @@ def test_a_row_on_disk_takes_few_bytes_of_memory(tmp_path: Path) -> None:
 
 def test_the_quadratic_loss_keeps_no_features(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"use data\.stream"):
-        open_ready(from_settings({"data": {"on_disk": str(tmp_path)}}))
+        open_ready(checked_settings({"data": {"on_disk": str(tmp_path)}}))
 
 
 def test_a_risk_by_hand_needs_no_room() -> None:

@@ -11,11 +11,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from coke import History
 from coke.errors import ConfigError
-from coke.field.mission import Mission, read_site
+from coke.field.mission import Mission
 from coke.learning.open import open_ready
 from coke.maths import compiled
 from coke.maths.losses.quadratic import Quadratic
-from coke.settings import default_settings, from_settings, merged
+from coke.settings import reading
+from coke.settings.reading import checked_settings, merged
+from coke.settings.sites import read_site
 from kit.commands import coke
 from kit.field import Field, made_rows
 from kit.jobs import on_ranks
@@ -55,8 +57,8 @@ def test_ranks_are_one_process_with_compiled_rounds_too(folder: Path) -> None:
 
 @numba
 def test_all_risks_that_train_are_compiled() -> None:
-    settings = merged(default_settings(), {**SMALL, "fast": True})
-    task = open_ready(from_settings(settings))
+    settings = merged(synthetic(), {**SMALL, "fast": True})
+    task = open_ready(checked_settings(settings))
     for problem in (task.problem, task.case("coke").problem):
         assert isinstance(problem.train, Quadratic)
         assert problem.train.fast
@@ -84,6 +86,6 @@ def test_agents_share_the_setting_and_its_bits(tmp_path: Path) -> None:
 def test_fast_is_refused_where_it_cannot_be(
     changes: dict[str, Any], there: bool, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled, "available", lambda: there)
+    monkeypatch.setattr(reading, "find_spec", lambda name: there or None)
     with pytest.raises(ConfigError, match=said):
-        from_settings({"fast": True, **changes})
+        checked_settings({"fast": True, **changes})

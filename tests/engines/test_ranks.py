@@ -67,12 +67,12 @@ RUNS: dict[str, list[Any]] = {
     "synthetic": ["small.toml", "--beside", "cta", "--beside", "coke-paper"],
     "budget": ["--data", "rows.csv", *NUMBERS, "--max-bytes", 9000],
     "classes": ["--data", "rows.parquet", *CLASSES, "--loss", "hinge"],
-    "stream": ["--data", "rows.parquet", *NUMBERS, "--stream", "--whitening", "gram"],
+    "out of core": ["--data", "rows.parquet", *NUMBERS, "--out-of-core", "--whitening", "gram"],
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks"), [("synthetic", 2), ("budget", 3), ("classes", 3), ("stream", 2)]
+    ("name", "ranks"), [("synthetic", 2), ("budget", 3), ("classes", 3), ("out of core", 2)]
 )
 def test_ranks_leave_the_files_of_one_process(rows: Path, name: str, ranks: int) -> None:
     """History, model, checkpoint, pictures and what is printed: bit for bit."""

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-from coke import COKEClassifier, COKERegressor
+from coke import DP, Coke, COKEClassifier, COKERegressor, Features
 from coke.errors import ConfigError, DataError, InputError
 from coke.privacy.release import load_release
 
@@ -19,15 +19,16 @@ rng = np.random.default_rng(0)
 X = rng.uniform(-3, 3, size=(3000, 2))
 y = np.sin(X[:, 0]) + 0.5 * np.cos(X[:, 1]) + 0.1 * rng.normal(size=3000)
 RANGES = {"x0": (-3, 3), "x1": (-3, 3), "y": (-2, 2)}
+GRAM = Coke(whitening="gram")
 GOOD: dict[str, Any] = {
-    "privacy": "dp", "epsilon": 3.0, "scale": "public", "ranges": RANGES, "sigma": 0.5,
-    "whitening": "range", "n_agents": 3, "n_features": 15,
+    "privacy": DP(epsilon=3.0), "scale": "public", "ranges": RANGES, "n_agents": 3,
+    "features": Features(15, sigma=0.5), "algorithm": Coke(whitening="range"),
 }  # fmt: skip
 
 
 def test_it_learns_and_says_what_its_sites_would_do_alone(tmp_path: Path) -> None:
     """The private model, its optimum, and the sites' own models beside it."""
-    est = COKERegressor(**GOOD, releases=tmp_path).fit(X, y)
+    est = COKERegressor(**{**GOOD, "privacy": DP(3.0, releases=tmp_path)}).fit(X, y)
     assert est.score(X, y) > 0.8
     assert_allclose(est.thetas_, np.tile(est.optimum_, (3, 1)), atol=0.02)
     assert est.alone_ is not None
@@ -38,7 +39,7 @@ def test_it_learns_and_says_what_its_sites_would_do_alone(tmp_path: Path) -> Non
 
 
 def test_a_second_fit_spends_nothing_where_releases_are_kept(tmp_path: Path) -> None:
-    est = COKERegressor(**GOOD, releases=str(tmp_path)).fit(X, y)
+    est = COKERegressor(**{**GOOD, "privacy": DP(3.0, releases=str(tmp_path))}).fit(X, y)
     kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     again = clone(est).fit(X, y)
     assert_array_equal(again.thetas_, est.thetas_)
@@ -46,7 +47,7 @@ def test_a_second_fit_spends_nothing_where_releases_are_kept(tmp_path: Path) -> 
     with pytest.raises(DataError, match="allow a new budget"):
         clone(est).fit(X, y + 0.1)
     assert again.budget_ == (3.0, 1e-5)
-    assert clone(est).set_params(new_budget=True).fit(X, y + 0.1).budget_ == (6.0, 2e-5)
+    assert clone(est).set_params(privacy__new_budget=True).fit(X, y + 0.1).budget_ == (6.0, 2e-5)
     forgetful = COKERegressor(**GOOD)
     assert not np.array_equal(forgetful.fit(X, y).thetas_, clone(forgetful).fit(X, y).thetas_)
 
@@ -63,21 +64,17 @@ def test_ranges_go_by_a_data_frames_names() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"sigma": "auto"}, "raw rows"),
-        ({"scale": "standard", "whitening": "gram"}, "known beforehand"),
-        ({"scale": "none", "whitening": "gram"}, "known beforehand"),
-        ({"whitening": "mixture"}, "moments of raw inputs"),
-        ({"epsilon": None}, "without epsilon"),
-        ({"epsilon": 0.0}, "expected 0 < ε"),
-        ({"delta": 0.0}, "δ < 1"),
+        ({"features": Features()}, "raw rows"),
+        ({"scale": "standard", "algorithm": GRAM}, "known beforehand"),
+        ({"scale": "none", "algorithm": GRAM}, "known beforehand"),
+        ({"algorithm": "coke"}, "moments of raw inputs"),
+        ({"privacy": DP(0.0)}, "expected 0 < ε"),
+        ({"privacy": DP(1.0, delta=0.0)}, "δ < 1"),
         ({"ranges": None}, "without ranges of x0, x1, y"),
         ({"ranges": {**RANGES, "y": (2, -2)}}, "low below a high"),
         ({"ranges": {**RANGES, "y": 3}}, "Expected `array`"),
-        ({"privacy": "none"}, "set both"),
-        ({"privacy": "dpp"}, "Did you mean 'dp'"),
-        ({"secure_sum": True, "privacy": "none", "epsilon": None}, "secure_sum without"),
-        ({"colluding": 0}, "a site knows itself"),
-        ({"engine": "agents", "releases": "here"}, "write a network"),
+        ({"privacy": DP(1.0, colluding=0)}, "a site knows itself"),
+        ({"privacy": DP(1.0, releases="here"), "engine": "agents"}, "write a network"),
     ],
 )
 def test_what_cannot_be_private_is_refused(changes: dict[str, Any], said: str) -> None:

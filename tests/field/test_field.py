@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from coke import COKERegressor
+from coke import COKERegressor, Features, dkla
 from coke.data.tables import read_rows
 from coke.errors import InputError
 from coke.learning.model import load_model
@@ -87,7 +87,7 @@ def test_kills_at_random_moments_change_no_bit(fields: Callable[..., Field]) -> 
 def test_the_estimator_can_run_on_agents() -> None:
     """engine="agents" gives the simulation's θ to the bit, and the same bytes."""
     rows = made_rows(300)
-    common: dict[str, Any] = {"n_agents": 3, "n_features": 15, "seed": 0}
+    common: dict[str, Any] = {"n_agents": 3, "features": Features(n_features=15)}
     field = COKERegressor(engine="agents", **common).fit(rows.X, rows.y)
     one = COKERegressor(**common).fit(rows.X, rows.y)
     assert_array_equal(field.thetas_, one.thetas_)
@@ -98,6 +98,8 @@ def test_the_estimator_can_run_on_agents() -> None:
     assert_array_equal(field.predict(rows.X), one.predict(rows.X))
     with pytest.raises(InputError, match="unknown engine"):
         COKERegressor(engine="agent").fit(rows.X, rows.y)
+    with pytest.raises(InputError, match="another process knows algorithms by name only"):
+        COKERegressor(engine="agents", algorithm=dkla()).fit(rows.X, rows.y)
 
 
 def test_a_frozen_peer_and_a_clean_stop(fields: Callable[..., Field]) -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from coke.errors import FileError, InputError
 from coke.field import identity
-from coke.field.identity import found, issue, load, renew, site_name
+from coke.field.identity import found, issue, load, renew
+from coke.settings.sites import site_name
 from kit.clinics import DAY, NOW, POSIX, SECOND, move, network
 
 

@@ -15,11 +15,12 @@ from numpy.testing import assert_array_equal
 from coke.data.files import pack, write_file
 from coke.data.site import Kept
 from coke.errors import CokeError
-from coke.field.mission import Mission, read_site
+from coke.field.mission import Mission
 from coke.field.moves import Setup
 from coke.field.node import Node
 from coke.field.state import restored
 from coke.field.store import Store
+from coke.learning.agreement import feature_settings
 from coke.learning.ready import agree
 from coke.maths.algorithms.coke import automatic
 from coke.maths.algorithms.stopping import Limits
@@ -28,7 +29,7 @@ from coke.maths.losses.quadratic import Quadratic
 from coke.privacy import release as private
 from coke.privacy.noise import Budget
 from coke.privacy.share import load_share
-from coke.settings import feature_settings
+from coke.settings.sites import read_site
 from coke.studies.audit import site_warnings
 from kit.agents import A, made_nets
 from kit.field import Field, made_rows

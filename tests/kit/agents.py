@@ -19,7 +19,7 @@ from coke.field.agent import Agent, Status
 from coke.field.carriers.memory import Fault, Memory, faithful
 from coke.field.edge import End
 from coke.field.frames import Word, decode, encode
-from coke.field.mission import Mission, site_config
+from coke.field.mission import Mission
 from coke.field.node import Node
 from coke.field.pace import Pace
 from coke.field.store import Store
@@ -27,6 +27,7 @@ from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Array
 from coke.maths.graph import build_graph
 from coke.maths.losses.quadratic import Quadratic, matrix
+from coke.settings.sites import checked_site
 from kit.ready import held
 
 SEED = 0
@@ -84,7 +85,7 @@ class Net:
         """What that site's agent is for, with the neighbours and settings of this moment."""
         friends = dict.fromkeys(sorted(self.friends[name]), "")
         table = {"name": name, "network": "test", "neighbours": friends} | self.table[name]
-        config = site_config({**self.settings, **self.own[name], "site": table})
+        config = checked_site({**self.settings, **self.own[name], "site": table})
         part = self.parts[self.names.index(name)]
         whose = self.rows._replace(X=self.rows.X[part], y=self.rows.y[part])
         return self.kind(config, whose)

@@ -23,7 +23,15 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from coke import COKEClassifier, COKERegressor
+from coke import (
+    DKLA,
+    COKEClassifier,
+    CokePaper,
+    COKERegressor,
+    Diffusion,
+    Features,
+    Until,
+)
 from coke.data.tables import checked_rows
 from coke.engines.checkpoint import load_checkpoint
 from coke.field.agent import Agent
@@ -85,14 +93,22 @@ def said(theta: Any, model: bytes, rounds: int, ledger: tuple[int, int, int]) ->
     return {"theta": digest(theta), "model": digest(model), "rounds": int(rounds), **costs}
 
 
+CHOSEN = {
+    "coke": "coke",
+    "coke-paper": CokePaper(rho=0.05, v=0.5, mu=0.9),
+    "dkla": DKLA(rho=0.05),
+    "cta": Diffusion(eta=0.2),
+}
+
+
 def estimator(case: Case, folder: Path) -> dict[str, Any]:
     """`fit`."""
     X, y, where = rows(case.classes)
     kind: Any = COKEClassifier if case.classes else COKERegressor
     own = kind(
-        graph="random", edges=EDGES, algorithm=case.algorithm, loss=case.loss, n_features=8,
-        sigma=1.5, lam=1e-2, rho=0.05, v=0.5, mu=0.9, eta=0.2, rounds=40,
-        tol=1e-2 if case.algorithm == "coke" else None, seed=SEED,
+        graph="random", edges=EDGES, algorithm=CHOSEN[case.algorithm], loss=case.loss,
+        features=Features(n_features=8, sigma=1.5), lam=1e-2, random_state=SEED,
+        limits=Until(rounds=40, tol=1e-2 if case.algorithm == "coke" else None),
     ).fit(X, y, sites=where)  # fmt: skip
     ledger = (own.transmissions_, own.bytes_, own.wire_bytes_)
     return said(own.thetas_, own.model_.to_bytes(), own.n_iter_, ledger)
@@ -150,7 +166,7 @@ def run(case: Case, folder: Path) -> dict[str, Any]:
 
 def out_of_core(case: Case, folder: Path) -> dict[str, Any]:
     """`coke run` that keeps no row; rows with class labels lie on disk."""
-    more = {"on_disk": "scratch"} if case.classes else {"stream": True}
+    more = {"on_disk": "scratch"} if case.classes else {"out_of_core": True}
     return left(case, folder, coke(*written(case, folder, **more), cwd=folder).stdout)
 
 

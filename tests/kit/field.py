@@ -21,7 +21,7 @@ from coke.data.site import deal
 from coke.data.tables import Rows, checked_rows
 from coke.engines.process import Record, simulate
 from coke.field.local import NetworkPlan, site_names, write_network
-from coke.field.mission import Mission, read_site
+from coke.field.mission import Mission
 from coke.field.moves import Setup
 from coke.field.node import Node
 from coke.field.state import restored
@@ -32,7 +32,8 @@ from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph
 from coke.maths.ledger import Ledger
-from coke.settings import from_settings
+from coke.settings.reading import checked_settings
+from coke.settings.sites import read_site
 from kit.ready import held
 
 SEED = 0
@@ -135,7 +136,7 @@ class Field:
     def task(self) -> Ready:
         if not hasattr(self, "_task"):
             sites = replace(held(self.rows, self.parts, seed=SEED), names=tuple(self.names))
-            terms = Terms(from_settings(self.settings), self.rows.columns)
+            terms = Terms(checked_settings(self.settings), self.rows.columns)
             self._task = agree(sites, self.graph, terms)
         return self._task
 

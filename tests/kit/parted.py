@@ -16,7 +16,8 @@ from numpy.testing import assert_array_equal
 from coke.data.passes import Passing
 from coke.data.site import Kept, by_label
 from coke.data.tables import checked_rows
-from coke.settings import Config, from_settings
+from coke.settings.declaration import Settings
+from coke.settings.reading import checked_settings
 from kit.ready import held, rows_of
 
 T, HOW = 300, Passing("double")
@@ -62,13 +63,13 @@ def save_all(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def config(files: Path, kind: str, stream: bool, **more: Any) -> Config:
+def config(files: Path, kind: str, out_of_core: bool, **more: Any) -> Settings:
     sources: dict[str, dict[str, Any]] = {
         "file": {"file": "rows.parquet", "target": "y", "site": "where"},
         "folder": {"file": "sites", "target": "y"},
         "arrays": {"file": "X.npy", "target": str(files / "y.npy"), "site": str(files / "s.npy")},
     }
-    data = {**sources[kind], "stream": stream, "precision": more.pop("precision", "auto")}
+    data = {**sources[kind], "out_of_core": out_of_core, "precision": more.pop("precision", "auto")}
     data["file"] = str(files / data["file"])
     features = {"n_features": 10}
-    return from_settings({"whitening": "gram", "data": data, "features": features, **more})
+    return checked_settings({"whitening": "gram", "data": data, "features": features, **more})

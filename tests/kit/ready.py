@@ -14,7 +14,7 @@ from coke.learning.agreement import Terms
 from coke.learning.ready import Ready, agree
 from coke.maths.graph import Graph
 from coke.maths.losses import LOSSES
-from coke.settings import from_settings
+from coke.settings.reading import checked_settings
 
 
 def held(rows: Rows, parts: dict[Any, Index], *, test: float = 0.0, seed: int = 0) -> Kept:
@@ -28,7 +28,7 @@ def ready(
 ) -> Ready:  # fmt: skip
     """All of them agree, as these settings say; λ is `lam`."""
     given = {"lambda": settings.pop("lam", 1e-3), **settings}
-    wanted = from_settings(given)
+    wanted = checked_settings(given)
     names = columns or tuple(f"x{j}" for j in range(sites.X[0].shape[1]))
     kept = replace(sites, numbers=LOSSES[wanted.loss].kind == "numbers")
     return agree(kept, graph, Terms(wanted, names, sample, releases))

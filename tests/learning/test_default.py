@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from coke import COKEClassifier, COKERegressor
+from coke import Coke, COKEClassifier, COKERegressor, Features, Until
 from coke.errors import DataError, InputError
 from coke.maths.arrays import Array
 
@@ -73,7 +73,7 @@ CASES = [constant, constant_at_each_site, collinear, wide, one_has_all, few_rows
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 def test_it_reaches_the_optimum_whatever_the_inputs(make: Callable[[], Any], scale: str) -> None:
     Z, y, sites = make()
-    est = COKERegressor(scale=scale, rounds=1500, tol=1e-4, graph="ring").fit(Z, y, sites)
+    est = COKERegressor(scale=scale, limits=Until(1500, tol=1e-4), graph="ring").fit(Z, y, sites)
     best = est.model_._replace(theta=est.optimum_[None])
     far = np.sqrt(np.mean((est.predict(Z) - best.predict(Z)) ** 2))
     assert far < 0.02 * max(float(y.std()), 1e-9)
@@ -81,7 +81,7 @@ def test_it_reaches_the_optimum_whatever_the_inputs(make: Callable[[], Any], sca
 
 
 def test_a_flat_target_needs_no_words() -> None:
-    est = COKERegressor(rounds=300).fit(*flat_target())
+    est = COKERegressor(limits=Until(300)).fit(*flat_target())
     assert_allclose(est.predict(X), 3.0, atol=1e-9)
     assert est.converged_
     assert est.history_.spoke.sum() == 0
@@ -90,7 +90,7 @@ def test_a_flat_target_needs_no_words() -> None:
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_classes_too(loss: str) -> None:
     label = np.where(Y > 0, "up", "down")
-    est = COKEClassifier(loss=loss, rounds=60, graph="star").fit(X, label, SITES)
+    est = COKEClassifier(loss=loss, limits=Until(60), graph="star").fit(X, label, SITES)
     best = est.model_._replace(theta=est.optimum_[None])
     assert np.mean(est.predict(X) == best.predict(X)) > 0.97
     assert est.transmissions_ < 6 * 60
@@ -98,7 +98,7 @@ def test_classes_too(loss: str) -> None:
 
 @pytest.mark.parametrize("graph", ["ring", "star", "complete", "grid", "random"])
 def test_nothing_is_tuned_to_a_graph(graph: str) -> None:
-    est = COKERegressor(graph=graph, rounds=1000).fit(X, Y, SITES)
+    est = COKERegressor(graph=graph).fit(X, Y, SITES)
     assert est.converged_
     assert_allclose(est.thetas_, np.tile(est.optimum_, (6, 1)), atol=0.05)
 
@@ -106,27 +106,27 @@ def test_nothing_is_tuned_to_a_graph(graph: str) -> None:
 @pytest.mark.parametrize("whitening", ["moments", "gram", "sample"])
 def test_other_bases_lead_to_the_same_model(whitening: str) -> None:
     public = RNG.normal(size=(300, 4)) if whitening == "sample" else None
-    est = COKERegressor(whitening=whitening, sample=public, rounds=1000).fit(X, Y, SITES)
-    usual = COKERegressor(rounds=1000).fit(X, Y, SITES)
+    est = COKERegressor(algorithm=Coke(whitening, public)).fit(X, Y, SITES)
+    usual = COKERegressor().fit(X, Y, SITES)
     assert np.sqrt(np.mean((est.predict(X) - usual.predict(X)) ** 2)) < 0.02 * Y.std()
 
 
 def test_a_budget_is_kept_and_a_hopeless_one_refused() -> None:
     free = COKERegressor().fit(X, Y, SITES)
-    some = COKERegressor(max_bytes=free.bytes_ * 2 // 3).fit(X, Y, SITES)
+    some = COKERegressor(limits=Until(max_bytes=free.bytes_ * 2 // 3)).fit(X, Y, SITES)
     assert some.bytes_ <= free.bytes_ * 2 // 3
     assert not some.converged_
     with pytest.raises(InputError, match=r"the smallest that would do is max_bytes=\d+"):
-        COKERegressor(max_bytes=100).fit(X, Y, SITES)
+        COKERegressor(limits=Until(max_bytes=100)).fit(X, Y, SITES)
 
 
 def test_wrong_samples_and_names_are_refused() -> None:
     with pytest.raises(DataError, match=r"sample: .* 4 features"):
-        COKERegressor(whitening="sample", sample=np.ones((3, 2))).fit(X, Y, SITES)
+        COKERegressor(algorithm=Coke("sample", np.ones((3, 2)))).fit(X, Y, SITES)
     with pytest.raises(InputError, match="name a file of public inputs"):
-        COKERegressor(sample=X).fit(X, Y, SITES)
+        COKERegressor(algorithm=Coke(sample=X)).fit(X, Y, SITES)
     with pytest.raises(InputError, match='"auto"'):
-        COKERegressor(sigma="large").fit(X, Y, SITES)
+        COKERegressor(features=Features(sigma="large")).fit(X, Y, SITES)
 
 
 def test_sigma_auto_does_not_mind_units() -> None:
@@ -151,6 +151,8 @@ def test_adult_is_learnt_in_few_rounds(data_file: Callable[[str], Path]) -> None
     Z = np.column_stack([table[name].to_numpy() for name in names]).astype(float)
     y = table["y"].to_numpy()
     sites = np.argsort(np.argsort(y, kind="stable"), kind="stable") // 300
-    est = COKEClassifier(sigma=3.0, scale="none", n_features=50, rounds=100).fit(Z, y, sites)
+    est = COKEClassifier(features=Features(50, sigma=3.0), scale="none", limits=Until(100)).fit(
+        Z, y, sites
+    )
     best = est.model_._replace(theta=est.optimum_[None])
     assert np.mean(est.predict(Z) == best.predict(Z)) > 0.99

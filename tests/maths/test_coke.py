@@ -275,10 +275,10 @@ def test_bits_do_not_depend_on_the_number_of_blas_threads() -> None:
     """Statistics, inverses and rounds run on one thread, whatever the machine would use."""
     code = """
 import hashlib, numpy as np
-from coke import COKERegressor
+from coke import COKERegressor, Until
 rng = np.random.default_rng(0)
 X = rng.normal(size=(3000, 5))
-model = COKERegressor(n_agents=4, rounds=20).fit(X, np.sin(X.sum(axis=1)))
+model = COKERegressor(n_agents=4, limits=Until(rounds=20)).fit(X, np.sin(X.sum(axis=1)))
 print(hashlib.blake2b(model.thetas_.tobytes() + model.optimum_.tobytes()).hexdigest())
 """
     found = set()

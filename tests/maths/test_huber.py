@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke import COKERegressor
+from coke import COKERegressor, Features
 from coke.engines.process import simulate
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithms.algorithm import Algorithm
@@ -236,7 +236,9 @@ def test_the_estimator_is_not_led_astray_by_outliers() -> None:
     wrong = y + np.where(np.arange(len(y)) % 20 == 0, 300.0, 0.0)
     errors = {}
     for loss in ("quadratic", "huber"):
-        model = COKERegressor(loss=loss, n_features=30, sigma=1.5, scale="none", seed=1)
+        model = COKERegressor(
+            loss=loss, features=Features(n_features=30, sigma=1.5), scale="none", random_state=1
+        )
         model.fit(X, wrong, sites=where)
         assert model.model_.loss == loss
         errors[loss] = float(np.median(np.abs(model.predict(X) - y)))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
 from test_attacks import off, rows, said
 
-from coke.errors import ConfigError, InputError
+from coke.errors import InputError
 from coke.maths.algorithms.coke import COKE, Geometric, automatic
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.features.whitening import Gaussian, expected_gram, whitening
@@ -30,7 +29,6 @@ from coke.privacy.noise import Budget, calibrated, draws, ranking_bound
 from coke.privacy.private import SPREAD
 from coke.privacy.release import (
     Release,
-    check_private,
     private_risk,
     public_scaling,
 )
@@ -165,25 +163,6 @@ def test_a_basis_that_costs_no_privacy_serves(how: str) -> None:
     problem = Problem(risk).whitened(whitening(G + risk.G * np.eye(D)))
     hats, _ = said(problem, graph, automatic(2.0, graph, SPREAD), 120)
     assert off(hats[-1], problem.everywhere(problem.optimum)) < 0.02
-
-
-def test_every_setting_that_reads_raw_rows_is_refused_with_its_reason() -> None:
-    good: dict[str, Any] = {
-        "loss": "quadratic", "scale": "public", "auto_sigma": False, "whitening": "range",
-    }  # fmt: skip
-    check_private(**good)
-    wrong: list[tuple[str, Any, str]] = [
-        ("loss", "logistic", "quadratic loss"),
-        ("loss", "hinge", "every round"),
-        ("scale", "standard", "ranges known beforehand"),
-        ("scale", "minmax", "not noised"),
-        ("auto_sigma", True, "looks at raw rows"),
-        ("whitening", "mixture", "raw inputs"),
-        ("whitening", "moments", "not noised"),
-    ]
-    for key, value, reason in wrong:
-        with pytest.raises(ConfigError, match=reason):
-            check_private(**{**good, key: value})
 
 
 def test_public_units_come_from_public_ranges() -> None:

@@ -21,7 +21,7 @@ from coke.maths.graph import build_graph
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
 from coke.privacy.release import load_release
-from coke.settings import from_settings
+from coke.settings.reading import checked_settings
 from coke.studies.audit import RETRAINED, warnings
 from kit.field import made_rows
 from kit.ready import held, ready
@@ -139,7 +139,7 @@ def test_the_lambda_rule_and_the_owners_own_model(tmp_path: Path) -> None:
 def test_what_would_look_at_raw_rows_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError if "epsilon" not in changes or changes["epsilon"] is None
                        else ValueError, match=said):  # fmt: skip
-        from_settings({**SETTINGS, **changes})
+        checked_settings({**SETTINGS, **changes})
 
 
 def test_ranges_must_be_given_for_every_column(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from coke.maths.features.mixtures import truncated
 from coke.maths.features.whitening import moments
 from coke.maths.graph import build_graph
 from coke.maths.ledger import HEADER, Ledger
-from coke.settings import from_settings
+from coke.settings.reading import checked_settings
 from coke.talk.conversation import Network, Talk, Turn, cost, flood, swept, together
 from coke.talk.sums import (
     Told,
@@ -234,7 +234,7 @@ def agreed(net: Network, sample: Any, **wanted: Any) -> Agreement:
     """What sites know of each other where units are given."""
     given = {"data": {"scale": "none"}, "sample": None if sample is None else "given", **wanted}
     nothing = Told(columns_of(np.empty((1, 0))))
-    terms = Terms(from_settings(given), ("a", "b", "c"), sample)
+    terms = Terms(checked_settings(given), ("a", "b", "c"), sample)
     return Agreement(terms, Begun(net, nothing, None))
 
 

@@ -7,30 +7,33 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf, isfinite
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import numpy as np
 import typer
 from rich.live import Live
 from rich.table import Table
 
-from coke.cli.console import AsJson, console
-from coke.data.files import write_file
+from coke.cli import options
+from coke.cli.console import console
 from coke.errors import ConfigError, ConvergenceError
-from coke.field.agent import Agent, Status
-from coke.field.carriers import CARRIERS
-from coke.field.mission import Mission, SiteConfig, pace_of, read_site
-from coke.field.results import keep
-from coke.field.store import Store
 from coke.report.tables import shown
-from coke.studies.audit import site_warnings
+from coke.settings.declaration import SiteSettings
+from coke.settings.sites import read_site
+
+if TYPE_CHECKING:
+    from coke.field.agent import Agent, Status
+    from coke.field.store import Store
 
 STOPPED = 143  # by SIGTERM or Ctrl-C; the state is kept
 EVERY = 0.5  # seconds between two lines for machines, but for rounds and events
 
+app = options.app()
 
+
+@app.command()
 def agent(
     site: Annotated[Path, typer.Argument(help="The site's file, such as site.toml.")],
     leave: Annotated[
@@ -39,20 +42,20 @@ def agent(
     rounds_shown: Annotated[
         bool, typer.Option("--rounds-shown", help="With --json, a line for every round.")
     ] = False,
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """One site on a network: meets its neighbours, agrees, trains, writes its model.
 
     Stops cleanly on SIGTERM or Ctrl-C; started again, it goes on where it was.
     """
     with _signals(_exit):  # until there is an agent to stop, and after
-        config = read_site(site)
-        if config.data.stream:
-            raise ConfigError("data.stream is for coke run: an agent reads its own rows at once")
-        store = Store(Path(config.site.state))
+        settings = read_site(site)
+        from coke.field.store import Store  # here: what is refused needs no NumPy
+
+        store = Store(Path(settings.site.state))
         with store.claimed():
             follow = _machine(rounds_shown) if json else _people
-            document = _run(config, store, leave, follow, _warn_machine if json else _warn)
+            document = _run(settings, store, leave, follow, _warn_machine if json else _warn)
     if document is None:
         return  # it has left
     if json:
@@ -67,22 +70,27 @@ def agent(
 
 
 def _run(
-    config: SiteConfig,
+    settings: SiteSettings,
     store: Store,
     leave: bool,
     follow: Callable[[Agent], None],
     warn: Callable[[str], None],
 ) -> dict[str, Any] | None:
     """What it came to; None where the site has left."""
-    opening, pace = CARRIERS[config.site.carrier], pace_of(config)
+    from coke.field.agent import Agent
+    from coke.field.carriers import CARRIERS
+    from coke.field.mission import Mission, pace_of
+    from coke.studies.audit import site_warnings
+
+    opening, pace = CARRIERS[settings.site.carrier], pace_of(settings)
     if opening.together:
         raise ConfigError(
-            f'carrier = "{config.site.carrier}" is {opening.about}: start all sites together, with '
-            "coke network run"
+            f'carrier = "{settings.site.carrier}" is {opening.about}: start all sites together, '
+            "with coke network run"
         )
-    opened = opening.opener(config.site)
+    opened = opening.opener(settings.site)
     with console.status("reading rows"):
-        mission = Mission(config)
+        mission = Mission(settings)
     warnings = site_warnings(mission)
     for line in warnings:
         warn(line)
@@ -135,7 +143,7 @@ def _machine(every_round: bool) -> Callable[[Agent], None]:
     """A line of JSON now and then."""
 
     def follow(own: Agent) -> None:
-        then, phase, last_round = -np.inf, "", -1
+        then, phase, last_round = -inf, "", -1
         for status in own.run():
             now = time.monotonic()
             new = every_round and status.round != last_round
@@ -153,7 +161,7 @@ def _plain(status: Status) -> dict[str, Any]:
 
 
 def _odd(value: Any) -> bool:
-    return isinstance(value, float) and not np.isfinite(value)
+    return isinstance(value, float) and not isfinite(value)
 
 
 def _line(document: dict[str, Any]) -> None:
@@ -163,7 +171,7 @@ def _line(document: dict[str, Any]) -> None:
 
 def _people(own: Agent) -> None:
     """A table that follows the status, and a line for every event."""
-    then = -np.inf
+    then = -inf
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         for status in own.run():
             for event in status.events:
@@ -181,7 +189,7 @@ def _table(name: str, status: Status) -> Table:
     sent = status.ledger
     words = "spoke" if status.spoke else "silent"
     table.add_row("sent", f"{words}; {sent.transmissions} in all, {shown('bytes', sent.bytes)}")
-    if np.isfinite(status.away):
+    if isfinite(status.away):
         ends = "" if status.countdown is None else f", ends in {status.countdown} rounds"
         table.add_row("progress", f"{status.away:.3g} × tol, loss {status.loss:.4g}{ends}")
     if status.refused:
@@ -191,7 +199,9 @@ def _table(name: str, status: Status) -> Table:
 
 def _leave(own: Agent) -> dict[str, Any]:
     """Model, history and report in the state folder; and what there is to say."""
-    from coke.report.page import site_report  # here: matplotlib is slow to import
+    from coke.data.files import write_file
+    from coke.field.results import keep
+    from coke.report.page import site_report
 
     path = own.store.folder / "report.html"
     document = {**keep(own), "report": str(path)}

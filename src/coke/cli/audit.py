@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -12,55 +12,42 @@ from rich.console import Console
 from rich.table import Table
 
 from coke.cli import options
-from coke.cli.console import AsJson, console, print_json
-from coke.data.files import write_file
-from coke.errors import ConfigError
-from coke.learning.folder import Folder
-from coke.learning.open import open_ready
-from coke.studies.audit import Finding, as_rows, audited, victim_of, warnings
+from coke.cli.console import console, print_json
+from coke.settings.knobs import Face
+
+if TYPE_CHECKING:
+    from coke.learning.folder import Folder
+    from coke.studies.audit import Finding
+
+app = options.app()
 
 
+@app.command()
+@options.command(Face.AUDIT)
 def audit(
-    config: options.ConfigFile = None,
-    data: options.Data = None,
-    target: options.Target = None,
-    site: options.Site = None,
-    drop: options.Drop = None,
-    missing: options.Missing = None,
-    agents: options.Agents = None,
-    graph: options.GraphName = None,
-    edges: options.Edges = None,
-    scale: options.Scale = None,
-    sigma: options.Sigma = None,
-    features: options.Features = None,
-    lam: options.Lambda = None,
-    algorithm: options.Algorithm = None,
-    mu: options.Mu = None,
-    seed: options.Seed = None,
-    listened: Annotated[int, typer.Option("--rounds", help="How long the attacker listens.")] = 400,
+    wanted: options.Wanted,
     probes: Annotated[bool, typer.Option(help="Also try lying on one edge (slow).")] = True,
     out: Annotated[Path | None, typer.Option(help="Folder for the report.")] = None,
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
-    """What a neighbour could learn from this configuration: the attacks, on your own rows."""
-    wanted = options.config_from(config, locals())
-    if wanted.loss != "quadratic" or wanted.algorithm == "cta":
-        raise ConfigError(
-            f"loss={wanted.loss}, algorithm={wanted.algorithm}: the attacks are on the quadratic "
-            "loss and coke, coke-paper or dkla; other losses send what is no less telling"
-        )
+    """What a neighbour could learn from this configuration: attacks on your own rows."""
+    settings = wanted()
+    from coke.learning.folder import Folder
+    from coke.learning.open import open_ready
+    from coke.studies.audit import as_rows, audited, victim_of, warnings
+
     folder = Folder(out) if out else None
     with console.status("a run, and the attacks on it"):
-        ready = open_ready(wanted, folder.path if folder else None)
-        case = ready.case(wanted.algorithm)
-        found, said = audited(ready, case, listened, probes), warnings(ready)
+        ready = open_ready(settings, out)
+        case = ready.case(settings.algorithm)
+        found, said = audited(ready, case, settings.rounds, probes), warnings(ready)
     i, n = victim_of(ready)
     document: dict[str, Any] = {
         "site": ready.names[i],
         "neighbour": ready.names[n],
-        "privacy": wanted.privacy,
-        "algorithm": wanted.algorithm,
-        "rounds": listened,
+        "privacy": settings.privacy,
+        "algorithm": settings.algorithm,
+        "rounds": settings.rounds,
         "findings": as_rows(found),
         "warnings": said,
     }
@@ -73,7 +60,8 @@ def audit(
 
 
 def _report(folder: Folder, document: dict[str, Any], found: list[Finding]) -> str:
-    from coke.report.page import audit_report  # here: matplotlib is slow to import
+    from coke.data.files import write_file
+    from coke.report.page import audit_report
 
     path = folder.path / "audit.html"
     write_file(path, audit_report(document, found).encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -13,62 +13,40 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from coke.cli import options
-from coke.cli.console import AsJson, console, print_json
-from coke.data.files import write_file
-from coke.errors import ConfigError
-from coke.learning.folder import Folder
-from coke.learning.open import open_ready
+from coke.cli.console import console, print_json
 from coke.report.tables import shown
-from coke.studies.compare.compare import Comparison
-from coke.studies.compare.goal import Row, advice
+from coke.settings.knobs import Face
 
-HORIZON = {"quadratic": 2000}  # rounds of the paper's methods
-SHORTER = 300  # for class labels, whose rounds take longer
+if TYPE_CHECKING:
+    from coke.learning.folder import Folder
+    from coke.studies.compare.compare import Comparison
+    from coke.studies.compare.goal import Row
+
+app = options.app()
 
 
+@app.command()
+@options.command(Face.COMPARE)
 def compare(
-    config: options.ConfigFile = None,
-    data: options.Data = None,
-    target: options.Target = None,
-    site: options.Site = None,
-    drop: options.Drop = None,
-    missing: options.Missing = None,
-    agents: options.Agents = None,
-    graph: options.GraphName = None,
-    edges: options.Edges = None,
-    split: options.Split = None,
-    scale: options.Scale = None,
-    sigma: options.Sigma = None,
-    features: options.Features = None,
-    kernel: options.Kernel = None,
-    mapping: options.FeatureMap = None,
-    lam: options.Lambda = None,
-    loss: options.Loss = None,
-    whitening: options.Whitening = None,
-    sample: options.Sample = None,
-    seed: options.Seed = None,
+    wanted: options.Wanted,
     goal: Annotated[
         float, typer.Option(help="Times the optimum's training MSE or objective.")
     ] = 1.01,
     method: Annotated[list[str] | None, typer.Option(help="Only this one; may repeat.")] = None,
-    horizon: Annotated[
-        int | None,
-        typer.Option("--rounds", help="Horizon of the paper's COKE and DKLA (2000, classes 300)."),
-    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the plot.")] = None,
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """Which method reaches a wanted accuracy with the fewest bytes on these data."""
-    wanted = options.config_from(config, locals())
-    if wanted.privacy == "dp":
-        raise ConfigError(
-            'privacy = "dp": a comparison looks at raw rows; compare on public data, or without it'
-        )
+    settings = wanted()
+    from coke.learning.folder import Folder
+    from coke.learning.open import open_ready
+    from coke.studies.compare.compare import Comparison
+    from coke.studies.compare.goal import advice
+
     folder = Folder(out) if out else None
     with console.status("reading rows, one pass over them"):
-        ready = open_ready(wanted)
-        most = horizon or HORIZON.get(wanted.loss, SHORTER)
-        comparison = Comparison(ready, goal, most)
+        ready = open_ready(settings)
+        comparison = Comparison(ready, goal, settings.rounds)
     rows = _rows(comparison, method or list(comparison.methods))
     document = {
         "goal": goal,
@@ -115,7 +93,8 @@ def _show(rows: list[Row], metric: str, document: dict[str, Any]) -> None:
 
 
 def _plot(rows: list[Row], comparison: Comparison, folder: Folder) -> str:
-    from coke.report.plots import cost_plot, png  # here: matplotlib is slow to import
+    from coke.data.files import write_file
+    from coke.report.plots import cost_plot, png
 
     path = folder.path / "compare.png"
     write_file(path, png(cost_plot(rows, comparison.goal)))

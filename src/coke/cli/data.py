@@ -9,12 +9,10 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from coke.cli.console import AsJson, console, print_json
-from coke.studies.reproduce.download import fetch as download
-from coke.studies.reproduce.recipes import data_folders
-from coke.studies.reproduce.uci import format_of
+from coke.cli import options
+from coke.cli.console import console, print_json
 
-app = typer.Typer(help="The paper's data sets.", no_args_is_help=True)
+app = options.app(help="The paper's data sets.", no_args_is_help=True)
 
 
 @app.callback()
@@ -33,9 +31,13 @@ def fetch(
         Path | None, typer.Option(help="UCI's file or archive, downloaded elsewhere.")
     ] = None,
     sha256: Annotated[str | None, typer.Option(help="Refuse any other file.")] = None,
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """Download a data set from UCI, check it, and keep it as Parquet."""
+    from coke.studies.reproduce.download import fetch as download
+    from coke.studies.reproduce.recipes import data_folders
+    from coke.studies.reproduce.uci import format_of
+
     format_of(name)  # refused before a progress bar shows
     columns = (TextColumn(name), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console, disable=file is not None) as progress:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coke.cli.console import AsJson, print_json
+from coke.cli import options
+from coke.cli.console import print_json
 from coke.errors import CokeError, ConfigError, FileError
-from coke.field import identity
-from coke.field.identity import CA, LONGEST_DAYS, SITE_DAYS, Credential
+from coke.settings.sites import CA, LONGEST_DAYS, SITE_DAYS
 
-identity_app = typer.Typer(help="Certificates for a network of sites.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from coke.field.identity import Credential
+
+app = options.app(help="Certificates for a network of sites.", no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Option(help="Where ca.crt and the certificates lie.")]
 Name = Annotated[str, typer.Argument(help="The site's name, as its neighbours call it.")]
@@ -22,25 +25,27 @@ Replace = Annotated[bool, typer.Option("--replace", help="Make a new key; the ol
 HERE = Path("identity")
 
 
-@identity_app.callback()
+@app.callback()
 def about() -> None:
     """Commands about certificates."""
 
 
-@identity_app.command()
+@app.command()
 def init(
     network: Annotated[str, typer.Option(help="The network's name.")] = "coke",
     folder: Folder = HERE,
     replace: Replace = False,
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """Make a network's authority, which signs the certificates of its sites."""
+    from coke.field import identity  # here, and below: help needs no NumPy
+
     made = identity.found(folder, network, _now(), replace=replace)
     advice = f"{made.path} goes to every site; {CA}.key stays here, safe, and nowhere else."
     _show(made, advice, json)
 
 
-@identity_app.command()
+@app.command()
 def issue(
     name: Name,
     folder: Folder = HERE,
@@ -49,11 +54,13 @@ def issue(
         bool, typer.Option("--renew", help="A new certificate for the same key.")
     ] = False,
     replace: Replace = False,
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """Make a site's key and certificate, or renew its certificate."""
     if renew and replace:
         raise ConfigError("both --renew and --replace: expected one; --renew keeps the key")
+    from coke.field import identity
+
     if renew:
         made = identity.renew(folder, name, _now(), days=days)
         advice = f"{made.path} goes to the site, in place of the old one."
@@ -63,8 +70,8 @@ def issue(
     _show(made, advice, json)
 
 
-@identity_app.command()
-def show(folder: Folder = HERE, json: AsJson = False) -> None:
+@app.command()
+def show(folder: Folder = HERE, json: options.AsJson = False) -> None:
     """List the certificates in a folder, and why any would be refused."""
     now = _now()
     rows = [_row(folder, name, now) for name in _names(folder)]
@@ -74,14 +81,16 @@ def show(folder: Folder = HERE, json: AsJson = False) -> None:
     sys.stdout.write("".join(_line(row) for row in rows))
 
 
-@identity_app.command()
+@app.command()
 def verify(
     name: Name,
     folder: Folder = HERE,
     ahead: Annotated[int, typer.Option("--for", help="Still valid in so many days.", min=0)] = 0,
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """Check a site's certificate and key as its agent will; refused is exit code 2."""
+    from coke.field import identity
+
     own = identity.load(folder, name, _now() + timedelta(days=min(ahead, 10_000)))
     left = _days_left(own.ends, _now())
     if json:
@@ -107,6 +116,8 @@ def _names(folder: Path) -> list[str]:
 
 
 def _row(folder: Path, name: str, now: datetime) -> dict[str, Any]:
+    from coke.field import identity
+
     row = dict.fromkeys(("network", "begins", "ends", "days_left", "fingerprint"))
     refused = ""
     try:

@@ -1,47 +1,67 @@
-"""The command line: a thin layer over the library."""
+"""The command line: a thin layer over the library; a command is imported when it is run."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, NoReturn
+from importlib import import_module
+from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.markup import escape
+from typer.core import TyperGroup
+from typer.main import get_command
 
-import coke
-from coke.cli import data, identity, network
-from coke.cli.agent import agent
-from coke.cli.audit import audit
-from coke.cli.compare import compare
-from coke.cli.console import console, print_json
-from coke.cli.predict import predict
-from coke.cli.reproduce import reproduce
-from coke.cli.run import INTERRUPTED, run
-from coke.cli.theory import theory
-from coke.errors import CokeError
+from coke.cli import INTERRUPTED
+from coke.errors import CokeError, ConfigError, unknown
 from coke.interrupts import hear
 
+COMMANDS = {
+    "run": "Train, all sites at once, in one process or on the ranks of an MPI job.",
+    "compare": "Which method reaches a wanted accuracy with the fewest bytes on these data.",
+    "agent": "One site on a network: meets its neighbours, agrees, trains, writes its model.",
+    "audit": "What a neighbour could learn from this configuration: attacks on your own rows.",
+    "predict": "Predictions of a trained model for the rows of a file.",
+    "reproduce": "The paper's experiments, its numbers beside ours: Markdown, PNG and JSON.",
+    "theory": "Constants, guaranteed and measured rate, and the ρ, λ and L that follow.",
+    "data": "The paper's data sets.",
+    "network": "A network of agents on this machine.",
+    "identity": "Certificates for a network of sites.",
+}
+
+
+class Commands(TyperGroup):
+    """Every command in a module of its own, which help of all commands need not import."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """From its module."""
+        if cmd_name not in COMMANDS:
+            raise ConfigError(unknown("command", cmd_name, COMMANDS))
+        return get_command(import_module(f"coke.cli.{cmd_name}").app)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """A line for each."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Learn one nonlinear model from data that stay where they are.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # plain help is quick to show
     pretty_exceptions_enable=False,
 )
-app.command()(run)
-app.command()(compare)
-app.command()(agent)
-app.command()(audit)
-app.command()(predict)
-app.command()(reproduce)
-app.command()(theory)
-app.add_typer(data.app, name="data")
-app.add_typer(network.app, name="network")
-app.add_typer(identity.identity_app, name="identity")
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        sys.stdout.write(f"coke {coke.__version__}\n")
+        from coke import __version__
+
+        sys.stdout.write(f"coke {__version__}\n")
         raise typer.Exit
 
 
@@ -66,6 +86,9 @@ def main() -> None:
         # Usage errors of the option parser, which typer may bring along under another name.
         if not hasattr(error, "format_message"):
             raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            sys.stdout.write(error.format_message() + "\n")
+            raise SystemExit(2) from error
         _refuse(error.format_message(), "UsageError")
     else:
         if code == INTERRUPTED:  # what typer makes of a KeyboardInterrupt
@@ -74,14 +97,19 @@ def main() -> None:
 
 
 def _refuse(message: str, kind: str) -> NoReturn:
+    from rich.markup import escape
+
+    from coke.cli.console import console, print_json
+
     if "--json" in sys.argv:
         print_json({"error": message, "kind": kind}, line="agent" in sys.argv[1:2])
-    if message:  # none where the parser has shown its help instead
-        console.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    console.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
     raise SystemExit(2)
 
 
 def _stopped() -> NoReturn:
+    from coke.cli.console import console, print_json
+
     if "--json" in sys.argv:
         print_json({"error": "stopped by Ctrl-C", "kind": "Stop"})
     console.print("stopped by Ctrl-C")

@@ -8,13 +8,11 @@ from typing import Annotated
 import typer
 
 from coke.cli import options
-from coke.cli.console import AsJson, console, print_json
+from coke.cli.console import console, print_json
 from coke.errors import ConfigError
-from coke.field.local import NetworkPlan, run_network, write_network
-from coke.learning.open import load_rows, parts_of
-from coke.maths.graph import build_graph
+from coke.settings.knobs import Face
 
-app = typer.Typer(help="A network of agents on this machine.", no_args_is_help=True)
+app = options.app(help="A network of agents on this machine.", no_args_is_help=True)
 
 
 @app.callback()
@@ -23,39 +21,30 @@ def about() -> None:
 
 
 @app.command()
+@options.command(Face.NETWORK, typer.Option(help="TOML file as for coke run."))
 def init(
+    wanted: options.Wanted,
     folder: Annotated[Path, typer.Argument(help="A new folder for the network.")],
-    config: Annotated[Path | None, typer.Option(help="TOML file as for coke run.")] = None,
-    data: options.Data = None,
-    target: options.Target = None,
-    site: options.Site = None,
-    drop: options.Drop = None,
-    missing: options.Missing = None,
-    agents: options.Agents = None,
-    graph: options.GraphName = None,
-    edges: options.Edges = None,
-    split: options.Split = None,
-    scale: options.Scale = None,
-    sigma: options.Sigma = None,
-    features: options.Features = None,
-    lam: options.Lambda = None,
-    loss: options.Loss = None,
-    seed: options.Seed = None,
     patience: Annotated[
         str, typer.Option(help="For the missing: seconds, auto (ten usual rounds) or wait.")
     ] = "auto",
     name: Annotated[str, typer.Option(help="The network's name.")] = "demo",
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """Write a ready set of site files, certificates and a start script."""
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: expected a new or empty folder; choose another")
-    wanted = options.config_from(config, locals())
-    rows = load_rows(wanted)
-    parts = parts_of(wanted, rows.y, rows.sites)
-    network = build_graph(wanted.graph.kind, len(parts), edges=wanted.graph.edges, seed=wanted.seed)
+    settings = wanted()
+    from coke.field.local import NetworkPlan, write_network
+    from coke.learning.open import load_rows, parts_of
+    from coke.maths.graph import build_graph
+    from coke.settings.sites import shared
+
+    rows = load_rows(settings)
+    parts, graph = parts_of(settings, rows.y, rows.sites), settings.graph
+    network = build_graph(graph.kind, len(parts), edges=graph.edges, seed=settings.seed)
     wait = options.number_or_word(patience) or "auto"
-    paths = write_network(folder, NetworkPlan(name, network, rows, parts, wanted.shared(), wait))
+    paths = write_network(folder, NetworkPlan(name, network, rows, parts, shared(settings), wait))
     document = {"folder": str(folder), "sites": [str(path) for path in paths]}
     if json:
         print_json(document)
@@ -72,12 +61,14 @@ def init(
 def run(
     folder: Annotated[Path, typer.Argument(help="A folder that `coke network init` wrote.")],
     timeout: Annotated[float, typer.Option(help="Seconds until the agents are given up.")] = 600.0,
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """Start every agent of such a folder, wait for all, and say what each came to."""
     paths = sorted(folder.glob("sites/*/site.toml"))
     if not paths:
         raise ConfigError(f"{folder}: no sites/*/site.toml there; run coke network init first")
+    from coke.field.local import run_network
+
     with console.status(f"{len(paths)} agents at work"):
         results = run_network(paths, timeout)
     if json:

@@ -1,87 +1,105 @@
-"""What commands share: the options of data and model, and how they become a configuration."""
+"""A command's options, made from the declaration of the settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin
 
-from typer import Argument, Option
+import typer
 
-from coke.settings import Config, Settings, default_settings, from_settings, merged, read_settings
+from coke.errors import ConfigError
+from coke.settings.declaration import KNOBS, Settings
+from coke.settings.knobs import Declared, Face
+from coke.settings.reading import wanted
 
-Text = str | None
-ConfigFile = Annotated[
-    Path | None, Argument(help="TOML file; without it, the paper's synthetic problem.")
-]
-Data = Annotated[
-    Path | None, Option(help="Parquet or CSV file of rows, or a folder with one for each site.")
-]
-Target = Annotated[Text, Option(help="Column to predict.")]
-Site = Annotated[Text, Option(help="Column that says which site holds a row.")]
-Drop = Annotated[list[str] | None, Option(help="Column to leave out; may be repeated.")]
-Missing = Annotated[Text, Option(help="Rows with missing values: refuse or drop.")]
-Agents = Annotated[int | None, Option(help="Number of agents, where no column names the sites.")]
-Split = Annotated[Text, Option(help="How rows are dealt out: iid, or sorted by target.")]
-Scale = Annotated[Text, Option(help="none, standard, minmax or public.")]
-GraphName = Annotated[
-    Text, Option(help="random, erdos-renyi, ring, star, complete, grid or small-world.")
-]
-Edges = Annotated[int | None, Option(help="Edges of a random graph.")]
-Sigma = Annotated[Text, Option(help="Kernel bandwidth σ, or auto.")]
-Features = Annotated[int | None, Option(help="Number of random features L.")]
-Kernel = Annotated[Text, Option(help="gaussian, laplacian, cauchy, matern32 or matern52.")]
-FeatureMap = Annotated[Text, Option(help="cos-sin or cos-phase.")]
-Lambda = Annotated[float | None, Option("--lambda", help="Regularisation λ.")]
-Loss = Annotated[Text, Option(help="quadratic, logistic or hinge.")]
-Algorithm = Annotated[Text, Option(help="coke, or the paper's coke-paper, dkla or cta.")]
-Mu = Annotated[float | None, Option(help="Threshold h(k) = v μᵏ of coke-paper: μ.")]
-Whitening = Annotated[Text, Option(help="Common basis: mixture, moments, gram or sample.")]
-Sample = Annotated[Path | None, Option(help="File of public inputs, for --whitening sample.")]
-Seed = Annotated[int | None, Option(help="Of features, graph, data and splits.")]
-
-KEYS = {  # a command's parameter → the configuration's dotted key
-    "data": "data.file", "target": "data.target", "site": "data.site", "drop": "data.drop",
-    "missing": "data.missing", "agents": "data.agents", "split": "data.split",
-    "scale": "data.scale", "stream": "data.stream", "on_disk": "data.on_disk",
-    "sigma": "features.sigma", "features": "features.n_features",
-    "kernel": "features.kernel", "mapping": "features.mapping", "graph": "graph.kind",
-    "edges": "graph.edges", "lam": "lambda",
-    **{name: name for name in (
-        "loss", "algorithm", "beside", "rho", "v", "mu", "eta", "rounds", "tol", "max_bytes",
-        "max_transmissions", "whitening", "sample", "privacy", "epsilon", "delta", "fast", "seed",
-    )},
-}  # fmt: skip
+Wanted = Callable[..., Settings]  # reads and checks the settings of a command
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
+FILE = typer.Argument(help="TOML file; without it, the paper's synthetic problem.")
 
 
-def changes_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes to a configuration by dotted key, from a command's parameters by name."""
-    changes = {KEYS[name]: _plain(value) for name, value in given.items() if name in KEYS}
-    return changes | {"features.sigma": number_or_word(given.get("sigma"))}
+def app(**given: Any) -> typer.Typer:
+    """For a command or a group of them; its help is plain, which is quick to show."""
+    return typer.Typer(
+        rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False, **given
+    )
 
 
-def _plain(value: Any) -> Any:
-    """As a configuration has it; None for a flag that is not given, which changes nothing."""
-    if value is False:
-        return None
-    return str(value.resolve()) if isinstance(value, Path) else value
+def command(face: Face, file: Any = FILE) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command a configuration file and an option for every setting of its face.
+
+    It is called with `Wanted` and its own options.
+    """
+    settings = {"_".join(one.path): one for one in KNOBS.values() if face in one.knob.faces}
+
+    def decorated(function: Callable[..., None]) -> Callable[..., None]:
+        def called(config: Path | None, **given: Any) -> None:
+            said = [(one, given.pop(name)) for name, one in settings.items()]
+            changes = {one.key: _value(one, it) for one, it in said if it not in (None, [])}
+            function(partial(wanted, config, changes, face), **given)
+
+        _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        parameters = [_parameter("config", Path, file), *map(_option, settings.items()), *own]
+        called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [one.replace(kind=one.KEYWORD_ONLY) for one in parameters]
+        )
+        called.__annotations__ = {one.name: one.annotation for one in parameters}
+        called.__name__, called.__doc__ = function.__name__, function.__doc__
+        return called
+
+    return decorated
 
 
-def number_or_word(text: str | None) -> float | str | None:
+def _option(named: tuple[str, Declared]) -> inspect.Parameter:
+    """None where it is not given, for a file may say otherwise than the default."""
+    name, one = named
+    flag = f"--{one.option}/--no-{one.option}" if one.kind is bool else f"--{one.option}"
+    plain = isinstance(one.default, str | int | float) and one.kind is not bool
+    text = one.knob.described + f" [default: {one.default}]" * plain
+    return _parameter(name, _kind(one), typer.Option(flag, help=text))
+
+
+def _parameter(name: str, kind: Any, info: Any) -> inspect.Parameter:
+    annotation = Annotated[kind | None, info]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
+
+
+def _kind(one: Declared) -> Any:
+    """What the command line takes for a setting of that type."""
+    union = get_args(one.kind) if isinstance(one.kind, UnionType) else (one.kind,)
+    kinds = [kind for kind in union if kind is not NoneType]
+    if one.knob.path:
+        return Path
+    if len(kinds) > 1:  # a number or a word
+        return str
+    return list[str] if get_origin(kinds[0]) is dict else kinds[0]
+
+
+def _value(one: Declared, said: Any) -> Any:
+    """As a file has it."""
+    if isinstance(said, Path):
+        return str(said.resolve())
+    if get_origin(one.kind) is dict:
+        return _table(one, said)
+    return number_or_word(said) if float in get_args(one.kind) else said
+
+
+def _table(one: Declared, lines: list[str]) -> dict[str, Any]:
+    try:
+        return tomllib.loads("\n".join(lines))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"--{one.option} {lines[0]}: expected as in a file: {error}") from error
+
+
+def number_or_word(text: Any) -> Any:
     """An option that is a number or a word such as auto."""
     try:
-        return None if text is None else float(text)
+        return float(text)
     except ValueError:
         return text
-
-
-def settings_from(path: Path | None, changes: Mapping[str, Any]) -> Settings:
-    """A file's settings, or the defaults of one's own data, or the synthetic problem's; changed."""
-    if path is not None:
-        return merged(read_settings(path), changes)
-    return merged({} if changes.get("data.file") else default_settings(), changes)
-
-
-def config_from(path: Path | None, given: Mapping[str, Any]) -> Config:
-    """The configuration of a command with these parameters."""
-    return from_settings(settings_from(path, changes_of(given)))

@@ -6,17 +6,16 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 import typer
 
-from coke.cli.console import AsJson, print_json
-from coke.data.files import atomically
+from coke.cli import options
+from coke.cli.console import print_json
 from coke.errors import ConfigError
-from coke.learning.model import load_model
+
+app = options.app()
 
 
+@app.command()
 def predict(
     model: Annotated[Path, typer.Argument(help="Model file of `coke run --out`.")],
     data: Annotated[
@@ -28,12 +27,19 @@ def predict(
     proba: Annotated[
         bool, typer.Option("--proba", help="Class probabilities beside the labels.")
     ] = False,
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """Predictions of a trained model for the rows of a file."""
-    writers = {".csv": pa.csv.write_csv, ".parquet": pa.parquet.write_table}
-    if out.suffix not in writers:
+    if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"--out {out}: expected a file ending in .csv or .parquet")
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    from coke.data.files import atomically
+    from coke.learning.model import load_model
+
+    writers = {".csv": pa.csv.write_csv, ".parquet": pa.parquet.write_table}
     trained = load_model(model)
     X = trained.inputs(data)
     columns = {"prediction": trained.predict(X)}

@@ -11,10 +11,9 @@ import msgspec
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from coke.cli.console import AsJson, console, print_json
-from coke.data.files import write_file
+from coke.cli import options
+from coke.cli.console import console, print_json
 from coke.errors import ConfigError, FileError, unknown
-from coke.learning.folder import Folder
 from coke.studies.reproduce.published import (
     FIGURES,
     LEVELS,
@@ -25,7 +24,10 @@ from coke.studies.reproduce.published import (
     settings_of,
 )
 
+app = options.app()
 
+
+@app.command()
 def reproduce(
     names: Annotated[
         list[str] | None, typer.Argument(help="table1 … table6, figure1 … figure3, or all.")
@@ -39,9 +41,9 @@ def reproduce(
         "out/reproduction"
     ),
     workers: Annotated[int, typer.Option(help="Processes.")] = min(2, os.cpu_count() or 1),
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
-    """The paper's experiments: Markdown, PNG and JSON, the paper's number beside ours."""
+    """The paper's experiments, its numbers beside ours: Markdown, PNG and JSON."""
     names = names or ["all"]
     wanted = _names(names)
     tables = {*MARKS, *LEVELS} & set(wanted)
@@ -54,6 +56,8 @@ def reproduce(
     wanted, note = _possible(wanted, names)
     if note:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
+    from coke.learning.folder import Folder
+
     folder = Folder(out)
     found = _run(wanted, seeds, rounds, folder.path, workers)
     written = _write(wanted, found, folder.path, note)
@@ -114,6 +118,7 @@ def _run(names: list[str], seeds: int, rounds: int | None, folder: Path, workers
 
 
 def _write(names: list[str], results: list[Any], folder: Path, note: str) -> dict[str, Any]:
+    from coke.data.files import write_file
     from coke.report.plots import png
     from coke.studies.reproduce.summary import document
     from coke.studies.reproduce.writing import extent, figure, levels_markdown, marks_markdown

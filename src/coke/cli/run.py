@@ -5,81 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from coke.cli import options
-from coke.cli.bars import reading, training
-from coke.cli.console import AsJson, console, run_rows, show_run
-from coke.data.files import write_file
-from coke.engines.ranks.collectives import ended_together, job
 from coke.errors import ConfigError
-from coke.learning.folder import Folder
-from coke.learning.open import open_ready
-from coke.learning.ready import Ready
-from coke.learning.train import Effects, Interrupted, Trained, train_all
-from coke.report.summary import accuracy, summary, yardsticks
-from coke.settings import Config, from_settings, merged
-from coke.studies.audit import warnings
+from coke.settings.knobs import Face
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-INTERRUPTED = 130
-MAY_CHANGE = ("rounds", "tol", "max_bytes", "max_transmissions")  # when a run is resumed
+app = options.app()
 
 
+@app.command()
+@options.command(Face.RUN)
 def run(
-    config: options.ConfigFile = None,
-    data: options.Data = None,
-    target: options.Target = None,
-    site: options.Site = None,
-    drop: options.Drop = None,
-    missing: options.Missing = None,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Pass over the rows; keep none in memory.")
-    ] = False,
-    on_disk: Annotated[
-        Path | None,
-        typer.Option(help="Folder for rows with class labels and their features, not in memory."),
-    ] = None,
-    agents: options.Agents = None,
-    graph: options.GraphName = None,
-    edges: options.Edges = None,
-    split: options.Split = None,
-    scale: options.Scale = None,
-    sigma: options.Sigma = None,
-    features: options.Features = None,
-    kernel: options.Kernel = None,
-    mapping: options.FeatureMap = None,
-    lam: options.Lambda = None,
-    loss: options.Loss = None,
-    algorithm: options.Algorithm = None,
-    beside: Annotated[
-        list[str] | None, typer.Option(help="Another algorithm to run as well; may be repeated.")
-    ] = None,
-    rho: Annotated[float | None, typer.Option(help="ADMM step ρ of coke-paper, dkla.")] = None,
-    v: Annotated[float | None, typer.Option(help="Threshold h(k) = v μᵏ: v.")] = None,
-    mu: options.Mu = None,
-    eta: Annotated[float | None, typer.Option(help="Step η of CTA.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="At most so many rounds.")] = None,
-    tol: Annotated[
-        float | None,
-        typer.Option(help="Stop once no prediction moves by more, in the target's spread."),
-    ] = None,
-    max_bytes: Annotated[int | None, typer.Option(help="Budget of all sites together.")] = None,
-    max_transmissions: Annotated[int | None, typer.Option(help="Budget of all sites.")] = None,
-    whitening: options.Whitening = None,
-    sample: options.Sample = None,
-    privacy: Annotated[str | None, typer.Option(help="none or dp (docs/privacy.md).")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="ε of --privacy dp.")] = None,
-    delta: Annotated[float | None, typer.Option(help="δ of --privacy dp.")] = None,
-    fast: Annotated[
-        bool, typer.Option("--fast", help="Compiled rounds (the extra fast): other last bits.")
-    ] = False,
-    seed: options.Seed = None,
+    wanted: options.Wanted,
     out: Annotated[
         Path | None, typer.Option(help="Folder for history, model, plots and report.")
     ] = None,
@@ -90,106 +33,34 @@ def run(
     engine: Annotated[
         str, typer.Option(help="simulation: this process; mpi: the ranks of mpirun (docs/mpi.md).")
     ] = "simulation",
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
-    """Train, all sites at once: in one process, or with --engine mpi on the ranks of a job."""
-    changes = options.changes_of(locals())
+    """Train, all sites at once, in one process or on the ranks of an MPI job."""
     if resume is not None and out is not None:
         raise ConfigError(
             f"both --out {out} and --resume {resume}: a resumed run stays in its folder"
         )
-    comm = job(engine)
-    with _on_ranks(comm):
-        wanted = _config(config, resume, changes)
-        folder = Folder(out) if out else Folder(resume, create=False) if resume else None
-        _run(wanted, comm, Effects(folder, None, resume is not None, checkpoint), json)
+    with _on_ranks(engine) as comm:
+        settings = wanted(resume=resume)
+        from coke.cli import running  # here: what is refused needs no NumPy
+
+        where = running.Where(out or resume, resume is not None, checkpoint, comm)
+        running.run(settings, where, json)
 
 
 @contextmanager
-def _on_ranks(comm: MPI.Comm | None) -> Iterator[None]:
-    """On ranks, the first one speaks; another only if it fails alone."""
+def _on_ranks(engine: str) -> Iterator[MPI.Comm | None]:
+    """The ranks of an MPI job, of which the first one speaks; another only if it fails alone."""
+    if engine == "simulation":
+        yield None
+        return
+    from coke.cli.console import console
+    from coke.engines.ranks.collectives import ended_together, job
+
+    comm = job(engine)
     if comm is None:
-        yield
+        yield None
         return
     console.quiet = comm.rank > 0
     with ended_together(comm, lambda: setattr(console, "quiet", False)):
-        yield
-
-
-def _run(config: Config, comm: MPI.Comm | None, effects: Effects, json: bool) -> None:
-    folder = effects.folder
-    with reading(config) as watch:
-        ready = open_ready(config, folder.path if folder else None, comm, watch)
-    everybody, before = ready.everybody, folder.path if folder else None
-    said = [] if everybody is None else warnings(everybody, before)
-    for line in said:
-        console.print(f"privacy: {line}; see docs/privacy.md", markup=False, soft_wrap=True)
-    done, stopped = _trained(config, ready, effects)
-    document = _document(ready, done) if done else None
-    if document is not None:
-        document |= {"interrupted": stopped, "warnings": said}
-        if config.privacy == "dp":
-            document |= {"epsilon": config.epsilon, "delta": config.delta}
-            noised = ready.noised
-            document["epsilon_spent"] = None if noised is None else noised.budget.epsilon
-        if folder:
-            document |= _leave(folder, config, ready, done, document)
-        show_run(document, json)
-    if stopped:
-        how = f"; go on with: coke run --resume {folder.path}" if folder else ""
-        console.print(f"stopped by Ctrl-C{how}", markup=False, soft_wrap=True)
-        raise SystemExit(INTERRUPTED)  # all is said: not typer's way, which says it again
-
-
-def _config(path: Path | None, resume: Path | None, changes: dict[str, Any]) -> Config:
-    if resume is not None:
-        given = [key for key, value in changes.items() if value is not None]
-        fixed = [*([str(path)] if path else []), *(key for key in given if key not in MAY_CHANGE)]
-        if fixed:
-            raise ConfigError(
-                f"--resume {resume} with {', '.join(fixed)}: a resumed run keeps its own settings; "
-                "only --rounds, --tol and budgets may change"
-            )
-        saved = Folder(resume, create=False).saved_settings().settings()
-        return from_settings(merged(saved, changes))
-    return from_settings(options.settings_from(path, changes))
-
-
-def _trained(config: Config, ready: Ready, effects: Effects) -> tuple[list[Trained], bool]:
-    """What came of the rounds, and whether Ctrl-C ended them."""
-    with training(config, ready.problem.train.metric) as watch:
-        try:
-            return train_all(ready, effects._replace(watch=watch)), False
-        except Interrupted as interruption:
-            return interruption.done, True
-
-
-def _document(ready: Ready, done: list[Trained]) -> dict[str, Any] | None:
-    """What there is to say, at the first process; None elsewhere."""
-    right: dict[str, Any] = {}
-    if not ready.agreement.terms.numbers:
-        right = accuracy(ready, done[0].model(ready))
-    everybody = ready.everybody
-    if everybody is None:
-        return None
-    own, *others = [summary(everybody, one) for one in done if one.error is None]
-    failed = [{"algorithm": one.name, "error": one.error} for one in done if one.error is not None]
-    apart = {"beside": others, "failed": failed, "yardsticks": yardsticks(everybody)}
-    return own | right | apart
-
-
-def _leave(
-    folder: Folder, config: Config, ready: Ready, done: list[Trained], document: dict[str, Any]
-) -> dict[str, Any]:
-    """Model, pictures and report in the folder; the histories are there already."""
-    from coke.report.page import html_report, pictures  # here: matplotlib is slow to import
-
-    done[0].model(ready).save(folder.model)
-    best = document[f"optimum_train_{ready.problem.train.metric}"]
-    images = pictures([one.history for one in done if len(one.history)], ready.graph, best)
-    for name, image in images.items():
-        write_file(folder.path / f"{name}.png", image)
-    settings = msgspec.json.format(msgspec.json.encode(config.settings())).decode()
-    report = folder.path / "report.html"
-    write_file(report, html_report(run_rows(document), images, settings).encode())
-    return {"model": str(folder.model), "report": str(report)}
+        yield comm

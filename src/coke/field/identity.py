@@ -10,7 +10,6 @@ to. Whatever is not as made here is refused. The clock is the caller's: `now` is
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -20,6 +19,7 @@ from warnings import catch_warnings
 
 from coke.data.files import atomically, make_folder, read_file, write_file
 from coke.errors import CokeError, FileError, InputError
+from coke.settings.sites import CA, LONGEST_DAYS, SITE_DAYS, site_name
 
 _missing: ImportError | None = None
 try:
@@ -32,11 +32,8 @@ try:
 except ImportError as error:  # an extra: the rest of coke works without it
     _missing = error
 
-CA, CA_DAYS, SITE_DAYS = "ca", 3650, 90  # the first is the authority's name, and so no site's
-LONGEST_DAYS = 366  # nothing revokes a certificate: it must run out
+CA_DAYS = 3650
 SKEW = timedelta(minutes=5)  # by which a site's clock may be behind ours
-_PART = "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
-_NAME = re.compile(rf"{_PART}(\.{_PART})*")
 
 
 class Identity(NamedTuple):
@@ -69,16 +66,6 @@ class Authority(NamedTuple):
     key: ec.EllipticCurvePrivateKey
     now: datetime
     ends: datetime
-
-
-def site_name(name: str) -> str:
-    """The name itself if it can be a DNS name and a file's, else `InputError`."""
-    if not (len(name) <= 63 and _NAME.fullmatch(name)) or name.lower() == CA:
-        raise InputError(
-            f"name {name[:80]!r}: expected 1 to 63 letters (A to Z), digits, dots and hyphens, "
-            f"a letter or digit at both ends and beside every dot, and not {CA!r}; rename it"
-        )
-    return name
 
 
 def found(folder: Path, network: str, now: datetime, *, replace: bool = False) -> Credential:

@@ -25,15 +25,16 @@ from coke.data.tables import Rows
 from coke.errors import ConfigError, ConvergenceError, GraphError
 from coke.field.agent import Agent
 from coke.field.carriers import CARRIERS
-from coke.field.identity import found, issue, site_name
-from coke.field.mission import Mission, SiteConfig, pace_of, read_site
+from coke.field.identity import found, issue
+from coke.field.mission import Mission, pace_of
 from coke.field.results import keep
 from coke.field.store import Store
 from coke.interrupts import held
 from coke.learning.model import Model, load_model
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger
-from coke.settings import Config
+from coke.settings.declaration import Settings, SiteSettings
+from coke.settings.sites import read_site, shared, site_name
 from coke.threads import OneThread
 
 LOG = "log.jsonl"  # what an agent says
@@ -184,10 +185,10 @@ class Found(NamedTuple):
 
 
 def train_on_agents(
-    config: Config, rows: Rows, parts: Mapping[Any, Index], graph: Graph, carrier: str = "zenoh"
+    config: Settings, rows: Rows, parts: Mapping[Any, Index], graph: Graph, carrier: str = "zenoh"
 ) -> Found:
     """Writes a network to a temporary folder, runs it, and reads what its sites came to."""
-    settings = config.shared() | {"sample": None}
+    settings = shared(config) | {"sample": None}
     if config.sample is not None:
         raise ConfigError(
             'whitening = "sample" with agents: write a network, and name a file there'
@@ -278,7 +279,7 @@ def _result(log: Path) -> dict[str, Any]:
 class _Threads:
     """All agents of a network in this process; what stops one stops all."""
 
-    def __init__(self, configs: Sequence[SiteConfig], timeout: float):
+    def __init__(self, configs: Sequence[SiteSettings], timeout: float):
         self._until, self._timeout = time.monotonic() + timeout, timeout
         self._agents = [_agent(config) for config in configs]
         self._errors: list[Exception] = []
@@ -312,7 +313,7 @@ class _Threads:
             self._errors.append(error)
 
 
-def _agent(config: SiteConfig) -> Agent:
+def _agent(config: SiteSettings) -> Agent:
     opened = CARRIERS[config.site.carrier].opener(config.site)
     store = Store(Path(config.site.state), flushed=False)  # gone with this process, if it goes
     return Agent(Mission(config), opened(), store, pace_of(config))

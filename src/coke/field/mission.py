@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import networkx as nx
@@ -16,9 +15,7 @@ import numpy as np
 from coke.data.files import read_file
 from coke.data.site import Kept, split
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
-from coke.errors import ConfigError, unknown
-from coke.field.carriers import CARRIERS
-from coke.field.identity import site_name
+from coke.errors import ConfigError
 from coke.field.moves import Setup
 from coke.field.pace import Pace
 from coke.learning.agreement import Terms
@@ -31,86 +28,16 @@ from coke.maths.arrays import Array
 from coke.maths.graph import adjacency
 from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES, NUMBERS
-from coke.settings import Config, Settings, read_settings, typed
+from coke.settings.declaration import AUTO, WAIT, SiteSettings
+from coke.settings.sites import compared
 from coke.talk.conversation import Network, Talk
 
-WAIT, AUTO = "wait", "auto"
-PRIVATE = (  # settings that sites need not have in common
-    "new_budget", "data.file", "data.site", "data.agents", "data.sizes", "data.size_range",
-    "data.split", "data.on_disk",
-)  # fmt: skip
 
-
-class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The [site] of a site's file."""
-
-    name: str
-    network: str
-    neighbours: dict[str, str]  # name → where to connect to; "" where it connects to us
-    carrier: str = "zenoh"
-    listen: list[str] = []
-    identity: str | None = None
-    state: str = "state"
-    releases: str = "releases"
-    run: int = 1
-    joins: bool = False
-    patience: float | str = AUTO
-    cap: float = inf
-    plaintext_loopback: bool = False
-
-
-class SiteConfig(Config, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A site's file: the keys of `coke run`, and a table [site]."""
-
-    site: SiteTable
-
-
-def read_site(path: Path) -> SiteConfig:
-    """The file, checked; paths in it are relative to its folder."""
-    config = site_config(read_settings(path))
-    base = path.resolve().parent
-    table = config.site
-
-    def beside(name: str | None) -> str | None:
-        return None if name is None else str(base / name)
-
-    data = msgspec.structs.replace(config.data, file=beside(config.data.file))
-    own = msgspec.structs.replace(
-        table,
-        identity=beside(table.identity),
-        state=str(base / table.state),
-        releases=str(base / table.releases),
-    )
-    return msgspec.structs.replace(config, data=data, site=own, sample=beside(config.sample))
-
-
-def site_config(settings: Settings) -> SiteConfig:
-    """The typed settings, or `ConfigError` naming what is wrong."""
-    config = typed(settings, SiteConfig)
-    table = config.site
-    for name in (table.name, table.network, *table.neighbours):
-        site_name(name)
-    if not table.neighbours:
-        raise ConfigError(f"site {table.name!r} has no neighbours: name at least one")
-    if config.data.file is None or config.data.target is None:
-        raise ConfigError(f"site {table.name!r}: name its rows, data.file, and data.target")
-    if config.beside:
-        raise ConfigError("beside is for simulations: leave it out of a site's file")
-    if table.carrier not in CARRIERS:
-        raise ConfigError(unknown("carrier", table.carrier, CARRIERS))
-    if isinstance(table.patience, str) and table.patience not in (AUTO, WAIT):
-        raise ConfigError(f'patience={table.patience!r}: expected seconds, "{AUTO}" or "{WAIT}"')
-    if not table.cap > 0:
-        raise ConfigError(f"cap={table.cap}: expected a positive number of the target's spreads")
-    _check_algorithm(config)
-    return config
-
-
-def _check_algorithm(config: SiteConfig) -> None:
+def _check_algorithm(config: SiteSettings) -> None:
     """Refuses what an algorithm cannot do on agents, before anything is sent."""
     # Made as for two sites: what it needs does not depend on the network.
     seen = Seen(kappa=1.0, graph=nx.path_graph(2), spread=1.0)
-    algorithm = ALGORITHMS[config.algorithm].build(config.settings(), seen)
+    algorithm = ALGORITHMS[config.algorithm].build(config.plain(), seen)
     if algorithm.elastic:
         return
     what, table = f'algorithm = "{config.algorithm}" on agents', config.site
@@ -130,7 +57,7 @@ def _check_algorithm(config: SiteConfig) -> None:
         raise ConfigError(f"{what} with a cap: it keeps no dual on an edge; leave the cap out")
 
 
-def pace_of(config: SiteConfig) -> Pace:
+def pace_of(config: SiteSettings) -> Pace:
     """How long to wait for whom."""
     waits: dict[str, float | None] = {AUTO: None, WAIT: inf}
     patience = config.site.patience
@@ -141,8 +68,9 @@ def pace_of(config: SiteConfig) -> Pace:
 class Mission:
     """What one site's agent is for: its rows and settings, and how they become a risk."""
 
-    def __init__(self, config: SiteConfig, rows: Rows | None = None):
+    def __init__(self, config: SiteSettings, rows: Rows | None = None):
         """From the rows of the site's file, or from these."""
+        _check_algorithm(config)
         self.config, self.name, self.joins = config, config.site.name, config.site.joins
         data = config.data
         if rows is None:
@@ -161,15 +89,8 @@ class Mission:
         self.run = self._digest()  # what a state folder belongs to: rows and settings
 
     def _common(self) -> dict[str, str]:
-        config, found = self.config, {"coke": version("coke")}
-        plain = config.settings()
-        del plain["site"]
-        for key, value in _flat(plain):
-            if key not in PRIVATE and not key.startswith("data.test"):
-                found[key] = str(value)
-        found["inputs"] = ", ".join(self.columns)
-        found["network"], found["run"] = config.site.network, str(config.site.run)
-        found["cap"] = str(config.site.cap)  # both ends of an edge must clip alike
+        config = self.config
+        found = {"coke": version("coke"), **compared(config), "inputs": ", ".join(self.columns)}
         if config.sample is not None:
             found["sample"] = hashlib.blake2b(read_file(config.sample), digest_size=8).hexdigest()
         return found
@@ -230,13 +151,3 @@ class Mission:
     def model(self, ready: Ready, theta: Array) -> Model:
         """The site's own model."""
         return ready.agreement.model(self.theta(ready, theta))
-
-
-def _flat(settings: Settings, above: str = "") -> list[tuple[str, Any]]:
-    found = []
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            found += _flat(value, f"{above}{key}.")
-        elif value not in (None, []):
-            found.append((above + key, value))
-    return found

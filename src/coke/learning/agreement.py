@@ -30,14 +30,14 @@ from coke.errors import ConfigError
 from coke.learning.model import Model
 from coke.maths.algorithms import Seen
 from coke.maths.arrays import Array
-from coke.maths.features.features import Features, draw_features
+from coke.maths.features.features import Features, FeatureSettings, draw_features
 from coke.maths.features.mixtures import RANKS, describe, truncated
 from coke.maths.features.whitening import Gaussian, Whitening, expected_gram, moments, whitening
 from coke.maths.losses import LOSSES
 from coke.privacy.noise import Budget
 from coke.privacy.private import SPREAD, Private, Public
 from coke.privacy.release import public_scaling
-from coke.settings import AUTO, PUBLIC, Config, feature_settings
+from coke.settings.declaration import AUTO, PUBLIC, Settings
 from coke.talk.conversation import Network, Sweep, Talk, flood, noted, swept
 from coke.talk.sums import Told, add_grams, add_targets, describe_inputs, tell
 from coke.threads import OneThread
@@ -49,7 +49,7 @@ _NOTHING = Told(Columns(0.0, _NONE, _NONE, _NONE, _NONE))
 class Terms(NamedTuple):
     """How to learn: the settings, and what they name that is more than a word."""
 
-    settings: Config
+    settings: Settings
     columns: tuple[str, ...]  # names of the inputs
     sample: Array | None = None  # public inputs, in their own units
     releases: Path | None = None  # where private sites keep their noised statistics
@@ -85,6 +85,13 @@ class Terms(NamedTuple):
         low, high = zip(*(data.ranges[name] for name in self.columns), strict=True)
         ends = data.ranges[target] if self.numbers else (-1.0, 1.0)
         return public_scaling(np.array(low), np.array(high), ends)
+
+
+def feature_settings(settings: Settings) -> FeatureSettings:
+    """The features that all sites draw; σ = 1 where the inputs' spread will say."""
+    f = settings.features
+    sigma = 1.0 if isinstance(f.sigma, str) else f.sigma
+    return FeatureSettings(f.n_features, f.kernel, sigma, f.mapping, f.sampling, settings.seed)
 
 
 class Begun(NamedTuple):

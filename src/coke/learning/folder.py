@@ -6,19 +6,17 @@ from pathlib import Path
 
 import msgspec
 
-from coke.data.files import make_folder, read_file, write_file
+from coke.data.files import make_folder, write_file
 from coke.engines.checkpoint import Saved, check_same, load_checkpoint
-from coke.errors import FileError
-from coke.settings import Config, from_settings
+from coke.settings.declaration import Settings
+from coke.settings.reading import SAVED
 
 
 class Folder:
     """Settings, checkpoints, histories and the model of a run."""
 
-    def __init__(self, path: Path, *, create: bool = True):
+    def __init__(self, path: Path):
         self.path = path
-        if not create and not path.is_dir():
-            raise FileError(f"{path}: there is no such folder to resume from")
         make_folder(path)
 
     def checkpoint(self, name: str) -> Path:
@@ -37,22 +35,13 @@ class Folder:
     @property
     def settings(self) -> Path:
         """The settings of the run, written when it starts and when it is resumed."""
-        return self.path / "settings.json"
+        return self.path / SAVED
 
-    def begin(self, settings: Config, *, resume: bool) -> None:
+    def begin(self, settings: Settings, *, resume: bool) -> None:
         """Keeps the settings; a new run forgets the checkpoints of one before."""
         for path in () if resume else self.path.glob("checkpoint-*.coke"):
             path.unlink()
-        write_file(self.settings, msgspec.json.format(msgspec.json.encode(settings.settings())))
-
-    def saved_settings(self) -> Config:
-        """Those of the run that left its checkpoints here."""
-        if not self.settings.exists():
-            raise FileError(f"{self.path}: no checkpoint to resume from; was --out this folder?")
-        try:
-            return from_settings(msgspec.json.decode(read_file(self.settings), type=dict))
-        except msgspec.DecodeError as error:
-            raise FileError(f"{self.settings}: cannot be read: {error}") from error
+        write_file(self.settings, msgspec.json.format(msgspec.json.encode(settings.plain())))
 
     def saved(self, name: str, fingerprint: str) -> Saved | None:
         """An algorithm's checkpoint, if there is one; refused if it is another problem's."""

@@ -28,7 +28,8 @@ from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Room
 from coke.maths.graph import Graph, adjacency, build_graph
 from coke.maths.losses import LOSSES
-from coke.settings import Config, check_source
+from coke.settings.declaration import Settings
+from coke.settings.reading import check_source
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -46,7 +47,7 @@ class _Here(NamedTuple):
 
 
 def open_ready(
-    settings: Config, releases: Path | None = None, comm: MPI.Comm | None = None,
+    settings: Settings, releases: Path | None = None, comm: MPI.Comm | None = None,
     watch: Watch | None = None,
 ) -> Ready:  # fmt: skip
     """Everything a run needs; most of its time goes into the passes over the rows."""
@@ -55,7 +56,7 @@ def open_ready(
         return agree(sites, graph, _terms_of(settings, columns, folder), engine)
 
 
-def _terms_of(settings: Config, columns: tuple[str, ...], releases: Path | None = None) -> Terms:
+def _terms_of(settings: Settings, columns: tuple[str, ...], releases: Path | None = None) -> Terms:
     """How to learn, with the public sample that the settings name."""
     sample = None
     if settings.sample is not None:
@@ -64,7 +65,7 @@ def _terms_of(settings: Config, columns: tuple[str, ...], releases: Path | None 
 
 
 @contextmanager
-def private_place(settings: Config, folder: Path | None) -> Iterator[Path | None]:
+def private_place(settings: Settings, folder: Path | None) -> Iterator[Path | None]:
     """Where private sites keep their releases; without a folder they are forgotten with the run."""
     if folder is not None or settings.epsilon is None:
         yield folder
@@ -73,7 +74,7 @@ def private_place(settings: Config, folder: Path | None) -> Iterator[Path | None
         yield Path(forgotten)
 
 
-def load_rows(settings: Config) -> Rows:
+def load_rows(settings: Settings) -> Rows:
     """The rows of the file, or the synthetic ones."""
     check_source(settings)
     data = settings.data
@@ -82,7 +83,7 @@ def load_rows(settings: Config) -> Rows:
     return read_rows(data.file, data.target, site=data.site, drop=data.drop, missing=data.missing)
 
 
-def parts_of(settings: Config, y: Labels, sites: Labels | None) -> dict[Any, Index]:
+def parts_of(settings: Settings, y: Labels, sites: Labels | None) -> dict[Any, Index]:
     """Whose the rows are: by label, or dealt out where a split is asked for or needed."""
     data = settings.data
     if sites is not None and data.split is None:
@@ -94,7 +95,9 @@ def parts_of(settings: Config, y: Labels, sites: Labels | None) -> dict[Any, Ind
     )  # fmt: skip
 
 
-def open_sites(settings: Config, comm: MPI.Comm | None = None, watch: Watch | None = None) -> _Here:
+def open_sites(
+    settings: Settings, comm: MPI.Comm | None = None, watch: Watch | None = None
+) -> _Here:
     """The sites' rows, on ranks those of this rank; or, out of core, how to pass over them.
 
     With `data.on_disk` they are read in chunks, too, but kept, there.
@@ -109,7 +112,7 @@ def open_sites(settings: Config, comm: MPI.Comm | None = None, watch: Watch | No
         kept = places.kept(rows, numbers=numbers, room=room, watch=watch)
         return _divided(settings, kept.names, rows.columns, comm, kept.of)
     source, how = open_rows(settings), _passing(settings, comm)
-    if data.stream:
+    if data.out_of_core:
         passed = pass_over(source, how, test=data.test, seed=seed, watch=watch)
         return _divided(settings, passed.names, source.columns, comm, passed.of)
     whose = owners(source, how, watch)
@@ -126,7 +129,7 @@ def open_sites(settings: Config, comm: MPI.Comm | None = None, watch: Watch | No
 
 
 def _divided(
-    settings: Config, names: tuple[str, ...], columns: tuple[str, ...], comm: MPI.Comm | None,
+    settings: Settings, names: tuple[str, ...], columns: tuple[str, ...], comm: MPI.Comm | None,
     of: Callable[[Any], Sites],
 ) -> _Here:  # fmt: skip
     """The sites on their network, and of them those of this rank."""
@@ -136,14 +139,14 @@ def _divided(
     return _Here(engine.guarded(lambda: of(engine.agents(N))), columns, network, engine)
 
 
-def _in_chunks(settings: Config, comm: MPI.Comm | None) -> bool:
+def _in_chunks(settings: Settings, comm: MPI.Comm | None) -> bool:
     """Out of core, on disk, on ranks, and of a folder of files."""
     data = settings.data
     apart = comm is not None or Path(str(data.file)).is_dir()
-    return data.stream or data.on_disk is not None or apart
+    return data.out_of_core or data.on_disk is not None or apart
 
 
-def open_rows(settings: Config) -> Source:
+def open_rows(settings: Settings) -> Source:
     """The rows a chunk at a time: of a file, of .npy arrays, or of a folder's files, one a site."""
     data, classes = settings.data, LOSSES[settings.loss].kind == "classes"
     assert data.file is not None
@@ -161,7 +164,7 @@ def open_rows(settings: Config) -> Source:
     return joined({file.stem: open_(file) for file in files})
 
 
-def _passing(settings: Config, comm: MPI.Comm | None) -> Passing:
+def _passing(settings: Settings, comm: MPI.Comm | None) -> Passing:
     workers = os.cpu_count() if comm is None else 1  # a rank has a core of its own
     data = settings.data
     return Passing(data.precision, workers or 1, data.missing, fast=settings.fast)

@@ -16,12 +16,14 @@ from coke.errors import ConvergenceError
 from coke.learning.folder import Folder
 from coke.learning.model import Model
 from coke.learning.ready import Case, Ready
+from coke.maths.algorithms import ALGORITHMS
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits, at_first
 from coke.maths.arrays import Array
-from coke.settings import LIMITS
+from coke.settings.declaration import KNOBS
 
 Watch = Callable[[str, Record], None]
+_LIMITS = [one.key for one in KNOBS.values() if one.knob.resume and one.key != "rounds"]
 
 
 class Interrupted(Exception):  # noqa: N818  not an error: the user's wish
@@ -91,6 +93,8 @@ class _Training:
         self.folder, self.fingerprint = self.effects.folder, ""
         if self.folder is not None:
             self.fingerprint = self.engine.fingerprint(case.problem, ready.graph, case.algorithm)
+        known = name in ALGORITHMS
+        self.tol = self.settings.tolerance(name) if known else self.settings.tol
         self.interrupted = False
 
     def run(self) -> Trained:
@@ -127,15 +131,15 @@ class _Training:
     def _records(self, saved: Saved | None) -> Iterator[Record]:
         settings, at = self.settings, saved.checkpoint if saved else None
         if saved and at:
-            before = [saved.config.get(name) for name in LIMITS]
-            if before != [getattr(settings, name) for name in LIMITS]:
+            before = [saved.config.get(name) for name in _LIMITS]
+            if before != [getattr(settings, name) for name in _LIMITS]:
                 at = at._replace(quiet=at_first(len(at.spent)))  # a countdown to other limits
             elif saved.settled:
                 return iter(())
         case = self.case
         limits = Limits(
             rounds=settings.rounds,
-            tol=case.tolerance(settings.tolerance(self.name)),
+            tol=case.tolerance(self.tol),
             max_bytes=settings.max_bytes,
             max_transmissions=settings.max_transmissions,
         )
@@ -154,7 +158,7 @@ class _Training:
 
         def write() -> None:
             if whole is not None:
-                save_checkpoint(path, whole, history, self.fingerprint, self.settings.settings())
+                save_checkpoint(path, whole, history, self.fingerprint, self.settings.plain())
 
         self.engine.guarded(write)
 

@@ -20,7 +20,7 @@ from scipy.special import ndtri
 
 from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
 from coke.data.scaling import Scaling
-from coke.errors import ConfigError, DataError, FileError, InputError
+from coke.errors import DataError, FileError, InputError
 from coke.maths.arrays import Array
 from coke.maths.features.features import Features
 from coke.maths.losses.quadratic import Quadratic, statistics
@@ -37,7 +37,6 @@ from coke.privacy.noise import (
 )
 
 KIND = "private"
-PUBLIC = ("range", "sample", "gram")  # bases that say nothing of raw rows: "gram" is that of Ã
 
 
 class Conditions(NamedTuple):
@@ -225,24 +224,3 @@ def public_scaling(low: Array, high: Array, target: tuple[float, float]) -> Scal
         raise InputError("ranges: expected for every column and the target a low below a high")
     middle, half = ends.mean(axis=0), 0.5 * (ends[1] - ends[0])
     return Scaling(middle[:-1], half[:-1], float(middle[-1]), float(half[-1]))
-
-
-def check_private(*, loss: str, scale: str, auto_sigma: bool, whitening: str) -> None:
-    """Refuses, with the reason, every setting by which raw rows would speak past the noise."""
-    if loss != "quadratic":
-        raise ConfigError(
-            f'privacy = "dp" with loss = "{loss}": only the quadratic loss has statistics that can '
-            'be noised once; the others touch raw rows in every round. Use loss = "quadratic"'
-        )
-    if scale not in ("none", "public"):
-        raise ConfigError(
-            f'privacy = "dp" with scale = "{scale}": means and ranges of the rows are not noised; '
-            "give ranges known beforehand"
-        )
-    if auto_sigma:
-        raise ConfigError('privacy = "dp" with sigma = "auto": that looks at raw rows; give σ')
-    if whitening not in PUBLIC:
-        raise ConfigError(
-            f'privacy = "dp" with whitening = "{whitening}": moments of raw inputs are not noised; '
-            'use "range" (of public units), "sample" (public inputs) or "gram" (noised statistics)'
-        )

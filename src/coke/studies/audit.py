@@ -16,6 +16,7 @@ import numpy as np
 from coke.data.files import read_file, write_file
 from coke.engines.checkpoint import marks
 from coke.engines.process import simulate
+from coke.learning.agreement import feature_settings
 from coke.learning.ready import Case, Ready
 from coke.maths.algorithms.coke import COKE
 from coke.maths.arrays import Array, Mask
@@ -35,7 +36,6 @@ from coke.privacy.attacks import (
     recovered_rows,
 )
 from coke.privacy.noise import Statistics, projected
-from coke.settings import feature_settings
 from coke.threads import OneThread
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from coke.field.carriers.base import Carrier
-    from coke.field.mission import SiteTable
+    from coke.settings.declaration import SiteTable
 
 
 class Opening(NamedTuple):

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from coke.errors import ConfigError
 from coke.field.carriers.base import Allowance
-from coke.field.identity import Identity, site_name
+from coke.field.identity import Identity
+from coke.settings.sites import site_name
 
 _ENDPOINT = re.compile(r"(tls|tcp)/(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})")
 

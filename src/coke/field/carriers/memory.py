@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from coke.field.carriers.base import Allowance, Carrier
 
 if TYPE_CHECKING:
-    from coke.field.mission import SiteTable
+    from coke.settings.declaration import SiteTable
 
 Fault = Callable[[str, str, bytes], Iterable[bytes]]  # sender, receiver, frame ↦ what arrives
 

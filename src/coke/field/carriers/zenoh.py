@@ -35,7 +35,7 @@ from coke.field.carriers.base import EVENTS, Carrier, Clock, Event
 from coke.field.identity import Identity, load
 
 if TYPE_CHECKING:
-    from coke.field.mission import SiteTable
+    from coke.settings.declaration import SiteTable
 
 FIRST, LAST = 1.0, 60.0  # seconds until we ask why a neighbour is missing; twice as long each time
 

@@ -6,6 +6,7 @@ imported when it is made.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,13 +31,14 @@ class Entry(NamedTuple):
     uses: tuple[str, ...] = ()  # settings
     basis: bool = False  # whether it runs in a basis that the sites agree on first
     tol: float | None = None  # where no tolerance is given; None: all rounds
+    not_for: Mapping[str, str] = {}  # "agents" or "audit" ↦ why it cannot run there
 
-    def build(self, settings: dict[str, Any], seen: Seen) -> Algorithm:
+    def build(self, settings: Mapping[str, Any], seen: Seen | None = None) -> Algorithm:
         """The algorithm with those of the settings that it takes."""
         module, _, name = self.make.partition(":")
         taken = {key: settings[key] for key in self.uses}
         made: Algorithm = getattr(import_module(module), name)(
-            *(seen if self.basis else ()), **taken
+            *(seen if self.basis and seen else ()), **taken
         )
         return made
 
@@ -46,5 +48,13 @@ ALGORITHMS: dict[str, Entry] = {
     "coke": Entry("nothing to tune", f"{_COKE}:automatic", basis=True, tol=1e-3),
     "coke-paper": Entry("the paper's, censored", f"{_COKE}:paper", ("rho", "v", "mu")),
     "dkla": Entry("the paper's, never silent", f"{_COKE}:dkla", ("rho",)),
-    "cta": Entry("diffusion, the paper's baseline", f"{_CTA}:CTA", ("eta",)),
+    "cta": Entry(
+        "diffusion, the paper's baseline",
+        f"{_CTA}:CTA",
+        ("eta",),
+        not_for={
+            "agents": "it needs every neighbour's word in every round, and its weights",
+            "audit": "the attacks are on what ADMM sends",
+        },
+    ),
 }

@@ -21,7 +21,7 @@ from coke.learning.agreement import Terms
 from coke.learning.ready import Ready, agree
 from coke.maths.graph import Graph, build_graph
 from coke.maths.losses.problem import local_only
-from coke.settings import from_settings
+from coke.settings.reading import checked_settings
 from coke.studies.reproduce.published import ETA, LEVELS, METHODS, RHO, ROUNDS, SETTINGS, K, Setting
 from coke.studies.reproduce.recipes import paper_file, paper_rows, raw_table
 from coke.studies.reproduce.workers import team
@@ -117,7 +117,7 @@ def ready_of(job: Job) -> Ready:
         "sigma": setting.sigma,
         "mapping": setting.mapping,
     }
-    settings = from_settings(
+    settings = checked_settings(
         {
             "lambda": setting.lam, "seed": job.seed, "data": {"scale": "none"},
             "features": features, "rho": RHO, "v": setting.v, "mu": setting.mu, "eta": ETA,

@@ -1,0 +1,99 @@
+"""What `coke run` does once its settings are known: read, train, say and leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from coke.cli import INTERRUPTED
+from coke.cli.console import console, reading, run_rows, show_run, training
+from coke.data.files import write_file
+from coke.learning.folder import Folder
+from coke.learning.open import open_ready
+from coke.learning.ready import Ready
+from coke.learning.train import Effects, Interrupted, Trained, train_all
+from coke.report.summary import accuracy, summary, yardsticks
+from coke.settings.declaration import Settings
+from coke.studies.audit import warnings
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class Where(NamedTuple):
+    """Where a run takes place, and what it leaves."""
+
+    folder: Path | None
+    resume: bool  # go on from the folder's checkpoints
+    checkpoint: float  # seconds between two
+    comm: MPI.Comm | None  # the ranks, if there are several
+
+
+def run(settings: Settings, where: Where, json: bool) -> None:
+    """Trains every algorithm asked for, shows what came of it and leaves it in the folder."""
+    folder = Folder(where.folder) if where.folder else None
+    effects = Effects(folder, None, where.resume, where.checkpoint)
+    with reading(settings) as watch:
+        ready = open_ready(settings, where.folder, where.comm, watch)
+    everybody = ready.everybody
+    said = [] if everybody is None else warnings(everybody, where.folder)
+    for line in said:
+        console.print(f"privacy: {line}; see docs/privacy.md", markup=False, soft_wrap=True)
+    done, stopped = _trained(settings, ready, effects)
+    document = _document(ready, done) if done else None
+    if document is not None:
+        document |= {"interrupted": stopped, "warnings": said}
+        if settings.privacy == "dp":
+            document |= {"epsilon": settings.epsilon, "delta": settings.delta}
+            noised = ready.noised
+            document["epsilon_spent"] = None if noised is None else noised.budget.epsilon
+        if folder:
+            document |= _leave(folder, ready, done, document)
+        show_run(document, json)
+    if stopped:
+        how = f"; go on with: coke run --resume {folder.path}" if folder else ""
+        console.print(f"stopped by Ctrl-C{how}", markup=False, soft_wrap=True)
+        raise SystemExit(INTERRUPTED)  # all is said: not typer's way, which says it again
+
+
+def _trained(settings: Settings, ready: Ready, effects: Effects) -> tuple[list[Trained], bool]:
+    """What came of the rounds, and whether Ctrl-C ended them."""
+    with training(settings, ready.problem.train.metric) as watch:
+        try:
+            return train_all(ready, effects._replace(watch=watch)), False
+        except Interrupted as interruption:
+            return interruption.done, True
+
+
+def _document(ready: Ready, done: list[Trained]) -> dict[str, Any] | None:
+    """What there is to say, at the first process; None elsewhere."""
+    right: dict[str, Any] = {}
+    if not ready.agreement.terms.numbers:
+        right = accuracy(ready, done[0].model(ready))
+    everybody = ready.everybody
+    if everybody is None:
+        return None
+    own, *others = [summary(everybody, one) for one in done if one.error is None]
+    failed = [{"algorithm": one.name, "error": one.error} for one in done if one.error is not None]
+    apart = {"beside": others, "failed": failed, "yardsticks": yardsticks(everybody)}
+    return own | right | apart
+
+
+def _leave(
+    folder: Folder, ready: Ready, done: list[Trained], document: dict[str, Any]
+) -> dict[str, Any]:
+    """Model, pictures and report in the folder; the histories are there already."""
+    from coke.report.page import html_report, pictures  # here: matplotlib is slow to import
+
+    done[0].model(ready).save(folder.model)
+    best = document[f"optimum_train_{ready.problem.train.metric}"]
+    images = pictures([one.history for one in done if len(one.history)], ready.graph, best)
+    for name, image in images.items():
+        write_file(folder.path / f"{name}.png", image)
+    plain = ready.agreement.terms.settings.plain()
+    text = msgspec.json.format(msgspec.json.encode(plain)).decode()
+    report = folder.path / "report.html"
+    write_file(report, html_report(run_rows(document), images, text).encode())
+    return {"model": str(folder.model), "report": str(report)}

@@ -1,0 +1,222 @@
+"""All settings, each once: the keys of a file, the options of the commands, the table in the docs.
+
+To be read without NumPy, for help and refusals come before any work. The choices of a setting are
+those of the code that uses it; a test compares them.
+"""
+# Types are evaluated here and now: msgspec would do it again at every use of a type in quotes.
+
+from functools import partial
+from math import inf
+from typing import Annotated, Any
+
+import msgspec
+
+from coke.maths.algorithms import ALGORITHMS
+from coke.maths.losses import LOSSES
+from coke.settings.knobs import COMMANDS, EVERYWHERE, Face, Knob, Scope, declared
+
+Toml = dict[str, Any]
+AUTO, WAIT = "auto", "wait"
+PUBLIC = "public"  # units known before any row
+LOOKING = ("mixture", "moments")  # whitenings for which a site looks at its raw inputs
+
+
+def _names(*names: str) -> dict[str, str]:
+    return dict.fromkeys(names, "")
+
+
+def _of(setting: str) -> str:
+    return " and ".join(name for name, entry in ALGORITHMS.items() if setting in entry.uses)
+
+
+_TOL = ", ".join(f"{e.tol:g} for {name}" for name, e in ALGORITHMS.items() if e.tol is not None)
+_dealt = partial(Knob, scope=Scope.RUN, faces=COMMANDS)  # how one file's rows become sites
+_read = partial(Knob, scope=Scope.RUN, faces=COMMANDS | Face.SITE)  # how a file is read
+_large = partial(Knob, scope=Scope.RUN, faces=Face.RUN)  # rows that do not fit into memory
+_network = partial(Knob, scope=Scope.RUN, faces=COMMANDS | Face.ESTIMATORS)  # made for a run
+_learns = partial(Knob, faces=EVERYWHERE & ~Face.THEORY)  # where algorithms run …
+_trains = partial(Knob, faces=EVERYWHERE & ~Face.THEORY & ~Face.COMPARE)  # … and where one does
+_spends = partial(Knob, scope=Scope.RUN, faces=Face.RUN | Face.ESTIMATORS, resume=True)
+_here = partial(Knob, scope=Scope.SITE, faces=Face.SITE)  # of a site on a network
+
+
+# A setting takes few lines:
+# fmt: off
+
+class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[data]: where the rows come from, who holds them, and in which units they are."""
+
+    file: Annotated[str | None, _read(
+        "Rows: a Parquet, CSV or .npy file, or a folder with a file for each site.",
+        option="data", path=True)] = None
+    target: Annotated[str | None, Knob("Column to predict.", faces=COMMANDS | Face.SITE)] = None
+    site: Annotated[str | None, _dealt("Column that says which site holds a row.")] = None
+    drop: Annotated[list[str], _read("Column to leave out; may be repeated.")] = []
+    missing: Annotated[str, _read(
+        "Rows with missing values.", choices={"refuse": "an error", "drop": "left out"})] = "refuse"
+    split: Annotated[str | None, _dealt(
+        "How rows are dealt out to agents.",
+        choices={"iid": "at random", "sorted": "by the target"})] = None
+    sizes: Annotated[list[int] | None, _dealt(
+        "Rows of an agent, as often as there are agents; near equal without it.",
+        "[1, inf)", "at least 1")] = None
+    size_range: Annotated[tuple[int, int] | None, _dealt(
+        "Rows of an agent, drawn between the two.", "[1, inf)", "at least 1")] = None
+    agents: Annotated[int, _network(
+        "Number of agents, where nothing names the sites.", "[1, inf)", "at least 1")] = 10
+    test: Annotated[float, Knob(
+        "Share of a site's rows that is kept for testing.", "[0, 1)", "a share from 0 to below 1",
+        scope=Scope.SITE, faces=COMMANDS | Face.SITE)] = 0.3
+    scale: Annotated[str, Knob(
+        "Units of inputs and target, all sites alike.", choices={
+            "none": "", "standard": "mean 0, spread 1", "minmax": "0 to 1",
+            PUBLIC: "to [−1, 1] by ranges"})] = "standard"
+    ranges: Annotated[dict[str, tuple[float, float]], Knob(
+        "For scale public: NAME = [LOW, HIGH] of a column, known before any row.")] = {}
+    out_of_core: Annotated[bool, _large("Pass over the rows; keep none in memory.")] = False
+    precision: Annotated[str, _large(
+        "Of features that are computed in passes.", choices={
+            AUTO: "float32 where it will do", "double": ""})] = AUTO
+    on_disk: Annotated[str | None, Knob(
+        "Folder for rows with class labels and their features, instead of memory.",
+        scope=Scope.RUN, faces=Face.RUN | Face.SITE, path=True)] = None
+
+
+class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[features]: φ(x) with φ(x)ᵀφ(y) ≈ κ(x, y), the same at all sites.
+
+    sigma = "auto" is √(Σ_j var_j / 2) over the scaled inputs.
+    """
+
+    n_features: Annotated[int, Knob(
+        "Number of random features L.", "[1, inf)", "at least one random feature; try 100",
+        option="features")] = 100
+    kernel: Annotated[str, Knob("Kernel κ.", choices=_names(
+        "gaussian", "laplacian", "cauchy", "matern32", "matern52"))] = "gaussian"
+    sigma: Annotated[float | str, Knob(
+        "Bandwidth σ, or auto, from the spread of the inputs.", "(0, inf)",
+        'a positive bandwidth, or "auto"; start near the typical distance between two rows',
+        choices=_names(AUTO))] = AUTO
+    mapping: Annotated[str, Knob(
+        "Map φ.", choices={"cos-sin": "2L entries", "cos-phase": "L entries"})] = "cos-sin"
+    sampling: Annotated[str, Knob(
+        "How frequencies are drawn.", choices=_names("iid", "orthogonal"))] = "iid"
+
+
+class GraphTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[graph]: who talks to whom."""
+
+    kind: Annotated[str, _network("Network.", option="graph", choices=_names(
+        "random", "erdos-renyi", "ring", "star", "complete", "grid", "small-world"))] = "random"
+    edges: Annotated[int | None, _network("Edges of a random network.")] = None
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is learnt, and how: all that a run, a study or a site can be told."""
+
+    algorithm: Annotated[str, _trains(
+        "Algorithm.", choices={name: entry.about for name, entry in ALGORITHMS.items()})] = "coke"
+    beside: Annotated[list[str], Knob(
+        "Another algorithm to run as well; may be repeated.", choices=_names(*ALGORITHMS),
+        scope=Scope.RUN, faces=Face.RUN)] = []
+    loss: Annotated[str, Knob(
+        "Loss.", choices={name: loss.about for name, loss in LOSSES.items()})] = "quadratic"
+    lam: Annotated[float, Knob(
+        "Regularisation λ, of all sites together.", "[0, inf)",
+        "λ ≥ 0; the paper uses 1e-5 … 1e-3")] = msgspec.field(name="lambda", default=1e-3)
+    rho: Annotated[float, Knob(
+        f"Step ρ of {_of('rho')}.", "(0, inf)", "a step size ρ > 0; the paper uses 0.01")] = 1e-2
+    v: Annotated[float, _learns(
+        f"Threshold h(k) = v μᵏ of {_of('v')}: v.", "[0, inf)",
+        "v ≥ 0; v = 0 sends in every round (DKLA)")] = 1.0
+    mu: Annotated[float, _learns(
+        f"Threshold h(k) = v μᵏ of {_of('mu')}: μ.", "(0, 1)",
+        "0 < μ < 1; the paper uses 0.95 … 0.99")] = 0.95
+    eta: Annotated[float, _learns(
+        f"Step η of {_of('eta')}.", "(0, inf)", "a step size η > 0; the paper uses 0.99")] = 0.99
+    rounds: Annotated[int, _learns(
+        "At most so many rounds.", "[1, inf)", "at least 1", resume=True)] = 1000
+    tol: Annotated[float | None, _trains(
+        f"Stop once no prediction moves by more, in the target's spread; 0 runs all rounds, as do "
+        f"those without a default ({_TOL}).",
+        "[0, inf]", "a number, 0 for all rounds", resume=True)] = None
+    max_bytes: Annotated[int | None, _spends(
+        "Budget of all sites together.", "[1, inf)", "a positive number")] = None
+    max_transmissions: Annotated[int | None, _spends(
+        "Budget of all sites together.", "[1, inf)", "a positive number")] = None
+    whitening: Annotated[str, _learns("Where coke's common basis comes from.", choices={
+        "mixture": "of Gaussians", "moments": "one Gaussian", "gram": "the average Gram matrix",
+        "sample": "public inputs", "range": "public ranges"})] = "mixture"
+    sample: Annotated[str | None, _learns(
+        "File of public inputs, for whitening sample.", path=True)] = None
+    privacy: Annotated[str, _trains(
+        "Differential privacy of single rows.", choices=_names("none", "dp"))] = "none"
+    epsilon: Annotated[float | None, _trains(
+        "ε of privacy dp.", "(0, 1000]", "0 < ε ≤ 1000; 1 is strict, 10 weak")] = None
+    delta: Annotated[float, _trains(
+        "δ of privacy dp.", "[1e-12, 1)", "1e-12 ≤ δ < 1, far below 1/T; try 1e-5")] = 1e-5
+    secure_sum: Annotated[bool, _trains(
+        "With privacy dp, less noise by a sum that shows none of its parts.")] = False
+    colluding: Annotated[int, _trains(
+        "Sites that may put together what they know of a secure sum.", "[1, inf)",
+        "at least 1: a site knows itself")] = 1
+    new_budget: Annotated[bool, _trains(
+        "Spend epsilon once more on rows or settings that have changed.",
+        scope=Scope.SITE)] = False
+    fast: Annotated[bool, Knob(
+        "Compiled rounds (the extra fast): other last bits.",
+        faces=Face.RUN | Face.NETWORK | Face.SITE)] = False
+    seed: Annotated[int, Knob(
+        "Seed of features, network, splits and synthetic rows.", "[0, inf)",
+        "a whole number ≥ 0")] = 0
+    data: DataTable = DataTable()
+    features: Features = Features()
+    graph: GraphTable = GraphTable()
+
+    def tolerance(self, name: str) -> float | None:
+        """In units of the target's spread; the paper's methods run all rounds unless told."""
+        return ALGORITHMS[name].tol if self.tol is None else self.tol
+
+    def plain(self) -> Toml:
+        """Plain dictionaries, as a file has them."""
+        plain: Toml = msgspec.to_builtins(self)
+        return plain
+
+
+class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[site]: one site on a network."""
+
+    name: Annotated[str, _here("The site's name, as in its certificate.")]
+    network: Annotated[str, Knob("The network's name.", faces=Face.SITE)]
+    neighbours: Annotated[dict[str, str], _here(
+        'NAME = ADDRESS to call, such as "tls/HOST:PORT"; "" where the neighbour calls.')]
+    carrier: Annotated[str, Knob(
+        "How its frames reach the neighbours.", faces=Face.SITE, choices={
+            "zenoh": "mutual TLS", "memory": "in one process, for coke network run"})] = "zenoh"
+    listen: Annotated[list[str], _here('Addresses to listen on: "tls/HOST:PORT".')] = []
+    identity: Annotated[str | None, _here(
+        "Folder with ca.crt, NAME.crt and NAME.key.", path=True)] = None
+    state: Annotated[str, _here("Folder for what the site must not forget.", path=True)] = "state"
+    releases: Annotated[str, _here(
+        "Folder for statistics noised with privacy dp.", path=True)] = "releases"
+    run: Annotated[int, Knob("Number of the run.", faces=Face.SITE)] = 1
+    joins: Annotated[bool, _here("Whether the others have begun without it.")] = False
+    patience: Annotated[float | str, _here(
+        "How long to wait for the missing: seconds, auto (ten usual rounds), or wait for ever.",
+        "(0, inf]", f'seconds, "{AUTO}" or "{WAIT}"', choices=_names(AUTO, WAIT))] = AUTO
+    cap: Annotated[float, Knob(
+        "Limit on what one neighbour can pull, in the target's spreads.", "(0, inf]",
+        "a positive number of the target's spreads", faces=Face.SITE)] = inf
+    plaintext_loopback: Annotated[bool, _here(
+        "Allow 127.0.0.1 without certificates, for tests.")] = False
+
+
+class SiteSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A site's file: the settings of a run, and a table [site]."""
+
+    site: SiteTable
+
+
+# fmt: on
+TABLES = {"data": DataTable, "features": Features, "graph": GraphTable, "site": SiteTable}
+KNOBS = declared(SiteSettings)

@@ -1,0 +1,78 @@
+"""Settings that belong together, as the estimators take them; a test compares the declaration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+
+class Until(msgspec.Struct, frozen=True):
+    """When to stop: after so many rounds, or earlier.
+
+    tol : once no prediction moves by more, in units of the target's spread; None for the
+        algorithm's own ("coke": 1e-3, others run all rounds).
+    max_bytes, max_transmissions : a budget of all sites together, agreement included.
+    """
+
+    rounds: int = 1000
+    tol: float | None = None
+    max_bytes: int | None = None
+    max_transmissions: int | None = None
+
+
+class DP(msgspec.Struct, frozen=True):
+    """(ε, δ)-differential privacy of single rows, by statistics that are noised once.
+
+    secure_sum, colluding : less noise, by a sum that shows none of its parts, if no more than so
+        many sites put together what they know.
+    new_budget : spend ε once more on rows or settings that have changed.
+    releases : a folder for the sites' noised statistics. Without it they are forgotten, and every
+        fit, also one of a grid search, draws its noise anew and spends ε once more.
+    """
+
+    epsilon: float
+    delta: float = 1e-5
+    secure_sum: bool = False
+    colluding: int = 1
+    new_budget: bool = False
+    releases: str | Path | None = None
+
+
+class Coke(msgspec.Struct, frozen=True):
+    """COKE with nothing to tune, in a basis that the sites agree on.
+
+    whitening : where it comes from: "mixture", "moments", "gram", "range" (of scale="public") or
+        "sample", public inputs in the array `sample`.
+    """
+
+    algorithm: ClassVar[str] = "coke"
+    whitening: str = "mixture"
+    sample: Any = None
+
+
+class CokePaper(msgspec.Struct, frozen=True):
+    """The paper's COKE: ADMM with step ρ, silent below h(k) = v μᵏ."""
+
+    algorithm: ClassVar[str] = "coke-paper"
+    rho: float = 1e-2
+    v: float = 1.0
+    mu: float = 0.95
+
+
+class DKLA(msgspec.Struct, frozen=True):
+    """The paper's DKLA: ADMM with step ρ, never silent."""
+
+    algorithm: ClassVar[str] = "dkla"
+    rho: float = 1e-2
+
+
+class Diffusion(msgspec.Struct, frozen=True):
+    """The paper's baseline CTA: combine with the neighbours, then adapt by a gradient step η."""
+
+    algorithm: ClassVar[str] = "cta"
+    eta: float = 0.99
+
+
+CHOSEN = {kind.algorithm: kind for kind in (Coke, CokePaper, DKLA, Diffusion)}

@@ -1,0 +1,83 @@
+"""A site's own file on a network: what it may say, and what all sites must say alike."""
+
+from __future__ import annotations
+
+import re
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from coke.errors import ConfigError, InputError
+from coke.settings.declaration import KNOBS, Settings, SiteSettings, Toml
+from coke.settings.knobs import Face, Scope
+from coke.settings.reading import checked, merged, on_agents, read_toml
+
+CA = "ca"  # the authority's name, and so no site's
+SITE_DAYS = 90  # for which a site's certificate is valid, unless told otherwise
+LONGEST_DAYS = 366  # nothing revokes a certificate: it must run out
+_PART = "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
+_NAME = re.compile(rf"{_PART}(\.{_PART})*")
+
+
+def read_site(path: Path) -> SiteSettings:
+    """A site's file, checked; paths in it are relative to its folder."""
+    plain, base = read_toml(path), path.resolve().parent
+    settings = checked_site(plain)
+    names = {one.key: _value(settings, one.path) for one in KNOBS.values() if one.knob.path}
+    full = {key: str(base / name) for key, name in names.items() if name is not None}
+    return msgspec.convert(merged(settings.plain(), full), SiteSettings)
+
+
+def checked_site(plain: Toml) -> SiteSettings:
+    """The settings in a site's file, or `ConfigError` naming what is wrong."""
+    settings = checked(plain, SiteSettings)
+    table = settings.site
+    for name in (table.name, table.network, *table.neighbours):
+        site_name(name)
+    if not table.neighbours:
+        raise ConfigError(f"site {table.name!r} has no neighbours: name at least one")
+    if settings.data.file is None or settings.data.target is None:
+        raise ConfigError(f"site {table.name!r}: name its rows, data.file, and data.target")
+    for one in KNOBS.values():
+        if Face.SITE not in one.knob.faces and _value(settings, one.path) != one.default:
+            raise ConfigError(f"{one.key} is for simulations: leave it out of a site's file")
+    for reason in on_agents(settings):
+        raise ConfigError(reason)
+    return settings
+
+
+def site_name(name: str) -> str:
+    """The name itself if it can be a DNS name and a file's, else `InputError`."""
+    if not (len(name) <= 63 and _NAME.fullmatch(name)) or name.lower() == CA:
+        raise InputError(
+            f"name {name[:80]!r}: expected 1 to 63 letters (A to Z), digits, dots and hyphens, "
+            f"a letter or digit at both ends and beside every dot, and not {CA!r}; rename it"
+        )
+    return name
+
+
+def shared(settings: Settings) -> Toml:
+    """What the files of all sites of a network begin with."""
+    kept = {
+        one.key: _value(settings, one.path)
+        for one in KNOBS.values()
+        if one.knob.scope is not Scope.RUN and Face.SITE in one.knob.faces and one.path[0] != "site"
+    }
+    return merged({}, kept)
+
+
+def compared(settings: SiteSettings) -> dict[str, str]:
+    """What all sites must have in common, in words."""
+    found: dict[str, str] = {}
+    for one in KNOBS.values():
+        value = _value(settings, one.path)
+        if one.knob.scope is Scope.ALL and value not in (None, []):
+            entries = value.items() if isinstance(value, dict) else [("", value)]
+            found |= {".".join(filter(None, (one.key, name))): str(v) for name, v in entries}
+    return found
+
+
+def _value(settings: Settings, path: tuple[str, ...]) -> Any:
+    return reduce(getattr, path, settings)

@@ -1,0 +1,77 @@
+"""Help and refusals come before NumPy, SciPy and Arrow are imported: quickly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from coke.cli.main import COMMANDS
+
+HEAVY = ("numpy", "scipy", "pyarrow", "sklearn", "networkx", "matplotlib")
+PROGRAM = f"""
+import json, sys
+from coke.cli.main import main
+try:
+    main()
+except SystemExit as stop:
+    loaded = [name for name in {HEAVY} if name in sys.modules]
+    sys.stderr.write("\\n" + json.dumps([stop.code, loaded]))
+"""
+TYPO = "[data]\nagnets = 3\n"
+SITE = '[data]\nfile = "x"\ntarget = "y"\n[site]\nname = "a"\nnetwork = "n"\nneighbours = {}\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("--help", 0, "identity"),
+        ("--version", 0, "coke 0."),
+        ("", 2, "Commands"),
+        *((f"{name} --help", 0, "Usage") for name in COMMANDS),
+        ("network init --help", 0, "--patience"),
+        ("run --rounds 0", 2, "rounds=0: expected at least 1"),
+        ("run --loss nonsense", 2, "unknown loss 'nonsense'"),
+        ("run --data rows.csv", 2, "name the target column"),
+        ("run typo.toml", 2, "Did you mean 'agents'?"),
+        ("run --resume nowhere", 2, "no such folder"),
+        ("run --rounds many", 2, "Invalid value for '--rounds'"),
+        ("compare typo.toml", 2, "Did you mean 'agents'?"),
+        ("audit --algorithm cta", 2, "cannot be audited"),
+        ("theory --loss hinge", 2, "needs class labels"),
+        ("network init new --algorithm cta", 2, "cannot run on agents"),
+        ("agent site.toml", 2, "no neighbours"),
+        ("agent typo.toml", 2, "Did you mean 'agents'?"),
+        ("predict model.coke rows.csv --out p.txt", 2, ".csv or .parquet"),
+        ("rnu", 2, "Did you mean 'run'?"),
+    ],
+)
+def test_help_and_refusals_import_nothing_heavy(
+    tmp_path: Path, line: str, code: int, said: str
+) -> None:
+    (tmp_path / "typo.toml").write_text(TYPO)
+    (tmp_path / "site.toml").write_text(SITE)
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *line.split()], cwd=tmp_path, capture_output=True, text=True
+    )
+    *before, last = run.stderr.splitlines()
+    assert said in run.stdout + " ".join(before)
+    assert json.loads(last) == [code, []]
+
+
+def test_to_import_coke_is_to_import_little() -> None:
+    code = f"import coke, sys; dir(coke); print([n for n in {HEAVY} if n in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
+    from importlib import import_module
+
+    command = get_command(import_module(f"coke.cli.{name}").app)
+    assert (command.help or "").partition("\n")[0].rstrip() == COMMANDS[name]
