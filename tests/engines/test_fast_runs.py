@@ -16,7 +16,7 @@ from coke.learning.open import open_ready
 from coke.maths import compiled
 from coke.maths.losses.quadratic import Quadratic
 from coke.settings import reading
-from coke.settings.reading import checked_settings, merged
+from coke.settings.reading import checked_settings, merged, synthetic
 from coke.settings.sites import read_site
 from kit.commands import coke
 from kit.field import Field, made_rows
