@@ -19,18 +19,11 @@ from coke.errors import ConfigError
 from coke.learning.loading import load_task
 from coke.learning.task import Task
 from coke.maths.algorithms.coke import dkla
-from coke.maths.features.kernels import gram
+from coke.maths.features.features import gram
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
-from coke.maths.theory import (
-    assumptions,
-    best_rho,
-    constants,
-    degrees_of_freedom,
-    features_needed,
-    guaranteed_rate,
-)
+from coke.maths.theory import Assumptions, Constants, degrees_of_freedom, features_needed
 from coke.settings import Config
 
 SAMPLE = 1000  # rows whose kernel matrix stands for that of all
@@ -96,15 +89,15 @@ def summary(config: Config, task: Task, graph: Graph, sites: Sites) -> dict[str,
     problem, N = task.problem, len(task.sites)
     risk = problem.train
     assert isinstance(risk, Quadratic)
-    c, T = constants(risk, graph), float(risk.T.sum())
-    rate, rho = guaranteed_rate(c, config.rho), best_rho(c)
+    c, T = Constants.of(risk, graph), float(risk.T.sum())
+    rate, rho = c.rate(config.rho), c.best_rho()
     pace = measured_factor(problem, graph, config.rho)
     X = task.scaling.inputs(np.concatenate(sites.X))
     some = X[np.random.default_rng(config.seed).permutation(len(X))[:SAMPLE]]
     K = gram(config.features.kernel, some, some, task.common.sigma)
     wide = degrees_of_freedom(K, 1 / math.sqrt(T))
     return {
-        "assumptions_hold": assumptions(risk, graph).hold,
+        "assumptions_hold": Assumptions.of(risk, graph).hold,
         "m": c.m,
         "M": c.M,
         "condition": c.condition,
@@ -115,7 +108,7 @@ def summary(config: Config, task: Task, graph: Graph, sites: Sites) -> dict[str,
         "guaranteed_rounds_per_digit": rate.rounds(10.0),
         "measured_rounds_per_digit": math.log(10) / -math.log(pace) if 0 < pace < 1 else None,
         "best_rho": rho,
-        "best_guaranteed_factor": guaranteed_rate(c, rho).factor,
+        "best_guaranteed_factor": c.rate(rho).factor,
         "lambda": config.lam,
         "lambda_theory": N / math.sqrt(T),
         "degrees_of_freedom": degrees_of_freedom(K, config.lam / N) if config.lam else None,

@@ -20,8 +20,7 @@ from coke.data.scaling import Columns
 from coke.errors import ConfigError, unknown
 from coke.maths.arrays import Array
 from coke.maths.features.features import Features
-from coke.maths.features.mixtures import RANKS, describe, truncated
-from coke.maths.features.whitening import Whitening, expected_gram, moments, whitening
+from coke.maths.features.whitening import RANKS, Gaussian, Whitening, describe, expected_gram
 from coke.privacy.release import range_inputs
 from coke.talk.conversation import Sweep, Talk
 from coke.talk.sums import add_grams, add_targets, describe_inputs
@@ -87,10 +86,10 @@ def common_basis(sweep: Sweep, common: Common, own: Own) -> Talk[Agreed]:
         total, spread = yield from add_grams(sweep, own.A, own.y)
         G = total / common.N
     else:
-        told = [truncated(moments(own.X), RANKS[1])]
+        told = [Gaussian.of(own.X).truncated(RANKS[1])]
         if common.whitening == "mixture":
             told = describe(own.X, f, own.A, ridge, common.seed)
         s0 = 0.3 * common.sigma * math.sqrt(ridge)
         mixture, spread = yield from describe_inputs(sweep, told, own.y, s0)
         G = expected_gram(f, mixture)
-    return Agreed(whitening(G + ridge * np.eye(len(G))), spread)
+    return Agreed(Whitening.of(G + ridge * np.eye(len(G))), spread)
