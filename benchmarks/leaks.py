@@ -12,7 +12,7 @@ from coke.engines.process import simulate
 from coke.maths.algorithms.coke import COKE, Geometric, automatic, dkla
 from coke.maths.arrays import Array, Mask
 from coke.maths.features.features import Features, FeatureSettings, draw_features
-from coke.maths.features.whitening import whitening
+from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic, statistics
@@ -89,7 +89,7 @@ def active() -> None:
         A = attack.from_probes(plan.probes, replies, attack.Known(LAM / N, RHO, len(graph[0])))
         print(f"  probing one edge, patience {patience}: {off(A, risk.A[0]):.1e} (noted 1.9e-4)")
     small = risk_of(features_of(0, 1.5, 8), sites)
-    white = small.whitened(whitening(small.A.mean(axis=0) + LAM / N * np.eye(16)))
+    white = small.whitened(Whitening.of(small.A.mean(axis=0) + LAM / N * np.eye(16)))
     ours, G = automatic(2.0, graph, 0.4), np.asarray(white.G)
     plan = attack.Probing(spy, 0, rng.normal(size=(128, 16)), 30)
     replies = attack.probe(white, graph, ours, plan)

@@ -28,7 +28,7 @@ from coke.engines.process import simulate
 from coke.maths.algorithms.coke import COKE, Geometric, automatic
 from coke.maths.arrays import Array
 from coke.maths.features.features import Features
-from coke.maths.features.whitening import expected_gram, whitening
+from coke.maths.features.whitening import Whitening, expected_gram
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import Problem, local_only
 from coke.maths.losses.quadratic import Quadratic, matrix, statistics
@@ -189,7 +189,7 @@ def basis() -> None:
 
 def stopped(risk: Quadratic, held: Quadratic, graph: Graph, G: Array) -> tuple[int, int, float]:
     """Rounds, bytes and MSE over the optimum's when the automatic method stops."""
-    problem = Problem(risk, held).whitened(whitening(G + matrix(risk.G, D)))
+    problem = Problem(risk, held).whitened(Whitening.of(G + matrix(risk.G, D)))
     method, tol = automatic(2.0, graph, SPREAD), 1e-3 * SPREAD
     last = list(simulate(problem, graph, method, rounds=500, tol=tol, scored=()))[-1]
     best = problem.score(problem.everywhere(problem.optimum)).global_test

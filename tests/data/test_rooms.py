@@ -24,12 +24,11 @@ from coke.engines.process import simulate
 from coke.errors import CokeError, ConfigError, DataError, FileError
 from coke.learning.open import open_ready, open_sites
 from coke.maths.algorithms.coke import COKE
-from coke.maths.arrays import mapped
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import build_graph
 from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem
-from coke.maths.losses.rowwise import Rowwise, end_to_end
+from coke.maths.losses.rowwise import Rowwise
 from coke.settings.declaration import Features, Settings
 from coke.settings.reading import checked_settings
 from kit.commands import coke
@@ -81,17 +80,6 @@ def test_features_in_files_take_no_memory(loss: str, tmp_path: Path) -> None:
     assert np.isfinite(last.score.train)
     size = 4 * T * D * 8
     assert max(before, most) <= 0.6 * size  # a chunk and its square root, labels, margins
-
-
-def test_parts_that_lie_end_to_end_are_one_array(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coke.maths.arrays.CHUNK", 2)
-    parts = mapped(lambda x: np.hstack([x, x]), [np.ones((n, 2)) for n in (3, 0, 5)], 4, np.empty)
-    whole = end_to_end(parts)
-    np.testing.assert_array_equal(whole, np.ones((8, 4)))
-    assert all(np.shares_memory(whole, part) for part in parts if len(part))
-    other = [*parts[1:], parts[0]]
-    np.testing.assert_array_equal(end_to_end(other), np.concatenate(other))
-    assert not np.shares_memory(end_to_end(other), whole)
 
 
 def test_classes_share_their_features_also_when_whitened(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from numpy.testing import assert_array_equal
 from coke.data.files import LONGEST, MAGIC
 from coke.data.scaling import Scaling
 from coke.errors import DataError, FileError, InputError
-from coke.learning.model import Model, load_model, model_from_bytes
+from coke.learning.model import Model, load_model
 from coke.maths.features.features import FeatureSettings, draw_features
 from kit.forging import DEEP, forged, forgeries, parts_of, split
 
@@ -56,13 +56,13 @@ def test_a_changed_bit_or_a_missing_end_is_noticed(data: st.DataObject) -> None:
     changed[at] ^= 1 << bit
     for bad in (bytes(changed), whole[:at], whole + b"\0"):
         with pytest.raises(FileError):
-            model_from_bytes(bad)
+            Model.from_bytes(bad)
 
 
 @given(st.binary(max_size=400))
 def test_any_bytes_are_a_model_or_a_file_error(data: bytes) -> None:
     with pytest.raises(FileError):
-        model_from_bytes(data)
+        Model.from_bytes(data)
 
 
 @settings(max_examples=400)
@@ -72,14 +72,14 @@ def test_a_forged_model_file_with_a_right_digest_is_refused(data: bytes) -> None
     FileError, never in another exception.
     """
     try:
-        m = model_from_bytes(data)
+        m = Model.from_bytes(data)
     except FileError:
         return
     f = m.predict(np.ones((20, len(m.columns))))
     assert len(f) == 20
     if m.loss == "quadratic":
         assert np.isfinite(f).all()
-    assert model_from_bytes(m.to_bytes()).to_bytes() == m.to_bytes()
+    assert Model.from_bytes(m.to_bytes()).to_bytes() == m.to_bytes()
 
 
 def with_meta(name: str, value: str) -> bytes:
@@ -134,7 +134,7 @@ def with_shape(shape: list[int]) -> bytes:
 def test_known_forgeries_are_refused_at_once(make: Any) -> None:
     data, begun = make(), time.process_time()
     with pytest.raises(FileError):
-        model_from_bytes(data)
+        Model.from_bytes(data)
     assert time.process_time() - begun < 2.0
 
 
@@ -154,7 +154,7 @@ def test_class_labels_come_back_with_their_type(name: str) -> None:
         if name == "mixed" and given_as.dtype != object:
             continue  # NumPy has made floats of them before we are asked
         m = model([0] * len(LABELS[name]), "hinge")._replace(classes=given_as)
-        before, again = given_as.tolist(), model_from_bytes(m.to_bytes()).classes.tolist()
+        before, again = given_as.tolist(), Model.from_bytes(m.to_bytes()).classes.tolist()
         assert [(type(c), c) for c in again] == [(type(c), c) for c in before]
 
 

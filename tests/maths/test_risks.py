@@ -22,8 +22,8 @@ from coke.engines.process import simulate
 from coke.errors import InputError
 from coke.maths import losses
 from coke.maths.algorithms.coke import COKE, Geometric, dkla
-from coke.maths.features.features import FeatureSettings, draw_features
-from coke.maths.features.kernels import gram
+from coke.maths.arrays import mapped
+from coke.maths.features.features import FeatureSettings, draw_features, gram
 from coke.maths.graph import build_graph
 from coke.maths.losses import LOSSES
 from coke.maths.losses.newton import Minimum, Proof
@@ -31,7 +31,7 @@ from coke.maths.losses.one_vs_rest import OneVsRest
 from coke.maths.losses.problem import Problem, local_only, one_shot_average
 from coke.maths.losses.quadratic import CHUNK, Quadratic
 from coke.maths.losses.risk import Risk
-from coke.maths.losses.rowwise import Rowwise
+from coke.maths.losses.rowwise import Rowwise, _end_to_end
 from kit.problems import GRAPHS, case
 from kit.ready import held, ready
 
@@ -312,3 +312,14 @@ def test_many_features_approach_the_exact_kernel_solution() -> None:
         return float(np.sqrt(np.mean(found)))
 
     assert 3 < away(50) / away(800) < 5.5
+
+
+def test_parts_that_lie_end_to_end_are_one_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coke.maths.arrays.CHUNK", 2)
+    parts = mapped(lambda x: np.hstack([x, x]), [np.ones((n, 2)) for n in (3, 0, 5)], 4, np.empty)
+    whole = _end_to_end(parts)
+    assert_array_equal(whole, np.ones((8, 4)))
+    assert all(np.shares_memory(whole, part) for part in parts if len(part))
+    other = [*parts[1:], parts[0]]
+    assert_array_equal(_end_to_end(other), np.concatenate(other))
+    assert not np.shares_memory(_end_to_end(other), whole)

@@ -15,7 +15,7 @@ from coke.engines.process import Record, simulate
 from coke.errors import InputError
 from coke.maths.algorithms.coke import COKE, Geometric, automatic, dkla
 from coke.maths.algorithms.stopping import NEVER, Here, Limits, Quiet, Stopping, at_first, counted
-from coke.maths.features.whitening import whitening
+from coke.maths.features.whitening import Whitening
 from coke.maths.graph import adjacency, build_graph
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
@@ -89,7 +89,7 @@ def test_a_site_alone_stops_at_once() -> None:
 def whitened(graph: nx.Graph) -> Problem:
     q = case(L=20, lam=0.01).problem.train
     assert isinstance(q, Quadratic)
-    return Problem(q.whitened(whitening(q.A.mean(axis=0) + 0.01 / 6 * np.eye(q.size))))
+    return Problem(q.whitened(Whitening.of(q.A.mean(axis=0) + 0.01 / 6 * np.eye(q.size))))
 
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-4])

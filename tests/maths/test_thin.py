@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.errors import InputError
 from coke.maths.arrays import Array
-from coke.maths.features.whitening import whitening
+from coke.maths.features.whitening import Whitening
 from coke.maths.losses.quadratic import Quadratic
 from coke.maths.losses.risk import Risk
 from coke.maths.losses.thin import Thin
@@ -29,7 +29,7 @@ def test_few_rows_give_what_their_statistics_do(seed: int, L: int, white: bool) 
     rng = np.random.default_rng(seed)
     if white:
         Z = rng.normal(size=(2 * L, 3 * 2 * L))
-        basis = whitening(Z @ Z.T / len(Z) + 0.1 * np.eye(2 * L))
+        basis = Whitening.of(Z @ Z.T / len(Z) + 0.1 * np.eye(2 * L))
         risks = [risk.whitened(basis) for risk in risks]
     theta, pull = rng.normal(size=(3, 2 * L)), rng.uniform(0, 1, (3, 1))
     expected, found = (_answers(risk, theta, pull) for risk in risks)

@@ -12,17 +12,14 @@ from coke.data.scaling import columns_of
 from coke.engines.process import simulate
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithms.coke import dkla
-from coke.maths.features.features import FeatureSettings, draw_features
-from coke.maths.features.kernels import KERNELS
-from coke.maths.features.mixtures import describe
+from coke.maths.features.features import KERNELS, FeatureSettings, draw_features
 from coke.maths.features.whitening import (
     Gaussian,
+    Whitening,
+    describe,
     expected_gram,
-    merged,
     misfit,
-    moments,
     reduced,
-    whitening,
 )
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
@@ -66,13 +63,13 @@ def test_merging_keeps_the_pooled_moments(seed: int, n: int) -> None:
     """Down to one component, in any tree: exactly the moments of all rows together."""
     rng = np.random.default_rng(seed)
     parts = [rng.normal(loc=rng.normal(size=3), size=(rng.integers(1, 30), 3)) for _ in range(n)]
-    whole, (one,) = moments(np.concatenate(parts)), reduced([moments(X) for X in parts], 1)
+    whole, (one,) = Gaussian.of(np.concatenate(parts)), reduced([Gaussian.of(X) for X in parts], 1)
     assert_allclose(one.weight, whole.weight)
     assert_allclose(one.mean, whole.mean, atol=1e-12)
     assert_allclose(one.cov, whole.cov, atol=1e-12)
-    some = reduced([moments(X) for X in parts], 2)
+    some = reduced([Gaussian.of(X) for X in parts], 2)
     assert len(some) == 2
-    assert_allclose(merged(*some).cov, whole.cov, atol=1e-12)
+    assert_allclose(some[0].merged(some[1]).cov, whole.cov, atol=1e-12)
 
 
 def test_the_nearest_components_are_merged_first() -> None:
@@ -89,7 +86,7 @@ def test_the_problem_is_the_same_in_another_basis() -> None:
     q = c.problem.train
     assert isinstance(q, Quadratic)
     P = q.A.mean(axis=0) + 0.05 * np.eye(q.size)
-    basis = whitening(P)
+    basis = Whitening.of(P)
     A, b = basis.statistics(q.A, q.b)
     w = Quadratic(A, b, q.yy, q.T, basis.regulariser(q.G))
     u = np.random.default_rng(0).normal(size=(6, q.size))
@@ -107,7 +104,7 @@ def test_with_the_average_gram_the_hessians_average_to_the_identity() -> None:
     q = case(lam=0.01).problem.train
     assert isinstance(q, Quadratic)
     assert isinstance(q.G, float)
-    basis = whitening(q.A.mean(axis=0) + q.G * np.eye(q.size))
+    basis = Whitening.of(q.A.mean(axis=0) + q.G * np.eye(q.size))
     A, _ = basis.statistics(q.A, q.b)
     assert_allclose((A + basis.regulariser(q.G)).mean(axis=0), np.eye(q.size), atol=1e-9)
 
@@ -120,8 +117,8 @@ def test_whitening_from_moments_makes_consensus_fast() -> None:
     f = draw_features(FeatureSettings(40, sigma=2.0, seed=0), 3)
     lam = 1e-4
     plain = Quadratic.from_rows(f, X, y, lam / 6)
-    P = expected_gram(f, reduced([moments(x) for x in X], 1)) + lam / 6 * np.eye(f.size)
-    basis = whitening(P)
+    P = expected_gram(f, reduced([Gaussian.of(x) for x in X], 1)) + lam / 6 * np.eye(f.size)
+    basis = Whitening.of(P)
     A, b = basis.statistics(plain.A, plain.b)
     white = Quadratic(A, b, plain.yy, plain.T, basis.regulariser(plain.G))
 
@@ -144,7 +141,7 @@ def test_misfit_tells_a_site_that_one_gaussian_does_not_describe() -> None:
     two_clouds = 0.1 * cloud + np.where(rng.random((5000, 1)) < 0.5, 5.0, -5.0)
 
     def of(X: np.ndarray) -> float:
-        return misfit(expected_gram(f, [moments(X)]), f(X).T @ f(X) / len(X), 1e-4)
+        return misfit(expected_gram(f, [Gaussian.of(X)]), f(X).T @ f(X) / len(X), 1e-4)
 
     assert of(cloud) < 2
     assert of(two_clouds) > 10
@@ -152,7 +149,7 @@ def test_misfit_tells_a_site_that_one_gaussian_does_not_describe() -> None:
 
 def test_what_cannot_be_whitened_is_refused() -> None:
     with pytest.raises(ConvergenceError, match="lambda > 0"):
-        whitening(-np.eye(3))
+        Whitening.of(-np.eye(3))
     with pytest.raises(InputError, match="expected a positive one"):
         expected_gram(draw_features(FeatureSettings(3), 2), [])
 
@@ -163,10 +160,10 @@ def test_very_many_rows_are_described_a_part_at_a_time(monkeypatch: pytest.Monke
     X[::2] += 10.0  # in turn, as two sensors would speak
     features = draw_features(FeatureSettings(20, sigma=1.0, seed=0), 3)
     A = features(X).T @ features(X) / len(X)
-    whole, columns = moments(X), columns_of(X)
+    whole, columns = Gaussian.of(X), columns_of(X)
     monkeypatch.setattr("coke.maths.arrays.PART", 7)
-    monkeypatch.setattr("coke.maths.features.mixtures.ENOUGH", 90)
-    in_parts, told = moments(X), columns_of(X)
+    monkeypatch.setattr("coke.maths.features.whitening.ENOUGH", 90)
+    in_parts, told = Gaussian.of(X), columns_of(X)
     assert (in_parts.weight, told.T) == (whole.weight, columns.T)
     assert_allclose(np.vstack([in_parts.mean, in_parts.cov]), np.vstack([whole.mean, whole.cov]))
     assert_allclose(np.stack(told[1:]), np.stack(columns[1:]))

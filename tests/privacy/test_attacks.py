@@ -14,7 +14,7 @@ from coke.errors import InputError
 from coke.maths.algorithms.coke import COKE, Geometric, automatic, dkla
 from coke.maths.arrays import Mask
 from coke.maths.features.features import Features, FeatureSettings, draw_features
-from coke.maths.features.whitening import whitening
+from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic, statistics
@@ -148,7 +148,7 @@ def test_coarse_messages_of_the_automatic_method_only_blur() -> None:
     problem, _ = problem_of(features_of(0, L=5), 0, T=20)
     graph = nx.cycle_graph(N)
     assert isinstance(problem.train, Quadratic)
-    basis = whitening(problem.train.A.mean(axis=0) + LAM / N * np.eye(10))
+    basis = Whitening.of(problem.train.A.mean(axis=0) + LAM / N * np.eye(10))
     white = problem.whitened(basis)
     risk, coarse = white.train, automatic(2.0, graph, 0.4)
     assert isinstance(risk, Quadratic)

@@ -12,7 +12,7 @@ from test_attacks import off, rows, said
 from coke.errors import InputError
 from coke.maths.algorithms.coke import COKE, Geometric, automatic
 from coke.maths.features.features import FeatureSettings, draw_features
-from coke.maths.features.whitening import Gaussian, expected_gram, whitening
+from coke.maths.features.whitening import Gaussian, Whitening, expected_gram
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic, statistics
 from coke.privacy.attacks import (
@@ -60,10 +60,9 @@ def test_messages_depend_on_the_release_alone() -> None:
     heard = []
     for releases, squares in zip(worlds, yy, strict=True):
         risk = private_risk(releases, np.array(squares), 1e-3)
-        P = expected_gram(features, [Gaussian(1.0, np.zeros(5), np.eye(5) / 3)]) + risk.G * np.eye(
-            D
-        )
-        problem = Problem(risk).whitened(whitening(P))
+        uniform = [Gaussian(1.0, np.zeros(5), np.eye(5) / 3)]
+        P = expected_gram(features, uniform) + risk.G * np.eye(D)
+        problem = Problem(risk).whitened(Whitening.of(P))
         algorithm = automatic(2.0, graph, SPREAD)
         hats, spoke = said(problem, graph, algorithm, 60)
         heard.append((hats.tobytes(), spoke.tobytes()))
@@ -160,7 +159,7 @@ def test_a_basis_that_costs_no_privacy_serves(how: str) -> None:
         "sample": Phi.T @ Phi / len(Phi),
         "gram": risk.A.mean(axis=0),
     }[how]
-    problem = Problem(risk).whitened(whitening(G + risk.G * np.eye(D)))
+    problem = Problem(risk).whitened(Whitening.of(G + risk.G * np.eye(D)))
     hats, _ = said(problem, graph, automatic(2.0, graph, SPREAD), 120)
     assert off(hats[-1], problem.everywhere(problem.optimum)) < 0.02
 

@@ -16,8 +16,7 @@ from coke.data.scaling import SCALES
 from coke.data.site import SPLITS
 from coke.errors import ConfigError, InputError
 from coke.maths.algorithms import ALGORITHMS
-from coke.maths.features.features import MAPPINGS, SAMPLINGS
-from coke.maths.features.kernels import KERNELS
+from coke.maths.features.features import KERNELS, MAPPINGS, SAMPLINGS
 from coke.maths.graph import GRAPHS
 from coke.settings.declaration import KNOBS, LOOKING, Settings, SiteSettings
 from coke.settings.knobs import Declared, Face, Scope

@@ -19,16 +19,18 @@ from coke.errors import InputError
 from coke.maths.algorithms.codecs import Coarse, Float64
 from coke.maths.algorithms.coke import COKE, Geometric, Shrinking, automatic, step_size
 from coke.maths.features.features import FeatureSettings, draw_features
-from coke.maths.features.mixtures import (
+from coke.maths.features.whitening import (
     Component,
+    Gaussian,
+    Whitening,
+    _logs,
+    _unlogs,
     decode_mixture,
     describe,
     encode_mixture,
-    logs,
-    truncated,
-    unlogs,
+    expected_gram,
+    misfit,
 )
-from coke.maths.features.whitening import expected_gram, misfit, moments, whitening
 from coke.maths.graph import build_graph
 from coke.maths.ledger import HEADER, Ledger
 from coke.maths.losses.problem import Problem
@@ -45,14 +47,16 @@ S0 = 1e-3
 
 def components(seed: int, K: int, d: int) -> list[Component]:
     rng = np.random.default_rng(seed)
-    return [truncated(moments(rng.normal(rng.normal(size=d), size=(50, d))), 5) for _ in range(K)]
+    return [
+        Gaussian.of(rng.normal(rng.normal(size=d), size=(50, d))).truncated(5) for _ in range(K)
+    ]
 
 
 @given(seed=st.integers(0, 500), K=st.sampled_from([1, 2, 16]), d=st.integers(1, 9))
 def test_a_mixture_comes_back_within_its_resolution(seed: int, K: int, d: int) -> None:
     """Numbers within 5 %, or near s₀; means within a twentieth of the spread; and again exactly."""
     rank = {1: 5, 2: 3, 16: 1}[K]
-    parts = [truncated(part.gaussian(), rank) for part in components(seed, K, d)]
+    parts = [part.gaussian().truncated(rank) for part in components(seed, K, d)]
     again = decode_mixture(encode_mixture(parts, S0), d, S0)
     for a, b in zip(parts, again, strict=True):
         assert_allclose(b.spread, a.spread, rtol=0.05, atol=S0)
@@ -74,7 +78,7 @@ def test_any_bytes_are_a_mixture_or_refused(data: bytes, d: int) -> None:
 
 @given(st.floats(-1e6, 1e6))
 def test_logarithmic_steps_are_ten_per_cent(x: float) -> None:
-    back = float(unlogs(logs(np.array([x]), S0), S0)[0])
+    back = float(_unlogs(_logs(np.array([x]), S0), S0)[0])
     assert abs(back - x) <= 0.051 * abs(x) + S0
 
 
@@ -92,7 +96,7 @@ def test_sites_that_one_gaussian_does_not_describe_get_more() -> None:
     assert described(cloud)[0] == 1
     number, far = described(clouds)
     assert number > 1
-    one = truncated(moments(clouds), 5).gaussian()
+    one = Gaussian.of(clouds).truncated(5).gaussian()
     assert far < misfit(expected_gram(f, [one]), f(clouds).T @ f(clouds) / 3000, 1e-4)
 
 
@@ -108,7 +112,7 @@ def test_the_tree_is_the_same_for_everybody() -> None:
 def whitened_case(seed: int = 0) -> tuple[Problem, float]:
     q = case(L=20, lam=0.01, seed=seed).problem.train
     assert isinstance(q, Quadratic)
-    basis = whitening(q.A.mean(axis=0) + 0.01 / 6 * np.eye(q.size))
+    basis = Whitening.of(q.A.mean(axis=0) + 0.01 / 6 * np.eye(q.size))
     return Problem(q.whitened(basis)), 1.0
 
 

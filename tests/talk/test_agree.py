@@ -18,8 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from coke.data.scaling import Columns, columns_of
 from coke.errors import CokeError, GraphError, InputError, MessageError
 from coke.learning.agreement import Agreement, Begun, Own, Terms, common_basis
-from coke.maths.features.mixtures import truncated
-from coke.maths.features.whitening import moments
+from coke.maths.features.whitening import Gaussian
 from coke.maths.graph import build_graph
 from coke.maths.ledger import HEADER, Ledger
 from coke.settings.reading import checked_settings
@@ -175,11 +174,11 @@ def test_descriptions_merge_to_the_pooled_moments(graph: nx.Graph) -> None:
     net, _ = flooded(graph)
 
     def talk(me: str, i: int) -> Talk[Any]:
-        own = [truncated(moments(SITES[i]), 5)]
+        own = [Gaussian.of(SITES[i]).truncated(5)]
         return describe_inputs(partial(swept, net, me), own, columns_of(SITES[i][:, :1]), 1e-3)
 
     found, ledger = all_sites(net, talk)
-    whole = moments(np.concatenate(SITES))
+    whole = Gaussian.of(np.concatenate(SITES))
     (one,) = found[0].mixture
     sd = np.sqrt(np.diag(whole.cov))
     assert (np.abs(one.mean - whole.mean) <= 0.2 * sd).all()

@@ -7,7 +7,7 @@ import numpy as np
 from coke.data.tables import Rows
 from coke.errors import DataError
 from coke.maths.arrays import Array
-from coke.maths.features.kernels import gram
+from coke.maths.features.features import gram
 
 CENTRES, SIGMA, NOISE, DIMENSION = 50, 5.0, 0.1, 5  # NOISE is a variance: e ~ N(0, 0.1)
 

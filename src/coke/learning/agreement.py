@@ -31,8 +31,7 @@ from coke.learning.model import Model
 from coke.maths.algorithms import Seen
 from coke.maths.arrays import Array
 from coke.maths.features.features import Features, FeatureSettings, draw_features
-from coke.maths.features.mixtures import RANKS, describe, truncated
-from coke.maths.features.whitening import Gaussian, Whitening, expected_gram, moments, whitening
+from coke.maths.features.whitening import RANKS, Gaussian, Whitening, describe, expected_gram
 from coke.maths.losses import LOSSES
 from coke.privacy.noise import Budget
 from coke.privacy.private import SPREAD, Private, Public
@@ -241,13 +240,13 @@ def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
         total, spread = yield from add_grams(sweep, own.A, own.y)
         G = total / agreement.N
     else:
-        told = [truncated(moments(own.X), RANKS[1])]
+        told = [Gaussian.of(own.X).truncated(RANKS[1])]
         if how == "mixture":
             told = describe(own.X, f, own.A, ridge, agreement.terms.settings.seed)
         s0 = 0.3 * agreement.sigma * math.sqrt(ridge)
         mixture, spread = yield from describe_inputs(sweep, told, own.y, s0)
         G = expected_gram(f, mixture)
-    return Basis(whitening(G + ridge * np.eye(len(G))), spread)
+    return Basis(Whitening.of(G + ridge * np.eye(len(G))), spread)
 
 
 def _public_gram(agreement: Agreement) -> Array:

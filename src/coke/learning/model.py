@@ -101,6 +101,32 @@ class Model(NamedTuple):
         meta = _Beside(self.loss, _plain_labels(self.classes), list(self.columns), *map(float, y))
         return pack(KIND, meta, _parts(self))
 
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Model:
+        """The model of such bytes, or `FileError`."""
+        meta, arrays = unpack(data, KIND, _Beside)
+        try:
+            if any(array.dtype != np.float64 for array in arrays.values()):
+                raise ValueError("an array holds no floats")
+            features = Features(arrays.pop("omega"), arrays.pop("phase"))
+            shift, scale = arrays.pop("x_shift"), arrays.pop("x_scale")
+            model = cls(
+                theta=arrays.pop("theta"),
+                features=features,
+                scaling=Scaling(shift, scale, meta.y_shift, meta.y_scale),
+                loss=meta.loss,
+                classes=_label_array(meta.classes),
+                columns=tuple(meta.columns),
+            )
+            if arrays:
+                raise ValueError(f"unknown arrays {list(arrays)[:8]}")
+            _check(model)
+        except (KeyError, ValueError) as error:
+            raise FileError(
+                f"the model file's content does not fit together: {error}; {AGAIN}"
+            ) from error
+        return model
+
     def save(self, path: str | Path) -> None:
         """Writes the model file, whole or not at all."""
         write_file(path, self.to_bytes())
@@ -110,30 +136,9 @@ def load_model(path: str | Path) -> Model:
     """Reads a model file; anything damaged, altered or of another kind is a `FileError`."""
     data = read_file(path)
     try:
-        return model_from_bytes(data)
+        return Model.from_bytes(data)
     except FileError as error:
         raise FileError(f"{path}: {error}") from error
-
-
-def model_from_bytes(data: bytes) -> Model:
-    """The model of such bytes."""
-    meta, arrays = unpack(data, KIND, _Beside)
-    try:
-        if any(array.dtype != np.float64 for array in arrays.values()):
-            raise ValueError("an array holds no floats")
-        features = Features(arrays.pop("omega"), arrays.pop("phase"))
-        shift, scale = arrays.pop("x_shift"), arrays.pop("x_scale")
-        scaling = Scaling(shift, scale, meta.y_shift, meta.y_scale)
-        classes, columns = _label_array(meta.classes), tuple(meta.columns)
-        model = Model(arrays.pop("theta"), features, scaling, meta.loss, classes, columns)
-        if arrays:
-            raise ValueError(f"unknown arrays {list(arrays)[:8]}")
-        _check(model)
-    except (KeyError, ValueError) as error:
-        raise FileError(
-            f"the model file's content does not fit together: {error}; {AGAIN}"
-        ) from error
-    return model
 
 
 def _parts(model: Model) -> Arrays:

@@ -18,6 +18,7 @@ FeatureMap = Callable[[Array], Array]
 Room = Callable[[tuple[int, int]], Array]
 """A shape ↦ an array to be filled: `np.empty`, or one in a file."""
 
+SQRT_HALF = 0.7071067811865476
 PART = 1 << 17  # rows
 CHUNK = 8192  # rows of which a copy may be made
 

@@ -35,7 +35,7 @@ def arrays(kind: str, axes: int, *, out: bool = False) -> Any:
     return types.Array(getattr(types, kind), axes, "C", readonly=not out)
 
 
-def pack(M: Array) -> Array:
+def _packed(M: Array) -> Array:
     """Symmetric M (N, D, D), a line each: rows 4q … 4q + 3 up to their diagonal block's end."""
     N, D, _ = M.shape
     ends = [min(first + PANEL, D) for first in range(0, D, PANEL)]
@@ -58,6 +58,12 @@ class Ridge:
     """The quadratic risks' local solves."""
 
     risks: Packed
+
+    @classmethod
+    def of(cls, M: Array, G: Array | None, two_b: Array, yy: Array, c: Array) -> Ridge:
+        """From matrices (N, D, D) and (D, D) that are not packed yet."""
+        packed = np.empty((0, 0)) if G is None else _packed(G[None])
+        return cls(Packed(_packed(M), packed, two_b, yy, c))
 
     def __call__(self, p: Array, start: Array) -> tuple[Array, Array]:
         """θ_i = M_i(2b_i + p_i), and its loss y²_i + ½θ_iᵀ(p_i − 2b_i) − c_i‖θ_i‖² − θ_iᵀGθ_i."""

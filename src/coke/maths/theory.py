@@ -5,14 +5,14 @@ directions), S₋ signed and S₊ unsigned: S₋S₋ᵀ = 2(D − A), S₊S₊�
 D and the adjacency A. These are the arcs of the constraints θ_i = ϑ_in = θ_n behind the updates
 (Shi et al. 2014), whose ρ d_i ‖θ_i‖² counts each neighbour twice, once per arc.
 
-Slips of the paper, mended here and tested in `tests/test_theory.py`:
+Slips of the paper, mended here and tested in `tests/maths/test_theory.py`:
 
 * Remark 3 squares the singular values of a matrix that is a square already, and leaves the factor
   2 off its data term. The Hessian of R_i is 2A_i + 2G: m = 2 min λ_min(A_i + G), M = 2 max λ_max.
 * Theorem 4's δ_d multiplies M² by σ̃²_min(S₋) where its source, and the same term in Theorem 2,
   divide by it. The printed rate is not reached on a path of six agents.
 * Theorem 2 bounds ρ by constants η₁, η₂, η₃ that may be as small as one likes, so the bound has
-  no bound: every ρ > 0 is admissible, as in Theorem 4 (`witness` gives the constants).
+  no bound: every ρ > 0 is admissible, as in Theorem 4 (the tests find such constants).
 * Theorem 3's λ belongs to a mean over rows, the algorithms' λ to a sum over N agents: λ/N there.
 """
 
@@ -31,25 +31,6 @@ from coke.maths.graph import Graph, adjacency
 from coke.maths.losses.quadratic import Quadratic, matrix
 
 
-class Constants(NamedTuple):
-    """What the rates depend on."""
-
-    m: float  # m_R̂ = min_i λ_min(∇²R_i), strong convexity
-    M: float  # M_R̂ = max_i λ_max(∇²R_i), Lipschitz constant of the gradients
-    s_min: float  # σ̃_min(S₋), smallest non-zero singular value
-    s_max: float  # σ̃_max(S₊), largest singular value
-
-    @property
-    def condition(self) -> float:
-        """κ = M/m, of the risks."""
-        return self.M / self.m
-
-    @property
-    def spread(self) -> float:
-        """σ̃_max(S₊)/σ̃_min(S₋), of the network; one at best."""
-        return self.s_max / self.s_min
-
-
 class Rate(NamedTuple):
     """The best guarantee of Theorem 4 and the ν that gives it."""
 
@@ -66,66 +47,58 @@ class Rate(NamedTuple):
         return 2.0 * math.log(gain) / math.log1p(self.delta)
 
 
-class Witness(NamedTuple):
-    """Free constants of Theorem 2 that make a ρ admissible."""
+class Constants(NamedTuple):
+    """What the rates depend on."""
 
-    eta1: float
-    eta2: float
-    eta3: float
-    nu: float
+    m: float  # m_R̂ = min_i λ_min(∇²R_i), strong convexity
+    M: float  # M_R̂ = max_i λ_max(∇²R_i), Lipschitz constant of the gradients
+    s_min: float  # σ̃_min(S₋), smallest non-zero singular value
+    s_max: float  # σ̃_max(S₊), largest singular value
 
+    @classmethod
+    def of(cls, risk: Quadratic, graph: Graph) -> Constants:
+        """m_R̂, M_R̂, σ̃_min(S₋), σ̃_max(S₊) of quadratic risks on a connected graph."""
+        eigenvalues = 2.0 * np.linalg.eigvalsh(risk.A + matrix(risk.G, risk.size))  # (N, D), rising
+        m, M = float(eigenvalues[:, 0].min()), float(eigenvalues[:, -1].max())
+        return cls(m, M, *_network_constants(graph))
 
-def constants(risk: Quadratic, graph: Graph) -> Constants:
-    """m_R̂, M_R̂, σ̃_min(S₋), σ̃_max(S₊) of quadratic risks on a connected graph."""
-    eigenvalues = 2.0 * np.linalg.eigvalsh(risk.A + matrix(risk.G, risk.size))  # (N, D), rising
-    s_min, s_max = network_constants(graph)
-    return Constants(float(eigenvalues[:, 0].min()), float(eigenvalues[:, -1].max()), s_min, s_max)
+    @property
+    def condition(self) -> float:
+        """κ = M/m, of the risks."""
+        return self.M / self.m
 
+    @property
+    def spread(self) -> float:
+        """σ̃_max(S₊)/σ̃_min(S₋), of the network; one at best."""
+        return self.s_max / self.s_min
 
-def network_constants(graph: Graph) -> tuple[float, float]:
-    """σ̃_min(S₋) = √(2 λ₂(D − A)) and σ̃_max(S₊) = √(2 λ_max(D + A))."""
-    if len(graph) < 2:
-        raise InputError("one agent has nobody to agree with: the theorems need at least two")
-    if not nx.is_connected(graph):
-        raise InputError("the graph is not connected: the theorems need a path between any two")
-    A = adjacency(graph).toarray()
-    D = np.diag(A.sum(axis=1))
-    return math.sqrt(2 * np.linalg.eigvalsh(D - A)[1]), math.sqrt(2 * np.linalg.eigvalsh(D + A)[-1])
+    def delta(self, rho: float, nu: float) -> float:
+        """δ_d(ν) = min{(1 − 1/ν) σ̃²_min/σ̃²_max,  m / (¼ρ σ̃²_max + ν M²/(ρ σ̃²_min))}."""
+        first, fast = (1.0 - 1.0 / nu) / self.spread**2, 0.25 * rho * self.s_max**2
+        return min(first, self.m / (fast + nu * self.M**2 / (rho * self.s_min**2)))
 
+    def rate(self, rho: float) -> Rate:
+        """Theorem 4 with the best ν: its first term grows with ν, its second falls."""
+        if not rho > 0:
+            raise InputError(f"rho={rho}: expected a step size ρ > 0")
+        if not self.m > 0:
+            raise InputError(
+                "the local risks are not strongly convex (m = 0): the theorems need λ > 0"
+            )
+        found = _minimised(
+            lambda t: -self.delta(rho, 1.0 + math.exp(t)), bounds=(-40.0, 40.0), method="bounded",
+            options={"xatol": 1e-10},
+        )  # fmt: skip
+        nu = 1.0 + math.exp(found)
+        return Rate(self.delta(rho, nu), nu)
 
-def incidence(graph: Graph) -> tuple[Array, Array]:
-    """S₋ and S₊ (N, 2E), a column per arc."""
-    arcs = [arc for a, b in graph.edges for arc in ((a, b), (b, a))]
-    tail, head = np.zeros((2, len(graph), len(arcs)))
-    tail[[a for a, _ in arcs], range(len(arcs))] = 1.0
-    head[[b for _, b in arcs], range(len(arcs))] = 1.0
-    return tail - head, tail + head
-
-
-def delta(c: Constants, rho: float, nu: float) -> float:
-    """δ_d(ν) = min{(1 − 1/ν) σ̃²_min/σ̃²_max,  m / (¼ρ σ̃²_max + ν M²/(ρ σ̃²_min))}."""
-    first = (1.0 - 1.0 / nu) / c.spread**2
-    return min(first, c.m / (0.25 * rho * c.s_max**2 + nu * c.M**2 / (rho * c.s_min**2)))
-
-
-def guaranteed_rate(c: Constants, rho: float) -> Rate:
-    """Theorem 4 with the best ν: its first term grows with ν, its second falls."""
-    _check(c, rho)
-    found = _minimised(
-        lambda t: -delta(c, rho, 1.0 + math.exp(t)), bounds=(-40.0, 40.0), method="bounded",
-        options={"xatol": 1e-10},
-    )  # fmt: skip
-    nu = 1.0 + math.exp(found)
-    return Rate(delta(c, rho, nu), nu)
-
-
-def best_rho(c: Constants) -> float:
-    """The ρ with the best guarantee: 2√ν M/(σ̃_max σ̃_min), which balances δ_d's second term."""
-    found = _minimised(
-        lambda t: -guaranteed_rate(c, math.exp(t)).delta,
-        bracket=(math.log(c.M / (c.s_max * c.s_min)), math.log(4 * c.M / (c.s_max * c.s_min))),
-    )
-    return math.exp(found)
+    def best_rho(self) -> float:
+        """The ρ with the best guarantee: 2√ν M/(σ̃_max σ̃_min), which balances δ_d's second term."""
+        near = self.M / (self.s_max * self.s_min)
+        found = _minimised(
+            lambda t: -self.rate(math.exp(t)).delta, bracket=(math.log(near), math.log(4 * near))
+        )
+        return math.exp(found)
 
 
 def _minimised(f: Callable[[float], float], **how: Any) -> float:
@@ -134,29 +107,15 @@ def _minimised(f: Callable[[float], float], **how: Any) -> float:
     return float(minimize_scalar(f, **how).x)
 
 
-def rho_bound(c: Constants, w: Witness) -> float:
-    """Theorem 2's upper bound on ρ for given constants."""
-    bounds = (
-        4.0 * c.m / w.eta1,
-        (w.nu - 1.0) * c.s_min**2 / (w.nu * w.eta3 * c.s_max**2),
-        (c.m - w.eta3 * w.nu * c.M**2 / c.s_min**2) / (w.eta1 / 4.0 + w.eta2 * c.s_max**2 / 8.0),
-    )
-    return min(bounds)
-
-
-def witness(c: Constants, rho: float) -> Witness:
-    """Constants that make ρ admissible, for any ρ > 0: each bound is twice ρ or more."""
-    _check(c, rho)
-    nu = 2.0
-    eta3 = min(0.5 * c.m * c.s_min**2 / (nu * c.M**2), 0.25 / (rho * c.spread**2))
-    return Witness(0.5 * c.m / rho, c.m / (rho * c.s_max**2), eta3, nu)
-
-
-def _check(c: Constants, rho: float) -> None:
-    if not rho > 0:
-        raise InputError(f"rho={rho}: expected a step size ρ > 0")
-    if not c.m > 0:
-        raise InputError("the local risks are not strongly convex (m = 0): the theorems need λ > 0")
+def _network_constants(graph: Graph) -> tuple[float, float]:
+    """σ̃_min(S₋) = √(2 λ₂(D − A)) and σ̃_max(S₊) = √(2 λ_max(D + A))."""
+    if len(graph) < 2:
+        raise InputError("one agent has nobody to agree with: the theorems need at least two")
+    if not nx.is_connected(graph):
+        raise InputError("the graph is not connected: the theorems need a path between any two")
+    A = adjacency(graph).toarray()
+    D = np.diag(A.sum(axis=1))
+    return math.sqrt(2 * np.linalg.eigvalsh(D - A)[1]), math.sqrt(2 * np.linalg.eigvalsh(D + A)[-1])
 
 
 def degrees_of_freedom(K: Array, lam: float) -> float:
@@ -182,14 +141,14 @@ class Assumptions(NamedTuple):
     strongly_convex: bool
     sizes_within: float  # (max T_i − min T_i)/min T_i, to be below 10
 
+    @classmethod
+    def of(cls, risk: Quadratic, graph: Graph) -> Assumptions:
+        """Connected, strongly convex, sample sizes within a factor."""
+        lowest = np.linalg.eigvalsh(risk.A + matrix(risk.G, risk.size))[:, 0].min()
+        spread = float((risk.T.max() - risk.T.min()) / risk.T.min())
+        return cls(bool(nx.is_connected(graph)), bool(lowest > 0), spread)
+
     @property
     def hold(self) -> bool:
         """All of them."""
         return self.connected and self.strongly_convex and self.sizes_within < 10
-
-
-def assumptions(risk: Quadratic, graph: Graph) -> Assumptions:
-    """Connected, strongly convex, sample sizes within a factor."""
-    lowest = np.linalg.eigvalsh(risk.A + matrix(risk.G, risk.size))[:, 0].min()
-    spread = float((risk.T.max() - risk.T.min()) / risk.T.min())
-    return Assumptions(bool(nx.is_connected(graph)), bool(lowest > 0), spread)

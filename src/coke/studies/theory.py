@@ -10,18 +10,11 @@ import numpy as np
 from coke.engines.process import simulate
 from coke.learning.ready import Ready
 from coke.maths.algorithms.coke import dkla
-from coke.maths.features.kernels import gram
+from coke.maths.features.features import gram
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
-from coke.maths.theory import (
-    assumptions,
-    best_rho,
-    constants,
-    degrees_of_freedom,
-    features_needed,
-    guaranteed_rate,
-)
+from coke.maths.theory import Assumptions, Constants, degrees_of_freedom, features_needed
 from coke.settings.declaration import Settings
 
 SAMPLE = 1000  # rows whose kernel matrix stands for that of all
@@ -53,8 +46,8 @@ def summary(settings: Settings, ready: Ready) -> dict[str, Any]:
     problem, graph, N, rows = ready.problem, ready.graph, len(ready.names), ready.rows
     risk = problem.train
     assert isinstance(risk, Quadratic)
-    c, T = constants(risk, graph), float(risk.T.sum())
-    rate, rho = guaranteed_rate(c, settings.rho), best_rho(c)
+    c, T = Constants.of(risk, graph), float(risk.T.sum())
+    rate, rho = c.rate(settings.rho), c.best_rho()
     pace = measured_factor(problem, graph, settings.rho)
     assert rows is not None  # settings that keep none are refused
     X = np.concatenate(rows.X)
@@ -62,7 +55,7 @@ def summary(settings: Settings, ready: Ready) -> dict[str, Any]:
     K = gram(settings.features.kernel, some, some, ready.agreement.sigma)
     wide = degrees_of_freedom(K, 1 / math.sqrt(T))
     return {
-        "assumptions_hold": assumptions(risk, graph).hold,
+        "assumptions_hold": Assumptions.of(risk, graph).hold,
         "m": c.m,
         "M": c.M,
         "condition": c.condition,
@@ -73,7 +66,7 @@ def summary(settings: Settings, ready: Ready) -> dict[str, Any]:
         "guaranteed_rounds_per_digit": rate.rounds(10.0),
         "measured_rounds_per_digit": math.log(10) / -math.log(pace) if 0 < pace < 1 else None,
         "best_rho": rho,
-        "best_guaranteed_factor": guaranteed_rate(c, rho).factor,
+        "best_guaranteed_factor": c.rate(rho).factor,
         "lambda": settings.lam,
         "lambda_theory": N / math.sqrt(T),
         "degrees_of_freedom": degrees_of_freedom(K, settings.lam / N) if settings.lam else None,

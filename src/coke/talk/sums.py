@@ -18,15 +18,15 @@ import numpy as np
 from coke.data.scaling import Columns
 from coke.errors import DataError, MessageError
 from coke.maths.arrays import Array
-from coke.maths.features.mixtures import (
+from coke.maths.features.whitening import (
     RANKS,
     Component,
+    Gaussian,
     decode_mixture,
     encode_mixture,
     kind_of,
-    truncated,
+    reduced,
 )
-from coke.maths.features.whitening import Gaussian, reduced
 from coke.talk.conversation import Sweep, Talk
 
 LABELS = 4096  # classes at most
@@ -118,7 +118,7 @@ def merge_mixtures(own: Sequence[Component], children: Sequence[bytes], d: int, 
     heard = [decode_mixture(data, d, s0) for data in children]
     kind = max([kind_of(len(own)), *(data[0] for data in children)])
     parts = [part.gaussian() for description in (own, *heard) for part in description]
-    return encode_mixture([truncated(g, RANKS[kind]) for g in reduced(parts, kind)], s0)
+    return encode_mixture([g.truncated(RANKS[kind]) for g in reduced(parts, kind)], s0)
 
 
 def add_grams(sweep: Sweep, A: Array, y: Columns) -> Talk[tuple[Array, float]]:

@@ -31,8 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coke.errors import InputError, MessageError
-from coke.maths.arrays import Array
-from coke.maths.features.draws import SQRT_HALF, ordered_sum
+from coke.maths.arrays import SQRT_HALF, Array
 
 FINEST, COARSEST = -40, 12  # smallest and largest exponent of a step
 GRID, LIMIT = 2.0**FINEST, 2.0**COARSEST  # every decoded value: a multiple of, and at most
@@ -67,7 +66,7 @@ class Coarse:
 
     def exponent(self, x: Array) -> int:
         """The e of step = 2ᵉ, −40 ≤ e ≤ 12; the same on every machine, though none needs it."""
-        rms = math.sqrt(float(ordered_sum(x * x)) / len(x))
+        rms = math.sqrt(float(np.cumsum(x * x)[-1]) / len(x))  # which adds in order, unlike `sum`
         m, e = math.frexp(min(max(self.ratio * rms, GRID), LIMIT))
         return e - (m < SQRT_HALF)
 

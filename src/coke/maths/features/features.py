@@ -2,22 +2,39 @@
 
 cos-sin    φ(x) = √(1/L) [cos ω₁ᵀx … cos ω_Lᵀx, sin ω₁ᵀx … sin ω_Lᵀx]    2L entries, ‖φ‖ = 1
 cos-phase  φ(x) = √(2/L) [cos(ω₁ᵀx + b₁) … cos(ω_Lᵀx + b_L)]             L entries
+
+**Kernels** κ are shift-invariant, κ(0) = 1. By Bochner's theorem κ(δ) = E exp(j ωᵀδ). Each law of
+ω is a Gaussian whose scale is itself random, ω = z ∘ s / σ with z ~ N(0, I) and s > 0 independent
+of z. So one stream of normals serves all kernels, and orthogonal z serve all of them too: the law
+of each ω stays exact.
+
+**Draws** are the same bits on every machine, platform and library version, for every site must draw
+the same ω. `numpy.random.Generator.normal` does not promise that: its streams may change between
+NumPy versions, and its tails call libm. So only three things are used, each exact everywhere:
+
+* the raw 64-bit stream of PCG64, which NumPy guarantees for a fixed seed;
+* the IEEE 754 operations + − × ÷ √ and frexp, one NumPy call each, so that no compiler can
+  fuse a multiplication and an addition into one rounding;
+* sums in a fixed order (`cumsum` is sequential by definition; `sum` and BLAS are not).
+
+`tests/maths/test_features.py` compares the draws with stored digests.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from coke.errors import InputError, unknown
-from coke.maths.arrays import Array
-from coke.maths.features.draws import Normals, ordered_sum, orthonormal
-from coke.maths.features.kernels import kernel_named
+from coke.maths.arrays import SQRT_HALF, Array
 
 MAPPINGS = ("cos-sin", "cos-phase")
 SAMPLINGS = ("iid", "orthogonal")
+LN2 = 0.6931471805599453
+CHUNK = 1024  # candidates per refill; part of the stream's definition
 
 
 class FeatureSettings(NamedTuple):
@@ -32,7 +49,7 @@ class FeatureSettings(NamedTuple):
 
     def checked(self) -> FeatureSettings:
         """Itself, or an error that names the setting at fault."""
-        kernel_named(self.kernel)
+        _kernel(self.kernel)
         if self.mapping not in MAPPINGS:
             raise InputError(unknown("mapping", self.mapping, MAPPINGS))
         if self.sampling not in SAMPLINGS:
@@ -65,19 +82,14 @@ class Features:
 
     def __call__(self, X: Array) -> Array:
         """Φ (T, D): one row φ(x_t)ᵀ per row of X."""
-        return feature_map(X, self.omega, self.phase)
-
-
-def feature_map(X: Array, omega: Array, phase: Array) -> Array:
-    """φ(x) of every row of X (T, d); see the head of this file."""
-    L, angle = len(omega), X @ omega.T
-    if len(phase):
-        return np.asarray(np.sqrt(2.0 / L) * np.cos(angle + phase))
-    phi = np.empty((len(X), 2 * L))
-    np.cos(angle, out=phi[:, :L])
-    np.sin(angle, out=phi[:, L:])
-    phi *= np.sqrt(1.0 / L)
-    return phi
+        L, angle = len(self.omega), X @ self.omega.T
+        if len(self.phase):
+            return np.asarray(np.sqrt(2.0 / L) * np.cos(angle + self.phase))
+        phi = np.empty((len(X), self.size))
+        np.cos(angle, out=phi[:, :L])
+        np.sin(angle, out=phi[:, L:])
+        phi *= np.sqrt(1.0 / L)
+        return phi
 
 
 def draw_features(settings: FeatureSettings, d: int) -> Features:
@@ -87,7 +99,7 @@ def draw_features(settings: FeatureSettings, d: int) -> Features:
     # numbers below 2⁶⁴ are spread by PCG64's own seeding, which NumPy guarantees too.
     z, scales, phases = (Normals(seed) for seed in _streams(s.seed))
     gaussian = z.take(s.n_features, d) if s.sampling == "iid" else _orthogonal(z, s.n_features, d)
-    omega = gaussian * kernel_named(s.kernel).scale(scales, s.n_features, d) / s.sigma
+    omega = gaussian * _kernel(s.kernel).scale(scales, s.n_features, d) / s.sigma
     empty = np.empty(0)
     phase = 2.0 * np.pi * phases.uniforms(s.n_features) if s.mapping == "cos-phase" else empty
     return Features(omega, phase)
@@ -100,6 +112,137 @@ def _streams(seed: int) -> list[int]:
 
 def _orthogonal(stream: Normals, L: int, d: int) -> Array:
     """Blocks of d orthogonal directions, each with the length of an independent normal vector."""
-    directions = orthonormal(stream.take(-(-L // d), min(L, d), d)).reshape(-1, d)[:L]
+    directions = _orthonormal(stream.take(-(-L // d), min(L, d), d)).reshape(-1, d)[:L]
     g = stream.take(L, d)
-    return directions * np.sqrt(ordered_sum(g * g))[:, None]
+    return directions * np.sqrt(_ordered_sum(g * g))[:, None]
+
+
+class _Kernel(NamedTuple):
+    """κ as a function of δ = (x − y)/σ over the last axis, and the law of the scale s."""
+
+    of: Callable[[Array], Array]  # (..., d) → (...)
+    scale: Callable[[Normals, int, int], Array]  # stream, L, d → s, (L, d) or (L, 1)
+
+
+def _radius(delta: Array) -> Array:
+    return np.asarray(np.linalg.norm(delta, axis=-1))
+
+
+def _matern(nu2: int) -> Callable[[Normals, int, int], Array]:
+    """Multivariate t with 2ν degrees of freedom: s = √(2ν / χ²), one scale per frequency."""
+
+    def scale(stream: Normals, L: int, d: int) -> Array:
+        g = stream.take(L, nu2)
+        return np.sqrt(nu2 / _ordered_sum(g * g))[:, None]
+
+    return scale
+
+
+def _matern32(delta: Array) -> Array:
+    r = np.sqrt(3.0) * _radius(delta)
+    return np.asarray((1.0 + r) * np.exp(-r))
+
+
+def _matern52(delta: Array) -> Array:
+    r = np.sqrt(5.0) * _radius(delta)
+    return np.asarray((1.0 + r + r * r / 3.0) * np.exp(-r))
+
+
+def _laplace(stream: Normals, L: int, d: int) -> Array:
+    """z √(g₁² + g₂²) is Laplace, whose characteristic function is the Cauchy kernel."""
+    g = stream.take(L, d, 2)
+    return np.sqrt(_ordered_sum(g * g))
+
+
+KERNELS: dict[str, _Kernel] = {
+    # exp(−‖δ‖²/2): ω is Gaussian
+    "gaussian": _Kernel(
+        lambda delta: np.asarray(np.exp(-0.5 * np.sum(delta * delta, axis=-1))),
+        lambda stream, L, d: np.ones((L, 1)),
+    ),
+    # exp(−‖δ‖₁): every entry of ω is Cauchy, a ratio of two normals
+    "laplacian": _Kernel(
+        lambda delta: np.asarray(np.exp(-np.sum(np.abs(delta), axis=-1))),
+        lambda stream, L, d: 1.0 / np.abs(stream.take(L, d)),
+    ),
+    # Π 1/(1 + δ_j²): every entry of ω is Laplace
+    "cauchy": _Kernel(
+        lambda delta: np.asarray(np.prod(1.0 / (1.0 + delta * delta), axis=-1)),
+        _laplace,
+    ),
+    "matern32": _Kernel(_matern32, _matern(3)),  # (1 + √3 r) exp(−√3 r)
+    "matern52": _Kernel(_matern52, _matern(5)),  # (1 + √5 r + 5r²/3) exp(−√5 r)
+}
+
+
+def _kernel(name: str) -> _Kernel:
+    """The kernel of that name."""
+    if name not in KERNELS:
+        raise InputError(unknown("kernel", name, KERNELS))
+    return KERNELS[name]
+
+
+def gram(name: str, X: Array, Y: Array, sigma: float) -> Array:
+    """K_ts = κ(x_t, y_s), exactly; (T, S). For small T: it needs T·S·d numbers."""
+    return _kernel(name).of((X[:, None, :] - Y[None, :, :]) / sigma)
+
+
+class Normals:
+    """A stream of independent N(0, 1) numbers from one seed."""
+
+    def __init__(self, seed: int):
+        self._bits = np.random.PCG64(seed)
+        self._stream = self._pairs()
+        self._left = np.empty(0)
+
+    def take(self, *shape: int) -> Array:
+        """The next numbers of the stream, in C order."""
+        size = int(np.prod(shape))
+        parts, have = [self._left], len(self._left)
+        while have < size:
+            parts.append(next(self._stream))
+            have += len(parts[-1])
+        numbers = np.concatenate(parts)
+        self._left = numbers[size:]
+        return numbers[:size].reshape(shape)
+
+    def uniforms(self, *shape: int) -> Array:
+        """Uniform on (0, 1): 52 random bits and a half, so that 0 and 1 never occur."""
+        raw = self._bits.random_raw(int(np.prod(shape)))
+        numbers: Array = ((raw >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+        return numbers.reshape(shape)
+
+    def _pairs(self) -> Iterator[Array]:
+        """Marsaglia's polar method: v √(−2 log s / s) for v uniform in the unit disc, s = ‖v‖²."""
+        while True:
+            v = 2.0 * self.uniforms(CHUNK, 2) - 1.0
+            s = v[:, 0] * v[:, 0] + v[:, 1] * v[:, 1]
+            v, s = v[s < 1.0], s[s < 1.0]
+            yield (v * np.sqrt(-2.0 * _exact_log(s) / s)[:, None]).ravel()
+
+
+def _exact_log(x: Array) -> Array:
+    """Log x = e log 2 + 2 artanh((m − 1)/(m + 1)) for x = m 2ᵉ, √½ ≤ m < √2; error below 1e-15."""
+    m, e = np.frexp(x)
+    low = m < SQRT_HALF
+    m, e = np.where(low, 2.0 * m, m), e - low
+    s = (m - 1.0) / (m + 1.0)
+    square, series = s * s, np.zeros_like(s)
+    for k in range(23, 0, -2):  # |s| ≤ 0.172, so the first term left out is below 2e-20
+        series = series * square + 1.0 / k
+    return e * LN2 + 2.0 * (s * series)
+
+
+def _ordered_sum(x: Array) -> Array:
+    """Σ over the last axis, strictly from first to last."""
+    return np.cumsum(x, axis=-1)[..., -1]
+
+
+def _orthonormal(blocks: Array) -> Array:
+    """Rows (B, n, n) of each block orthonormalised by modified Gram–Schmidt, in a fixed order."""
+    q = blocks.copy()
+    for j in range(q.shape[1]):
+        q[:, j] /= np.sqrt(_ordered_sum(q[:, j] * q[:, j]))[:, None]
+        overlap = _ordered_sum(q[:, j + 1 :] * q[:, j : j + 1])
+        q[:, j + 1 :] -= overlap[..., None] * q[:, j : j + 1]
+    return q

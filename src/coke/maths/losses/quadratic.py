@@ -88,8 +88,7 @@ class Quadratic:
         two_b, M = 2.0 * self.b, self._inverses(pull)
         c, G = self._shrinkage(pull[:, 0])
         if self.fast:
-            packed = np.empty((0, 0)) if G is None else compiled.pack(G[None])
-            return compiled.Ridge(compiled.Packed(compiled.pack(M), packed, two_b, self.yy, c))
+            return compiled.Ridge.of(M, G, two_b, self.yy, c)
 
         def solve(p: Array, start: Array) -> tuple[Array, Array]:
             r = two_b + p

@@ -132,7 +132,7 @@ class Rowwise:
     def proved(self) -> Minimum | Proof:
         """The minimum of Σ_i R_i and its proof: a gradient norm, or a duality gap."""
         self._need_curvature()
-        y, Phi = np.concatenate(self.y), end_to_end(self.Phi)
+        y, Phi = np.concatenate(self.y), _end_to_end(self.Phi)
         c = np.repeat(1.0 / self.T, self.T.astype(np.int64))
         H = len(self.T) * matrix(self.G, self.size)
         zero = np.zeros(self.size)
@@ -179,7 +179,7 @@ class Rowwise:
         return data + 2.0 * pulled(self.G, theta)
 
 
-def end_to_end(parts: Sequence[Array]) -> Array:
+def _end_to_end(parts: Sequence[Array]) -> Array:
     """All parts' rows in one array; without a copy where they lie so already."""
     some = [part for part in parts if len(part)] or [parts[0]]
     at, base = [part.__array_interface__["data"][0] for part in some], some[0].base
