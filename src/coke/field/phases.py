@@ -133,9 +133,9 @@ class Meeting(Generic[R]):
         Neighbours that came later took over its totals; those that went are in them.
         """
         self._first = tuple(sorted(heard.messages) or self.neighbours)
-        talking = self._agreeing = Agreeing(self.mission.talk(self._first), self._first)
-        talking.heard.update({name: list(said) for name, said in heard.messages.items()})
-        self._send_all(talking.begin() + talking.advance())
+        talk = self.mission.talk(self._first)
+        talking = self._agreeing = Agreeing(talk, self._first, heard.messages)
+        self._send_all(talking.advance())
         if not talking.done and [*self._first] != self.neighbours:
             raise ConfigError(
                 f"the neighbours of {self.mission.name!r} are {', '.join(self.neighbours)}, but "

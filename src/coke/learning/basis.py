@@ -23,8 +23,8 @@ from coke.maths.features.features import Features
 from coke.maths.features.mixtures import RANKS, describe, truncated
 from coke.maths.features.whitening import Whitening, expected_gram, moments, whitening
 from coke.privacy.release import range_inputs
-from coke.talk.conversation import Sweep, Talk
-from coke.talk.sums import add_grams, add_targets, describe_inputs
+from coke.talk.conversation import Talk
+from coke.talk.sums import Sweep, add_grams, add_targets, describe_inputs
 
 LEAST = 1e-7  # of the ridge: below it P would amplify what is rounding in φ, whose norm is one
 WHITENINGS = ("mixture", "moments", "gram", "sample", "range")

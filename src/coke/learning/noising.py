@@ -27,8 +27,8 @@ from coke.privacy.release import (
 )
 from coke.privacy.secure_sum import secure_sum
 from coke.privacy.share import Share
-from coke.talk.conversation import Sweep, Talk
-from coke.talk.sums import add_up
+from coke.talk.conversation import Talk
+from coke.talk.sums import Sweep, add_up
 
 Y = 1.0  # public units have targets in [−1, 1]
 

@@ -25,18 +25,9 @@ from coke.maths.graph import Graph
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
 from coke.privacy.share import Share
-from coke.talk.conversation import (
-    Network,
-    Sweep,
-    Talk,
-    flood,
-    given,
-    network_of,
-    noted,
-    records_of,
-    swept,
-)
-from coke.talk.sums import Told, needed, tell
+from coke.talk.conversation import Talk
+from coke.talk.network import Network, flood, network_of
+from coke.talk.sums import Sweep, Told, given, needed, noted, swept, tell
 from coke.threads import OneThread
 
 R = TypeVar("R")
@@ -113,7 +104,7 @@ def site_talk(
         task = _made(rows, columns, choices, net, common)
     sweep = noted(partial(swept, net, name), totals)
     agreed = yield from common_basis(sweep, task.common, task.own(0))
-    return Ready(task, agreed, (records_of(net), *totals))
+    return Ready(task, agreed, (net.records(), *totals))
 
 
 def joining(

@@ -28,7 +28,8 @@ from coke.maths.ledger import Ledger, Spent
 from coke.maths.losses.problem import Problem
 from coke.privacy.noise import Budget
 from coke.studies.compare.compare import Case
-from coke.talk.conversation import Network, swept
+from coke.talk.network import Network
+from coke.talk.sums import swept
 from coke.threads import OneThread
 
 ALGORITHMS = ("coke", "coke-paper", "dkla", "cta")
