@@ -27,8 +27,7 @@ from coke.engines.history import History
 from coke.engines.process import Record, simulate
 from coke.engines.ranks import partition as between
 from coke.engines.ranks import rounds as mpi
-from coke.engines.ranks.collectives import world
-from coke.engines.ranks.conversation import read_letters, together_on_ranks
+from coke.engines.ranks.collectives import _read_letters, world
 from coke.errors import ConvergenceError, GraphError, InputError, MessageError
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.codecs import Coarse
@@ -43,8 +42,9 @@ from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
 from coke.maths.losses.rowwise import Rowwise
 from coke.maths.losses.thin import Thin
-from coke.talk.conversation import Letter, Talk, Turn, flood, swept, together
-from coke.talk.sums import Told, encode_told, tell
+from coke.talk.conversation import Letter, Talk, Turn, together
+from coke.talk.network import flood
+from coke.talk.sums import Told, swept, tell
 from kit.jobs import on_ranks
 from kit.problems import case
 
@@ -114,7 +114,7 @@ def conversation(i: int) -> Talk[bytes]:
     """Site i learns the network, and everybody's moments."""
     net = yield from flood(NAMES[i], [NAMES[n] for n in sorted(GRAPH[i])])
     sweep = partial(swept, net, NAMES[i])
-    return encode_told((yield from tell(sweep, Told(columns_of(ROWS.X[i])))))
+    return (yield from tell(sweep, Told(columns_of(ROWS.X[i])))).encode()
 
 
 def patient() -> Talk[bytes]:
@@ -161,11 +161,10 @@ def main(folder: Path) -> None:
             list(records(run))
         except (ConvergenceError, InputError) as error:
             (folder / f"{name}-{comm.size}-{comm.rank}.txt").write_text(str(error), "utf-8")
-    sites = dict(zip(NAMES, own.parts.tolist(), strict=True))
-    heard = together_on_ranks(comm, sites, {NAMES[i]: conversation(i) for i in mine})
+    heard = ranks.together({NAMES[i]: conversation(i) for i in mine})
     (folder / f"talk-{comm.size}-{comm.rank}").write_bytes(msgspec.msgpack.encode(heard))
     with pytest.raises(GraphError, match="wait for each other"):
-        together_on_ranks(comm, sites, {NAMES[i]: patient() for i in mine})
+        ranks.together({NAMES[i]: patient() for i in mine})
     mark = ranks.fingerprint(quadratic(mine), GRAPH, OURS)
     for path in sorted(folder.glob("*.coke")):
         saved, before = load_checkpoint(path)
@@ -260,10 +259,10 @@ def test_sites_at_different_ranks_agree_as_in_one_process(ranks: Path, R: int) -
 def test_letters_are_read_back_or_refused(sent: bytes | list[Letter]) -> None:
     """Whatever comes is letters or a MessageError."""
     if isinstance(sent, list):
-        assert read_letters(msgspec.msgpack.encode(sent)) == sent
+        assert _read_letters(msgspec.msgpack.encode(sent)) == sent
         return
     try:
-        found = read_letters(sent)
+        found = _read_letters(sent)
     except MessageError:
         return
     assert all(

@@ -131,8 +131,8 @@ def _talk() -> Any:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([b"x", b"y"])), max_size=8))
 def test_messages_count_once_in_order_and_never_change(said: list[tuple[int, bytes]]) -> None:
-    talking = Agreeing(_talk(), ["b"])
-    assert talking.begin() == [("b", Said(0, b"mine"))]
+    talking = Agreeing(_talk(), ["b"], {})
+    assert talking.advance() == [("b", Said(0, b"mine"))]
     known: list[bytes] = []
     for which, message in said:
         if which < len(known) and known[which] != message:
@@ -150,8 +150,8 @@ def test_messages_count_once_in_order_and_never_change(said: list[tuple[int, byt
 
 
 def test_who_was_no_part_of_the_agreement_is_refused() -> None:
-    talking = Agreeing(_talk(), ["b"])
-    talking.begin()
+    talking = Agreeing(_talk(), ["b"], {})
+    talking.advance()
     with pytest.raises(MessageError, match="no part"):
         talking.hear("c", Said(0, b"x"))
     assert talking.answer(Ask(0), "c") is None

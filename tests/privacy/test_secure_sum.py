@@ -27,8 +27,10 @@ from coke.privacy.noise import Budget, Noise, Statistics, draws, shared, steps, 
 from coke.privacy.release import AllSites, Conditions, Release
 from coke.privacy.secure_sum import MOST, _decode_roster, _decode_words, secure_sum
 from coke.privacy.share import Member, Share, load_share
-from coke.talk import conversation as talk
-from coke.talk.conversation import Network, Sweep, Talk, flood, swept, together
+from coke.talk import sums
+from coke.talk.conversation import Talk, together
+from coke.talk.network import Network, flood
+from coke.talk.sums import Sweep, swept
 from kit.forging import forgeries
 from kit.problems import GRAPHS, Array
 from kit.releases import DELTA
@@ -226,7 +228,7 @@ def test_wrong_rosters_and_keys_are_refused(tmp_path: Path) -> None:
         own.words(good | {"b": Member(bytes(32), 5)})  # a point of low order
 
     def told(roster: dict[str, Member]) -> Sweep:
-        return talk.given([msgspec.msgpack.encode(roster)])
+        return sums.given([msgspec.msgpack.encode(roster)])
 
     for wrong in (good, {**dict.fromkeys(NAMES, own.member), "a": good["b"]}):
         with pytest.raises(MessageError, match="expected one of each site"):

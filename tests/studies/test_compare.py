@@ -37,7 +37,8 @@ from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
 from coke.studies.compare.compare import Comparison
 from coke.studies.compare.goal import Trace, advice
-from coke.talk.tree import conjugate_gradients, spanning_tree
+from coke.studies.compare.tree_methods import conjugate_gradients
+from coke.talk.network import spanning_tree
 from kit.problems import GRAPHS, case
 from kit.ready import ready
 

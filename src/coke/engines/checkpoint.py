@@ -23,15 +23,15 @@ from coke.maths.ledger import Spent
 from coke.maths.losses.problem import Problem
 from coke.threads import OneThread
 
-KIND = "checkpoint"
+_KIND = "checkpoint"
 
-Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
-class Meta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CheckpointHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the file says beside its arrays."""
 
-    round: Count
+    round: _Count
     algorithm: str
     metric: str
     sites: list[str]
@@ -54,24 +54,26 @@ def save_checkpoint(
 ) -> None:
     """Written whole or not at all; `problem` is the run's fingerprint."""
     labels = history.labels
-    named = (labels.algorithm, labels.metric, labels.sites)
-    meta = Meta(record.k, *named, problem, record.settled, config)
+    header = CheckpointHeader(
+        round=record.k, algorithm=labels.algorithm, metric=labels.metric, sites=labels.sites,
+        problem=problem, settled=record.settled, config=config,
+    )  # fmt: skip
     rows, spoke = history.arrays()
     state = {f"state.{name}": array for name, array in record.state._asdict().items()}
     quiet = {f"quiet.{name}": array for name, array in record.quiet._asdict().items()}
     arrays = {"rows": rows, "spoke": spoke, "spent": record.spent, **quiet, **state}
-    write_file(path, pack(KIND, meta, arrays))
+    write_file(path, pack(_KIND, header, arrays))
 
 
 def load_checkpoint(path: str | Path) -> tuple[Saved, str]:
     """What was saved, and the fingerprint of the problem it belongs to."""
     data = read_file(path)
     try:
-        meta, arrays = unpack(data, KIND, Meta)
-        history = History(meta.algorithm, meta.metric, meta.sites)
+        header, arrays = unpack(data, _KIND, CheckpointHeader)
+        history = History(header.algorithm, header.metric, header.sites)
         history.restore(arrays.pop("rows"), arrays.pop("spoke"))
-        spent, quiet = _counts(arrays, len(meta.sites))
-        checkpoint = Checkpoint(meta.round, spent, quiet, _state(arrays))
+        spent, quiet = _counts(arrays, len(header.sites))
+        checkpoint = Checkpoint(header.round, spent, quiet, _state(arrays))
         if len(history) != checkpoint.k:
             raise ValueError(f"{len(history)} rounds of history for round {checkpoint.k}")
     except FileError as error:
@@ -80,7 +82,7 @@ def load_checkpoint(path: str | Path) -> tuple[Saved, str]:
         raise FileError(
             f"{path}: the checkpoint's content does not fit together: {error}; {AGAIN}"
         ) from error
-    return Saved(checkpoint, history, meta.config, meta.settled), meta.problem
+    return Saved(checkpoint, history, header.config, header.settled), header.problem
 
 
 def _counts(arrays: Arrays, N: int) -> tuple[Spent, Quiet]:

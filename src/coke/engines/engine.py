@@ -18,8 +18,7 @@ from scipy import sparse
 
 from coke.engines.checkpoint import digest_of, fingerprint, marks
 from coke.engines.process import Checkpoint, Record, gaps, simulate
-from coke.engines.ranks.collectives import Rows, all_or_none, everyones
-from coke.engines.ranks.conversation import together_on_ranks
+from coke.engines.ranks.collectives import Rows, all_or_none, everyones, posted
 from coke.engines.ranks.partition import block, partition
 from coke.engines.ranks.rounds import simulate_block
 from coke.maths.algorithms.algorithm import Algorithm, State
@@ -116,7 +115,7 @@ class Ranks(Engine):
 
     def together(self, talks: Mapping[str, Talk[R]]) -> tuple[dict[str, R], dict[str, Ledger]]:
         rank_of = dict(zip(self._names, self.own.parts.tolist(), strict=True))
-        return together_on_ranks(self.comm, rank_of, talks)
+        return self.guarded(lambda: together(talks, partial(posted, self.comm, rank_of)))
 
     def gather(self, rows: Rows) -> Rows | None:
         arrived = self._arrived(rows, np.bincount(self.own.parts, minlength=self.comm.size))

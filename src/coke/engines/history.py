@@ -17,10 +17,10 @@ from coke.data.files import atomically
 from coke.engines.process import Record
 from coke.errors import FileError, InputError, unknown
 
-COUNTS = ("round", "transmissions", "bytes", "wire_bytes")
+_COUNTS = ("round", "transmissions", "bytes", "wire_bytes")
 LOSSES = ("train", "test", "global_train", "global_test")
 GAPS = ("consensus_gap", "optimality_gap")
-KEY = b"coke"
+_KEY = b"coke"
 
 
 class Labels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,7 +37,7 @@ class History:
     def __init__(self, algorithm: str, metric: str, sites: Iterable[str]):
         self.labels = Labels(algorithm, metric, list(sites))
         losses = tuple(f"{name}_{metric}" for name in LOSSES)
-        self.names = (*COUNTS, *losses, *GAPS)
+        self.names = (*_COUNTS, *losses, *GAPS)
         self._rows: list[tuple[float, ...]] = []
         self._spoke: list[NDArray[np.bool_]] = []
 
@@ -56,7 +56,7 @@ class History:
         if name not in self.names:
             raise InputError(unknown("column", name, self.names))
         j = self.names.index(name)
-        kind = np.int64 if name in COUNTS else np.float64
+        kind = np.int64 if name in _COUNTS else np.float64
         return np.array([row[j] for row in self._rows], dtype=kind)
 
     def last(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class History:
         wanted = (*T, len(self.names)), (*T, len(self.labels.sites))
         if (rows.shape, spoke.shape) != wanted:
             raise ValueError(f"a history of shapes {rows.shape} and {spoke.shape}")
-        whole = len(COUNTS)
+        whole = len(_COUNTS)
         counts = rows[:, :whole]
         if not ((counts >= 0) & (counts < 2**62) & (counts == np.floor(counts))).all():
             raise ValueError("a history whose counts are no whole numbers")
@@ -94,7 +94,7 @@ class History:
     @property
     def schema(self) -> pa.Schema:
         """Names and types of the table's columns."""
-        kinds = [pa.int64() if name in COUNTS else pa.float64() for name in self.names]
+        kinds = [pa.int64() if name in _COUNTS else pa.float64() for name in self.names]
         spoke = pa.list_(pa.bool_(), len(self.labels.sites))
         return pa.schema([*zip(self.names, kinds, strict=True), ("spoke", spoke)])
 
@@ -104,7 +104,7 @@ class History:
         flat = pa.array(self.spoke.ravel(), type=pa.bool_())
         columns["spoke"] = pa.FixedSizeListArray.from_arrays(flat, len(self.labels.sites))
         labels = msgspec.json.encode(self.labels)
-        return pa.table(columns).replace_schema_metadata({KEY: labels})
+        return pa.table(columns).replace_schema_metadata({_KEY: labels})
 
     def to_parquet(self, path: str | Path) -> None:
         """Writes a file that `from_parquet` reads back exactly."""
@@ -123,7 +123,7 @@ class History:
     def from_table(cls, table: pa.Table, source: str = "the table") -> History:
         """The history such a table came from."""
         try:
-            labels = msgspec.json.decode((table.schema.metadata or {})[KEY], type=Labels)
+            labels = msgspec.json.decode((table.schema.metadata or {})[_KEY], type=Labels)
             history = cls(labels.algorithm, labels.metric, labels.sites)
             history._take(table)
         # RecursionError: labels of a thousand brackets, one inside the other.

@@ -7,34 +7,32 @@ acknowledged; who waits for a message asks for it until it comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from coke.errors import ConfigError, MessageError
 from coke.field.frames import MOST, Ask, Said
-from coke.maths.ledger import Ledger
-from coke.talk.conversation import Talk, Turn, cost
+from coke.talk.conversation import Conversation, Talk
 
 R = TypeVar("R")
 Letters = list[tuple[str, Said]]
 
 
-class Agreeing(Generic[R]):
-    """A conversation, how far it has come, and what it came to."""
+class Agreeing(Conversation[R]):
+    """A conversation whose messages are numbered and kept, to be asked for again.
 
-    def __init__(self, talk: Talk[R], neighbours: Iterable[str]):
-        self._talk = talk
+    `before` is what was used of it before a crash: the conversation is held again from there.
+    """
+
+    def __init__(
+        self, talk: Talk[R], neighbours: Iterable[str], before: Mapping[str, Sequence[bytes]]
+    ):
+        super().__init__(talk)
         self.heard: dict[str, list[bytes]] = {name: [] for name in neighbours}
         self._said: dict[str, list[bytes]] = {name: [] for name in self.heard}
-        self._used = dict.fromkeys(self.heard, 0)
-        self._turn: Turn | None = None
-        self.ledger = Ledger()
-        self.result: R | None = None
-        self.done = False
-
-    def begin(self) -> Letters:
-        """The first messages."""
-        return self._go_on(None)
+        for name, messages in before.items():
+            for message in messages:
+                self._keep(name, message)
 
     def hear(self, sender: str, said: Said) -> bool:
         """Whether this message is new and in order; others come again when they are asked for.
@@ -53,8 +51,12 @@ class Agreeing(Generic[R]):
             )
         if self.done or said.which != len(known) or len(known) >= MOST:
             return False
-        known.append(said.message)
+        self._keep(sender, said.message)
         return True
+
+    def _keep(self, sender: str, message: bytes) -> None:
+        self.heard[sender].append(message)
+        self.take(sender, message)
 
     def advance(self) -> Letters:
         """All that follows from what was heard; to be sent once what was used is on disk.
@@ -63,22 +65,16 @@ class Agreeing(Generic[R]):
         on disk before, it asks for better.
         """
         letters: Letters = []
-        while self._turn is not None and not self.waiting():
-            answers = {name: self.heard[name][self._used[name]] for name in self._turn.expect}
-            for name in answers:
-                self._used[name] += 1
-            letters += self._go_on(answers)
+        for name, message in self.go_on():
+            letters.append((name, Said(len(self._said[name]), message)))
+            self._said[name].append(message)
         return letters
 
     @property
     def used(self) -> dict[str, list[bytes]]:
         """Of what was heard, all that made sense; what came early has yet to."""
-        return {name: said[: self._used[name]] for name, said in self.heard.items()}
-
-    def waiting(self) -> list[str]:
-        """For whom."""
-        expected = () if self._turn is None else self._turn.expect
-        return [name for name in expected if len(self.heard[name]) <= self._used[name]]
+        early = {name: len(came) for name, came in self._came.items()}
+        return {name: said[: len(said) - early.get(name, 0)] for name, said in self.heard.items()}
 
     def asks(self) -> list[tuple[str, Ask]]:
         """What to ask those one waits for."""
@@ -88,16 +84,3 @@ class Agreeing(Generic[R]):
         """What was said to that neighbour, if it has been said."""
         said = self._said.get(name, [])
         return Said(ask.which, said[ask.which]) if ask.which < len(said) else None
-
-    def _go_on(self, answers: Any) -> Letters:
-        try:
-            turn = self._talk.send(answers)
-        except StopIteration as stop:
-            self.result, self.done, self._turn = stop.value, True, None
-            return []
-        self._turn, self.ledger = turn, cost(self.ledger, turn)
-        letters = []
-        for name, message in turn.tell.items():
-            letters.append((name, Said(len(self._said[name]), message)))
-            self._said[name].append(message)
-        return letters

@@ -30,7 +30,8 @@ from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES, NUMBERS
 from coke.settings.declaration import AUTO, WAIT, SiteSettings
 from coke.settings.sites import compared
-from coke.talk.conversation import Network, Talk
+from coke.talk.conversation import Talk
+from coke.talk.network import Network
 
 
 def _check_algorithm(config: SiteSettings) -> None:

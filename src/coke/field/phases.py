@@ -129,9 +129,8 @@ class Agree:
         if heard.totals is not None or (m.joins and not heard.messages):
             return
         self.first = tuple(sorted(heard.messages) or neighbours)
-        talking = self._talking = Agreeing(m.talk(self.first), self.first)
-        talking.heard.update({name: list(said) for name, said in heard.messages.items()})
-        self._send(talking.begin() + talking.advance())
+        talking = self._talking = Agreeing(m.talk(self.first), self.first, heard.messages)
+        self._send(talking.advance())
         if not talking.done and [*self.first] != neighbours:
             raise ConfigError(
                 f"the neighbours of {m.name!r} are {', '.join(neighbours)}, but the agreement "

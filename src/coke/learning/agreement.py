@@ -37,8 +37,18 @@ from coke.privacy.noise import Budget
 from coke.privacy.private import SPREAD, Private, Public
 from coke.privacy.release import public_scaling
 from coke.settings.declaration import AUTO, PUBLIC, Settings
-from coke.talk.conversation import Network, Sweep, Talk, flood, noted, swept
-from coke.talk.sums import Told, add_grams, add_targets, describe_inputs, tell
+from coke.talk.conversation import Talk
+from coke.talk.network import Network, flood
+from coke.talk.sums import (
+    Sweep,
+    Told,
+    add_grams,
+    add_targets,
+    describe_inputs,
+    noted,
+    swept,
+    tell,
+)
 from coke.threads import OneThread
 
 _NONE = np.empty(0)

@@ -29,16 +29,9 @@ from coke.maths.ledger import Ledger, Spent
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
 from coke.privacy.private import SPREAD, Noised, Private
-from coke.talk.conversation import (
-    Sweep,
-    Talk,
-    given,
-    network_of,
-    noted,
-    records_of,
-    swept,
-)
-from coke.talk.sums import add_targets
+from coke.talk.conversation import Talk
+from coke.talk.network import network_of
+from coke.talk.sums import Sweep, add_targets, given, noted, swept
 from coke.threads import OneThread
 
 R = TypeVar("R")
@@ -203,7 +196,7 @@ def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Wante
     begun = yield from begin(sites[0], neighbours, terms, totals)
     sweep = noted(partial(swept, begun.net, sites.names[0]), totals)
     ready, second = yield from _finished(sweep, sites, Agreement(terms, begun), want)
-    return replace(ready, second=second._replace(totals=(records_of(begun.net), *totals)))
+    return replace(ready, second=second._replace(totals=(begun.net.records(), *totals)))
 
 
 def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -> Ready:

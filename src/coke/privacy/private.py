@@ -18,8 +18,8 @@ from coke.privacy.noise import Budget
 from coke.privacy.release import AllSites, Conditions, Release, private_risk, private_statistics
 from coke.privacy.secure_sum import secure_sum
 from coke.privacy.share import Share
-from coke.talk.conversation import Sweep, Talk
-from coke.talk.sums import add_up
+from coke.talk.conversation import Talk
+from coke.talk.sums import Sweep, add_up
 
 Y = 1.0  # public units have targets in [−1, 1]
 SPREAD = Y / 2  # a public stand-in for the target's spread, the unit of thresholds and tolerances

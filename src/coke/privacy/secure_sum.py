@@ -11,7 +11,8 @@ from coke.errors import ConfigError, MessageError
 from coke.privacy.masks import Words
 from coke.privacy.release import AllSites, Release
 from coke.privacy.share import Member, Roster, Share, least_rows
-from coke.talk.conversation import Sweep, Talk
+from coke.talk.conversation import Talk
+from coke.talk.sums import Sweep
 
 MOST = 2047  # sites: their numbers are below 2⁵², and the sum must be below 2⁶³
 

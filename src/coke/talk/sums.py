@@ -9,7 +9,7 @@ Every function here is one site's part of a conversation (`coke.talk.conversatio
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,9 +27,58 @@ from coke.maths.features.whitening import (
     kind_of,
     reduced,
 )
-from coke.talk.conversation import Sweep, Talk
+from coke.talk.conversation import Talk, Turn
+from coke.talk.network import Network
 
-LABELS = 4096  # classes at most
+_LABELS = 4096  # classes at most
+
+
+def swept(net: Network, me: str, own: Callable[[Sequence[bytes]], bytes]) -> Talk[bytes]:
+    """A sum over the tree: up go partial sums, down comes the root's total, the same to all.
+
+    `own` makes a site's message of its own part and its children's messages, in their names' order.
+    """
+    parent = net.tree.parent.get(me)
+    children = [child for child, at in net.tree.parent.items() if at == me]
+    heard = (yield Turn({}, children)) if children else {}
+    total = own([heard[child] for child in sorted(children)])
+    if parent is not None:
+        total = (yield Turn({parent: total}, [parent]))[parent]
+    if children:
+        yield Turn(dict.fromkeys(children, total), ())
+    return total
+
+
+Sweep = Callable[[Callable[[Sequence[bytes]], bytes]], Talk[bytes]]
+"""A site's way to a total over all sites, given how it makes its own message."""
+
+
+def noted(sweep: Sweep, totals: list[bytes]) -> Sweep:
+    """The same sweep, and its totals kept for sites that join later."""
+
+    def kept(own: Callable[[Sequence[bytes]], bytes]) -> Talk[bytes]:
+        total = yield from sweep(own)
+        totals.append(total)
+        return total
+
+    return kept
+
+
+def given(totals: Iterable[bytes]) -> Sweep:
+    """For a site that joins later: the totals the others have agreed on, one after the other."""
+    rest = iter(totals)
+
+    def told(own: Callable[[Sequence[bytes]], bytes]) -> Talk[bytes]:
+        total = next(rest, None)
+        if total is None:
+            raise MessageError("fewer totals than this site's settings need: compare the settings")
+        return total
+        yield  # it asks nobody, but is a conversation all the same
+
+    return told
+
+
+_Wire = tuple[float, bytes, bytes, bytes, bytes, list[str | int | float | bool]]
 
 
 class Told(NamedTuple):
@@ -40,10 +89,35 @@ class Told(NamedTuple):
 
     def merged(self, other: Told) -> Told:
         """Of both sites."""
-        return Told(self.columns.merged(other.columns), union(self.labels, other.labels))
+        return Told(self.columns.merged(other.columns), _union(self.labels, other.labels))
+
+    def encode(self) -> bytes:
+        """In float64: inputs come in units from nanometres to parsecs."""
+        arrays = [np.asarray(part, "<f8").tobytes() for part in self.parts]
+        return msgspec.msgpack.encode((self.columns.T, *arrays, self.labels))
+
+    @classmethod
+    def decode(cls, data: bytes, sizes: Sequence[int]) -> Told:
+        """What such bytes say, if the four arrays have these sizes and make sense."""
+        try:
+            T, *raw, labels = msgspec.msgpack.decode(data, type=_Wire)
+            arrays = [np.frombuffer(part, "<f8").astype(np.float64) for part in raw]
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise MessageError(f"{len(data)} bytes tell nothing of columns: {error}") from error
+        mean, sd, low, high = arrays
+        good = [len(part) for part in arrays] == list(sizes) and 0 < T < 2**53
+        good = good and all(np.isfinite(part).all() for part in arrays) and len(labels) <= _LABELS
+        if not (good and (sd >= 0).all() and (low <= high).all()):
+            raise MessageError(f"numbers of columns that cannot be, in {len(data)} bytes")
+        return cls(Columns(T, mean, sd, low, high), tuple(labels))
+
+    @property
+    def parts(self) -> tuple[Array, Array, Array, Array]:
+        """The columns' four arrays."""
+        return self.columns.mean, self.columns.sd, self.columns.low, self.columns.high
 
 
-def union(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
+def _union(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
     """All labels, sorted."""
     try:
         return tuple(sorted({*a, *b}))
@@ -53,67 +127,45 @@ def union(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
         ) from error
 
 
-def encode_told(told: Told) -> bytes:
-    """In float64: inputs come in units from nanometres to parsecs."""
-    arrays = [np.asarray(part, "<f8").tobytes() for part in told.columns[1:]]
-    return msgspec.msgpack.encode((told.columns.T, *arrays, told.labels))
-
-
-Wire = tuple[float, bytes, bytes, bytes, bytes, list[str | int | float | bool]]
-
-
-def decode_told(data: bytes, sizes: Sequence[int]) -> Told:
-    """What such bytes say, if the four arrays have these sizes and make sense."""
-    try:
-        T, *raw, labels = msgspec.msgpack.decode(data, type=Wire)
-        arrays = [np.frombuffer(part, "<f8").astype(np.float64) for part in raw]
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise MessageError(f"{len(data)} bytes tell nothing of columns: {error}") from error
-    mean, sd, low, high = arrays
-    good = [len(part) for part in arrays] == list(sizes) and 0 < T < 2**53
-    good = good and all(np.isfinite(part).all() for part in arrays) and len(labels) <= LABELS
-    if not (good and (sd >= 0).all() and (low <= high).all()):
-        raise MessageError(f"numbers of columns that cannot be, in {len(data)} bytes")
-    return Told(Columns(T, mean, sd, low, high), tuple(labels))
-
-
 def tell(sweep: Sweep, own: Told) -> Talk[Told]:
     """The numbers of all sites together."""
-    sizes = [len(part) for part in own.columns[1:]]
+    sizes = [len(part) for part in own.parts]
 
     def merged(children: Sequence[bytes]) -> bytes:
         total = own
         for child in children:
-            total = total.merged(decode_told(child, sizes))
-        return encode_told(total)
+            total = total.merged(Told.decode(child, sizes))
+        return total.encode()
 
-    return decode_told((yield from sweep(merged)), sizes)
+    return Told.decode((yield from sweep(merged)), sizes)
 
 
-class Inputs(NamedTuple):
+class _Inputs(NamedTuple):
     """What the sites agree on for P and the thresholds."""
 
     mixture: list[Gaussian]
     spread: float  # standard deviation of the target
 
 
-TARGET = struct.Struct("<3f")  # rows, mean and standard deviation of a site's target
+_TARGET = struct.Struct("<3f")  # rows, mean and standard deviation of a site's target
 
 
-def describe_inputs(sweep: Sweep, own: Sequence[Component], y: Columns, s0: float) -> Talk[Inputs]:
+def describe_inputs(sweep: Sweep, own: Sequence[Component], y: Columns, s0: float) -> Talk[_Inputs]:
     """All sites' mixtures merged, as many components as the largest description has."""
     d = len(own[0].mean)
 
     def merged(children: Sequence[bytes]) -> bytes:
-        parts = [child[TARGET.size :] for child in children]
-        return _targets(y, children) + merge_mixtures(own, parts, d, s0)
+        parts = [child[_TARGET.size :] for child in children]
+        return _targets(y, children) + _merged_mixtures(own, parts, d, s0)
 
     total = yield from sweep(merged)
-    parts = decode_mixture(total[TARGET.size :], d, s0)
-    return Inputs([part.gaussian() for part in parts], _spread(total))
+    parts = decode_mixture(total[_TARGET.size :], d, s0)
+    return _Inputs([part.gaussian() for part in parts], _spread(total))
 
 
-def merge_mixtures(own: Sequence[Component], children: Sequence[bytes], d: int, s0: float) -> bytes:
+def _merged_mixtures(
+    own: Sequence[Component], children: Sequence[bytes], d: int, s0: float
+) -> bytes:
     """A site's message to its parent: its own description and its children's, merged."""
     heard = [decode_mixture(data, d, s0) for data in children]
     kind = max([kind_of(len(own)), *(data[0] for data in children)])
@@ -136,9 +188,9 @@ def add_grams(sweep: Sweep, A: Array, y: Columns) -> Talk[tuple[Array, float]]:
 
 
 def _packed(data: bytes, size: int) -> Array:
-    if len(data) != TARGET.size + 4 * size:
+    if len(data) != _TARGET.size + 4 * size:
         raise MessageError(f"{len(data)} bytes: expected a Gram matrix of {size} numbers")
-    found = np.frombuffer(data, "<f4", offset=TARGET.size).astype(np.float64)
+    found = np.frombuffer(data, "<f4", offset=_TARGET.size).astype(np.float64)
     if not np.isfinite(found).all():
         raise MessageError("a Gram matrix with numbers that are not finite")
     return found
@@ -171,13 +223,13 @@ def add_targets(sweep: Sweep, y: Columns) -> Talk[float]:
 def _targets(y: Columns, children: Sequence[bytes]) -> bytes:
     for child in children:
         y = y.merged(_target(child))
-    return TARGET.pack(y.T, y.mean[0], y.sd[0])
+    return _TARGET.pack(y.T, y.mean[0], y.sd[0])
 
 
 def _target(data: bytes) -> Columns:
-    if len(data) < TARGET.size:
-        raise MessageError(f"{len(data)} bytes: expected {TARGET.size} for the target first")
-    T, mean, sd = TARGET.unpack_from(data)
+    if len(data) < _TARGET.size:
+        raise MessageError(f"{len(data)} bytes: expected {_TARGET.size} for the target first")
+    T, mean, sd = _TARGET.unpack_from(data)
     if not (0 < T < 2**53 and np.isfinite(mean) and 0 <= sd < np.inf):
         raise MessageError("a target whose numbers cannot be")
     at = np.array([mean])

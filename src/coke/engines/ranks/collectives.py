@@ -1,4 +1,4 @@
-"""What the ranks of a job do together: begin, tell each other a row, fail and end.
+"""What the ranks of a job do together: begin, tell each other rows and letters, fail, end.
 
 Everything goes through buffers: nothing is pickled. All functions here that take a communicator
 are for all ranks to call together.
@@ -9,15 +9,17 @@ from __future__ import annotations
 import atexit
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from coke import errors
-from coke.errors import CokeError, InputError, unknown
+from coke.errors import CokeError, InputError, MessageError, unknown
+from coke.talk.conversation import Letter
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 Rows = NDArray[Any]
 ENGINES = ("simulation", "mpi")
-GRACE = 1.0  # seconds for a message to get out
-REFUSED = 2  # the exit code
+_GRACE = 1.0  # seconds for a message to get out
+_REFUSED = 2  # the exit code
 
 
 def job(engine: str) -> MPI.Comm | None:
@@ -49,7 +51,7 @@ def ended_together(comm: MPI.Comm, speak: Callable[[], None]) -> Iterator[None]:
         raise
     except BaseException:
         if comm.rank:
-            time.sleep(GRACE)
+            time.sleep(_GRACE)
             speak()
         atexit.register(_abort, comm)
         raise
@@ -59,8 +61,8 @@ def _abort(comm: MPI.Comm) -> None:
     """Once all is said, and has reached mpirun: what is still on its way would be lost."""
     sys.stdout.flush()
     sys.stderr.flush()
-    time.sleep(GRACE / 2)
-    comm.Abort(REFUSED)
+    time.sleep(_GRACE / 2)
+    comm.Abort(_REFUSED)
 
 
 def world() -> MPI.Comm:
@@ -107,3 +109,36 @@ def _same(comm: MPI.Comm, error: CokeError | None, rank: int) -> CokeError:
     name, message = text.tobytes().decode().split(" ", 1)
     kind: type[CokeError] = getattr(errors, name)
     return kind(message)
+
+
+def posted(
+    comm: MPI.Comm, rank_of: Mapping[str, int], go_on: Callable[[], list[Letter]]
+) -> list[Letter] | None:
+    """Lets each rank's sites go on, delivers their letters, and gives what came for those here.
+
+    None once no site of any rank has anything to say. A letter's way does not matter to a site.
+    """
+    bags: list[list[Letter]] = [[] for _ in range(comm.size)]
+    for letter in all_or_none(comm, go_on):
+        bags[rank_of[letter[1]]].append(letter)
+    if not everyones(comm, np.array([any(bags)])).any():
+        return None
+    out = [msgspec.msgpack.encode(bag) for bag in bags]
+    sizes, coming = np.array([len(data) for data in out]), np.empty(comm.size, np.int64)
+    comm.Alltoall(sizes, coming)
+    sent, got = np.frombuffer(b"".join(out), np.uint8), np.empty(coming.sum(), np.uint8)
+    comm.Alltoallv((sent, sizes.tolist()), (got, coming.tolist()))
+    ends = np.cumsum(coming)
+    parts = [got[end - n : end].tobytes() for n, end in zip(coming, ends, strict=True)]
+    return [letter for part in parts for letter in _read_letters(part)]
+
+
+def _read_letters(data: bytes) -> list[Letter]:
+    """What one rank packed for another."""
+    try:
+        return msgspec.msgpack.decode(data, type=list[Letter])
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise MessageError(
+            f"{len(data)} bytes from another rank are no letters: {error}; "
+            "start all ranks with the same release"
+        ) from error

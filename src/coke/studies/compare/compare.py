@@ -21,15 +21,15 @@ from coke.maths.losses.problem import local_only
 from coke.maths.losses.quadratic import Quadratic
 from coke.studies.compare.goal import Goal, Row, Trace
 from coke.studies.compare.sweep import Swept, sweep
-from coke.talk.tree import (
+from coke.studies.compare.tree_methods import (
     FLOAT32,
     FLOAT64,
     Point,
     coded_gradient,
     conjugate_gradients,
     gram_sum,
-    spanning_tree,
 )
+from coke.talk.network import spanning_tree
 
 GRID = tuple(product((1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1), (0.1, 1.0), (0.85, 0.95)))  # ρ, v, μ
 HORIZONS = {"coke": 300, "coke-tuned": 1000, "tree-gradient": 300, "cta": 2000}

@@ -7,18 +7,17 @@ transmission to one neighbour, so the paper's account and the wire's differ by t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import networkx as nx
 import numpy as np
 
 from coke.errors import ConvergenceError
 from coke.maths.algorithms.codecs import Codec
 from coke.maths.arrays import Array
-from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger
 from coke.maths.losses.quadratic import Quadratic, pulled
 from coke.maths.losses.risk import Risk
+from coke.talk.network import Tree
 
 FLOAT64, FLOAT32 = 8, 4
 LARGE = 1e3  # gradients in a whitened basis are about one
@@ -30,26 +29,6 @@ class Point(NamedTuple):
     k: int
     theta: Array  # (D,)
     ledger: Ledger
-
-
-class Tree(NamedTuple):
-    """A spanning tree that every site computes alike from the same graph."""
-
-    root: Any
-    parent: dict[Any, Any]  # of all but the root
-    order: list[Any]  # from the root outwards
-
-    @property
-    def messages(self) -> int:
-        """Of one sum: up and down."""
-        return 2 * len(self.parent)
-
-
-def spanning_tree(graph: Graph) -> Tree:
-    """Breadth first from the centre of the graph; ties go to the smaller number or name."""
-    root = min(nx.center(graph))
-    parent = {child: at for at, child in nx.bfs_edges(graph, root, sort_neighbors=sorted)}
-    return Tree(root, parent, [root, *parent])
 
 
 def conjugate_gradients(
