@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from coke.field.carriers.address import Endpoint
-from coke.field.mission import SiteConfig, SiteTable, pace_of, site_config
+from coke.field.mission import SiteConfig, SiteTable, site_config
+from coke.field.phases import Pace
 
 GUIDE = (Path(__file__).parents[2] / "docs/deploying.md").read_text("utf-8")
 
@@ -46,7 +47,7 @@ def test_the_guides_sites_fit_together() -> None:
     (network,) = re.findall(r"identity init --network (\w+)", GUIDE)
     assert {config.site.network for config in found.values()} == {network}
     assert all(common(config) == common(found["aachen"]) for config in found.values())
-    assert all(pace_of(config).patience is None for config in found.values())
+    assert all(Pace.of(config.site.patience).patience is None for config in found.values())
 
 
 def test_every_edge_has_two_ends_and_one_caller() -> None:

@@ -21,7 +21,8 @@ from coke.data.files import write_file
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.agent import Agent, Status
 from coke.field.carriers import CARRIERS
-from coke.field.mission import Mission, SiteConfig, pace_of, read_site
+from coke.field.mission import Mission, SiteConfig, read_site
+from coke.field.phases import Pace
 from coke.field.results import keep
 from coke.field.store import Store
 from coke.report.tables import shown
@@ -74,7 +75,7 @@ def _run(
     warn: Callable[[str], None],
 ) -> dict[str, Any] | None:
     """What it came to; None where the site has left."""
-    opening, pace = CARRIERS[config.site.carrier], pace_of(config)
+    opening, pace = CARRIERS[config.site.carrier], Pace.of(config.site.patience)
     if opening.together:
         raise ConfigError(
             f'carrier = "{config.site.carrier}" is {opening.about}: start all sites together, with '

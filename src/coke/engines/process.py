@@ -205,7 +205,8 @@ def _rounds(
             else:
                 after, said = run.algorithm.speak(run.own, state, k)
                 after, size, broke = _within(watch, state, after, said.size, before, k)
-                quiet = watch.count(quiet, after.theta, state.hat, broke)
+                told = run.algorithm.told(state.hat)
+                quiet = watch.count(quiet, after.theta, told, broke)
                 least = watch.least(quiet)
                 ended = bool(least.done().all())
                 settled = ended and not least.short.any()

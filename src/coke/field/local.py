@@ -26,7 +26,8 @@ from coke.errors import ConfigError, ConvergenceError, GraphError
 from coke.field.agent import Agent
 from coke.field.carriers import CARRIERS
 from coke.field.identity import found, issue, site_name
-from coke.field.mission import Mission, SiteConfig, pace_of, read_site
+from coke.field.mission import Mission, SiteConfig, read_site
+from coke.field.phases import Pace
 from coke.field.results import keep
 from coke.field.store import Store
 from coke.learning.model import Model, load_model
@@ -293,4 +294,4 @@ class _Threads:
 def _agent(config: SiteConfig) -> Agent:
     opened = CARRIERS[config.site.carrier].opener(config.site)
     store = Store(Path(config.site.state), flushed=False)  # gone with this process, if it goes
-    return Agent(Mission(config), opened(), store, pace_of(config))
+    return Agent(Mission(config), opened(), store, Pace.of(config.site.patience))

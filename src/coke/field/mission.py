@@ -21,7 +21,6 @@ from coke.errors import ConfigError, unknown
 from coke.field.carriers import CARRIERS
 from coke.field.identity import site_name
 from coke.field.moves import Setup
-from coke.field.pace import Pace
 from coke.learning.loading import choices
 from coke.learning.model import Model
 from coke.learning.prepare import Ready, Wanted, joining, site_talk
@@ -129,14 +128,6 @@ def _check_algorithm(config: SiteConfig) -> None:
         raise ConfigError(f"{what} with a cap: it keeps no dual on an edge; leave the cap out")
 
 
-def pace_of(config: SiteConfig) -> Pace:
-    """How long to wait for whom."""
-    waits: dict[str, float | None] = {AUTO: None, WAIT: inf}
-    patience = config.site.patience
-    wait = waits[patience] if isinstance(patience, str) else patience
-    return Pace(patience=wait).checked()
-
-
 class Mission:
     """What one site's agent is for: its rows and settings, and how they become a risk."""
 
@@ -208,7 +199,7 @@ class Mission:
             diameter=net.diameter,
             sites=len(net.names),
             spent=spent,
-            cap=config.site.cap * (self.unit(ready) or 1.0),
+            cap=inf if config.site.cap == inf else config.site.cap * (self.unit(ready) or 1.0),
             weights={} if algorithm.elastic else self._weights(net, algorithm),
         )
 
