@@ -27,7 +27,7 @@ class Mutant(NamedTuple):
     test: str
 
 
-COKE, SIM, SLOTS = "maths/algorithms/coke.py", "engines/process.py", "field/slots.py"
+COKE, SIM, SLOTS = "maths/algorithms/coke.py", "engines/process.py", "field/store.py"
 STOPPING = "maths/algorithms/stopping.py"
 DP, RELEASE = "privacy/noise.py", "privacy/release.py"
 FEATURES, WHITE = "maths/features/features.py", "maths/features/whitening.py"
@@ -190,17 +190,29 @@ MUTANTS = [
            "return max(member.T", "test_secure_sum.py::test_everybody"),
     Mutant("the older of two states is read", SLOTS, "sorted(copies, reverse=True)",
            "sorted(copies)", "test_slots.py::test_a_torn_write"),
-    Mutant("a state is written over the last one", SLOTS, "self._over((self._sequence + 1) % 2,",
+    Mutant("a state is written over the last one", SLOTS, "self._over(sequence % 2,",
            "self._over(0,", "test_slots.py::test_a_torn_write"),
     Mutant("a torn state passes", SLOTS, "check == _check(head, state)", "len(check) == CHECK",
            "test_slots.py"),
     Mutant("what makes no sense yet is kept", "field/phases.py", "talking.used, None",
            "talking.heard, None", "test_strangers.py::test_garbage_that_came_early"),
     Mutant("a change of membership is not passed on", "field/node.py",
-           "wide=site.wide or frame.wide", "wide=site.wide",
+           "wide=self.wide or frame.wide", "wide=self.wide",
            "test_membership.py::test_a_site_that_leaves"),
-    Mutant("the dual is not what was said", "field/edge.py", "g = end.g + (own - cp)",
-           "g = end.g + 1.01 * (own - cp)", "test_site.py::test_sites_that_wait"),
+    Mutant("the dual is not what was said", "field/edge.py", "g = dual(1.0, own, cp, end.g)",
+           "g = dual(1.0, 1.01 * own, cp, end.g)", "test_node.py::test_sites_that_wait_are"),
+    Mutant("a word that is owed is never asked for", "field/edge.py",
+           "return self.last is not None and self.s >= self.last", "return self.last is not None",
+           "test_node.py::test_whoever_was_away"),
+    Mutant("one round more than there are", "field/node.py",
+           "if self.k >= self.setup.limits.rounds:", "if self.k > self.setup.limits.rounds:",
+           "test_node.py::test_limits_end_all"),
+    Mutant("a budget without the agreement", "field/node.py", "before, since = self.setup.spent,",
+           "before, since = Ledger(),", "test_one_round.py::test_budgets"),
+    Mutant("a basis that nobody uses", "field/mission.py", "Wanted(self.entry.basis,",
+           "Wanted(True,", "test_one_round.py::test_an_algorithm_without"),
+    Mutant("lockstep forgets itself", "field/moves.py", "| {self._setup.name: s.hat[0]}",
+           "| {self._setup.name: 0 * s.hat[0]}", "test_lockstep.py::test_sites_in_lockstep"),
     Mutant("a row is counted twice", "data/passes.py", "first = self.size - self.rows",
            "first = self.size - self.rows - 1", "test_passes.py::test_neither_chunks"),
     Mutant("sums depend on who else is here", "data/passes.py", "waiting[site].full(X, y)",

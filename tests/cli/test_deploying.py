@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from coke.field.carriers.address import Endpoint
-from coke.field.mission import pace_of
+from coke.field.phases import Pace
 from coke.settings.declaration import SiteSettings, SiteTable
 from coke.settings.sites import checked_site
 
@@ -48,7 +48,7 @@ def test_the_guides_sites_fit_together() -> None:
     (network,) = re.findall(r"identity init --network (\w+)", GUIDE)
     assert {config.site.network for config in found.values()} == {network}
     assert all(common(config) == common(found["aachen"]) for config in found.values())
-    assert all(pace_of(config).patience is None for config in found.values())
+    assert all(Pace.of(config.site.patience).patience is None for config in found.values())
 
 
 def test_every_edge_has_two_ends_and_one_caller() -> None:

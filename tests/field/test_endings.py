@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coke.field.frames import Standing, Word, decode, encode
+from coke.field.frames import Standing, Word
 from coke.field.node import Node
 from coke.maths.algorithms.stopping import NEVER
 from kit.events import (
@@ -93,14 +93,13 @@ def test_an_edge_that_begins_anew_counts_for_nothing() -> None:
     """Its first word says 0; a neighbour that closes an edge in a round is told so."""
     node = _counting()
     neighbour, end = next(iter(node.ends.items()))
-    ((_, data),) = node.join(neighbour).frames
-    word = decode(data, 12)
+    ((_, word),) = node.join(neighbour).frames
     assert isinstance(word, Word)
     assert (word.epoch, word.step, word.quiet) == (1, 0, 0)
     wild = end._replace(strikes=2, cp=np.full(12, 4096.0), g=end.own, box=(end.out, None))
     wild = wild._replace(own=np.full(12, -4096.0))
     after = node._replace(ends={**node.ends, neighbour: wild}).round(force=True)
-    assert dict(after.frames)[neighbour] == encode(Standing(1, True))
+    assert dict(after.frames)[neighbour] == Standing(1, True)
 
 
 def test_done_sites_that_fall_silent_leave_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

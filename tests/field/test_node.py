@@ -162,6 +162,29 @@ def test_nobody_is_told_the_end_in_place_of_a_word(faults: Faults, rounds: int) 
         assert_array_equal([node.theta[0] for node in world.nodes.values()], last.state.theta)
 
 
+def test_whoever_was_away_when_others_gave_up_still_makes_the_last_round() -> None:
+    """Its neighbours are done, say so, and say the words that it lacks."""
+    *_, last = simulate(Problem(SMALL.risk), SMALL.graph, SMALL.algorithm, rounds=8)
+    world = World(SMALL, Faults(), rounds=8)
+    for _ in range(7):
+        world.tick()
+    world.agents[name(0)].gone = True
+    world.mail[name(0)].clear()
+    for _ in range(3):
+        world.tick()
+    for n, node in world.nodes.items():
+        world.take(n, node.round(force=True))
+        assert (world.nodes[n].k, world.nodes[n].done) == (8, True)
+    world.agents[name(0)].gone = False
+    while not all(node.free for node in world.nodes.values()):
+        world.tick()
+        assert world.t < 100
+    assert_array_equal(np.concatenate([n.theta for n in world.nodes.values()]), last.state.theta)
+    ends = {(a, b): end for a, node in world.nodes.items() for b, end in node.ends.items()}
+    assert all((end.s, end.out) == (8, None) for end in ends.values())
+    assert all((end.g == -ends[b, a].g).all() for (a, b), end in ends.items())
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_quiet_end_is_the_same_round_everywhere_whatever_gets_lost(seed: int) -> None:
     *_, last = simulate(Problem(SMALL.risk), SMALL.graph, SMALL.algorithm, rounds=900, tol=1e-2)

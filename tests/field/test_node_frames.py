@@ -61,7 +61,7 @@ def test_any_bytes_are_heard_or_refused_and_then_nothing_has_changed(data: bytes
     """One answer at most; whatever is heard, the site can be kept, and go on."""
     before = image(RUNNING)
     try:
-        after = RUNNING.hear(NEIGHBOUR, data)
+        after = RUNNING.hear(NEIGHBOUR, decode(data, SMALL.risk.size))
     except MessageError:
         assert image(RUNNING) == before
         return
@@ -76,7 +76,7 @@ def test_any_bytes_are_heard_or_refused_and_then_nothing_has_changed(data: bytes
 
 def test_strangers_and_divergence_are_refused() -> None:
     with pytest.raises(MessageError, match="no neighbour"):
-        RUNNING.hear("nobody", encode(Done(0, 0)))
+        RUNNING.hear("nobody", Done(0, 0))
     with pytest.raises(InputError, match="6 risks"):
         replace(SMALL.setup(0), risk=SMALL.risk)
     with pytest.raises(InputError, match="diameter=-1"):
@@ -154,19 +154,19 @@ def test_an_end_of_another_epoch_ends_nobody() -> None:
     """A frame from before the edge started again is answered by where the edge is now."""
     end = edges.reopen(RUNNING.setup.edge(NEIGHBOUR), END)
     node = RUNNING._replace(ends={**RUNNING.ends, NEIGHBOUR: end})
-    after = node.hear(NEIGHBOUR, encode(Done(END.epoch, 0, short=True)))
+    after = node.hear(NEIGHBOUR, Done(END.epoch, 0, short=True))
     assert after.node == node
-    assert decode(after.frames[0][1], 12) == end.standing
+    assert after.frames == ((NEIGHBOUR, end.standing),)
 
 
 def test_whoever_has_finished_is_not_waited_for_once_his_words_are_heard() -> None:
     """DONE says how many there are; those that are still to come are asked for."""
     for said in (END.s, END.s + 1):
-        heard = RUNNING.hear(NEIGHBOUR, encode(Done(END.epoch, said))).node
+        heard = RUNNING.hear(NEIGHBOUR, Done(END.epoch, said)).node
         assert (NEIGHBOUR in heard.missing()) == (said > END.s)
         assert heard.round(force=True).node.done  # and not for ever
     owed = RUNNING._replace(done=True).hear(
-        NEIGHBOUR, encode(Word(END.epoch, END.s - 1, b"else", 0, b"", again=True))
+        NEIGHBOUR, Word(END.epoch, END.s - 1, b"else", 0, b"", again=True)
     )
     assert END.prev is not None
-    assert dict(owed.frames) == {NEIGHBOUR: encode(END.prev)}
+    assert dict(owed.frames) == {NEIGHBOUR: END.prev}

@@ -21,7 +21,7 @@ from coke.field.edge import End
 from coke.field.frames import Word, decode, encode
 from coke.field.mission import Mission
 from coke.field.node import Node
-from coke.field.pace import Pace
+from coke.field.phases import Pace
 from coke.field.store import Store
 from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Array

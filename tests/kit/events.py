@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import networkx as nx
 import numpy as np
 
+from coke.field.frames import Frame, decode, encode
 from coke.field.moves import Setup
 from coke.field.node import Advance, Node, started
 from coke.field.state import image, restored
@@ -158,10 +159,11 @@ class World:
         """As they are in memory."""
         return {n: a.node for n, a in self.agents.items() if not a.gone}
 
-    def send(self, sender: str, frames: Iterable[tuple[str, bytes]]) -> None:
+    def send(self, sender: str, frames: Iterable[tuple[str, Frame]]) -> None:
         """Each frame on its way, or lost, or twice."""
         f, rng = self.faults, self.rng
-        for to, data in frames:
+        for to, frame in frames:
+            data = encode(frame)
             self.sent += len(data)
             if to not in self.mail or self.cut(sender, to) or rng.random() < f.loss:
                 continue
@@ -205,7 +207,7 @@ class World:
         due = [frame for frame in self.mail[me] if frame[0] <= self.t]
         self.mail[me] = [frame for frame in self.mail[me] if frame[0] > self.t]
         for _, sender, data in due:
-            self.take(me, agent.node.hear(sender, data))
+            self.take(me, agent.node.hear(sender, decode(data, agent.node.setup.moves.width)))
         if self.due(agent):
             agent.acted = self.t
             self.take(me, agent.node.round(force=True), mortal=True)

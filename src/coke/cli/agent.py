@@ -79,10 +79,11 @@ def _run(
     """What it came to; None where the site has left."""
     from coke.field.agent import Agent
     from coke.field.carriers import CARRIERS
-    from coke.field.mission import Mission, pace_of
+    from coke.field.mission import Mission
+    from coke.field.phases import Pace
     from coke.studies.audit import site_warnings
 
-    opening, pace = CARRIERS[settings.site.carrier], pace_of(settings)
+    opening, pace = CARRIERS[settings.site.carrier], Pace.of(settings.site.patience)
     if opening.together:
         raise ConfigError(
             f'carrier = "{settings.site.carrier}" is {opening.about}: start all sites together, '

@@ -5,15 +5,18 @@
     train    rounds of `coke.field.node`: durable before sent, sent again until answered
     part     everybody knows of the end; both ends of every edge compare their duals
 
-The phases are objects of `coke.field.phases` and `coke.field.training`, the network is a `Carrier`,
-the disk a `Store`; here are only the loop, who hears what, and what there is to tell.
+The phases are objects, the first three of `coke.field.phases` and `coke.field.training`; the
+network is a `Carrier`, the disk a `Store`. Here are the loop, who hears what, and what there is to
+tell.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -22,10 +25,9 @@ from coke.field.carriers.base import Carrier, Event
 from coke.field.frames import LETTER, Check, Hello, decode_letter
 from coke.field.mission import Mission
 from coke.field.node import Node
-from coke.field.pace import Desk, Pace
-from coke.field.phases import Agree, Meet, Phase
+from coke.field.phases import Agree, Desk, Meet, Pace, Phase
 from coke.field.store import Store
-from coke.field.training import Part, Train
+from coke.field.training import Train
 from coke.learning.ready import Ready
 from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
@@ -59,6 +61,69 @@ class Learnt(NamedTuple):
     pull: float  # ‖Σ ρ(g_ij + g_ji)‖ over this site's edges: zero, or the answer is shifted
     dual: float  # the largest entry of ρ|g_ij|: a cap below it changes the answer
     lacking: str | None  # why a budget was too small to begin with, and what would do
+
+
+@dataclass
+class Part:
+    """Until all neighbours know of the end and have shown their duals, or after a while."""
+
+    name: ClassVar[str] = "part"
+    desk: Desk
+    training: Train
+    missing: Sequence[str] = ()
+    _checks: dict[str, Check] = field(default_factory=dict)
+    _until: float = math.inf
+
+    def begin(self) -> None:
+        """From now on, for a while."""
+        self._until = self.desk.clock() + self.desk.pace.linger
+
+    def over(self) -> bool:
+        """Whether nobody lacks anything that this site could tell, or it has been a while."""
+        node = self.training.trained
+        here = {n: e for n, e in node.open.items() if n in self.desk.carrier.neighbours}
+        self.missing = sorted(n for n, e in here.items() if not (self._settled(n) and e.ending))
+        return not (self.missing and node.done) or self.desk.clock() >= self._until
+
+    def work(self) -> bool:
+        """Tells those who lack something."""
+        node = self.training.trained
+        for name in self.desk.due(self.missing):
+            self.desk.post([*node.resend(name), (name, self._check(name))])
+        return False
+
+    def hear(self, sender: str, check: Check) -> None:
+        """Kept once this site, too, is done; answered where the sender still lacks ours."""
+        node = self.training.node
+        if node is None or not node.done or sender not in node.ends:
+            return
+        self._checks[sender] = check
+        if not check.had:
+            self.desk.post([(sender, self._check(sender))])
+
+    def _settled(self, name: str) -> bool:
+        """Whether both have the other's duals, as far as can be known."""
+        return name in self._checks and self._checks[name].had
+
+    def _check(self, name: str) -> Check:
+        end = self.training.trained.ends[name]
+        return Check(end.epoch, end.s, end.g, had=name in self._checks)
+
+    def apart(self) -> dict[str, Array | None]:
+        """g_ij + g_ji by neighbour; None where it cannot be known.
+
+        The other end may be a step behind when all is over: what the step added is taken back,
+        which is exact where no cap has clipped it.
+        """
+        node, found = self.training.trained, dict[str, Array | None]()
+        for name, end in node.open.items():
+            check, found[name] = self._checks.get(name), None
+            if check is None or check.epoch != end.epoch or check.g.shape != end.g.shape:
+                continue
+            ahead = end.s - check.step
+            if ahead == 0 or (ahead == 1 and np.isinf(node.setup.cap)):
+                found[name] = end.g - ahead * (end.own - end.cp) + check.g
+        return found
 
 
 class Agent:
@@ -106,34 +171,31 @@ class Agent:
                 return
             phase.begin()
             while not (self.stopped or phase.over()):
-                if phase.work() or not self._receive():
+                got = None if phase.work() else self.carrier.receive(self.desk.pace.tick)
+                if got is None:
                     yield self._status(phase.name, phase)
+                else:
+                    self._hear(*got)
         if not self.stopped and self._train.trained.done:
             yield self._status("over", self._part)
 
-    def _receive(self) -> bool:
-        """One frame, if one comes in time; whether one came."""
-        got = self.carrier.receive(self.desk.pace.tick)
-        if got is None:
-            return False
-        sender, data = got
+    def _hear(self, sender: str, data: bytes) -> None:
+        """A frame, for the phase that it concerns; what makes no sense is counted."""
+        training = self._train.node is not None
         try:
-            if data and data[0] >= LETTER:
-                self._hear(sender, data)
-            elif self._train.node is not None:
-                self._train.hear(sender, data)
+            if not data or data[0] < LETTER:
+                if training:
+                    self._train.hear(sender, data)
+                return
+            match decode_letter(data):
+                case Hello() as hello:
+                    self._meet.hear(sender, hello, training=training)
+                case Check() as check:
+                    self._part.hear(sender, check)
+                case letter:
+                    self._agree.hear(sender, letter)
         except MessageError:
             self.desk.refused[sender] += 1
-        return True
-
-    def _hear(self, sender: str, data: bytes) -> None:
-        match decode_letter(data):
-            case Hello() as hello:
-                self._meet.hear(sender, hello, training=self._train.node is not None)
-            case Check() as check:
-                self._part.hear(sender, check)
-            case letter:
-                self._agree.hear(sender, letter)
 
     def _status(self, name: str, phase: Phase) -> Status:
         node, desk = self._train.node, self.desk
@@ -147,7 +209,7 @@ class Agent:
             spoke=any(end.out is not None and bool(end.out.payload) for end in ends),
             loss=np.nan if node is None else float(node.state.loss[0]),
             ledger=self._agree.ledger if node is None else node.spent,
-            away=self._train.away(),
+            away=np.inf if node is None else node.away,
             countdown=None if node is None or node.countdown == NEVER else node.countdown,
             refused=desk.refused.total(),
         )
@@ -156,7 +218,7 @@ class Agent:
         """What training came to; ask when it is over."""
         node, apart = self._train.trained, self._part.apart()
         rho, known = node.setup.moves.rho, [x for x in apart.values() if x is not None]
-        pulls = sum(known, np.zeros(node.setup.width))
+        pulls = sum(known, np.zeros(node.setup.moves.width))
         return Learnt(
             theta=node.theta[0],
             rounds=node.k,
@@ -165,21 +227,19 @@ class Agent:
             asymmetry={n: None if x is None else float(np.abs(x).max()) for n, x in apart.items()},
             pull=float(rho * np.sqrt(np.vecdot(pulls, pulls))),
             dual=rho * max((float(np.abs(e.g).max()) for e in node.open.values()), default=0.0),
-            lacking=_lacking(node),
+            lacking=None if node.need is None else _lacking(node, node.need),
         )
 
 
-def _lacking(node: Node) -> str | None:
-    """Why nothing could be said even in round 1; None where something could."""
-    if node.need is None:
-        return None
+def _lacking(node: Node, need: Ledger) -> str:
+    """Why nothing could be said even in round 1."""
     limits, N, spent = node.setup.limits, node.setup.sites, node.setup.spent
     budget = {"max_transmissions": limits.max_transmissions, "max_bytes": limits.max_bytes}
-    needs = zip(budget, node.need, strict=False)
-    enough = " and ".join(f"{key}={N * n}" for key, n in needs if budget[key] is not None)
+    least = {"max_transmissions": N * need.transmissions, "max_bytes": N * need.bytes}
+    enough = " and ".join(f"{key}={least[key]}" for key in least if budget[key] is not None)
     return (
         f"a budget of {budget} is too small: {node.setup.name!r}, whose share is one part in {N}, "
         f"had sent {spent.bytes} bytes in {spent.transmissions} transmissions to agree, and its "
-        f"first message would have made it {node.need.bytes} in {node.need.transmissions}; for "
-        f"this site {enough} would do"
+        f"first message would have made it {need.bytes} in {need.transmissions}; for this site "
+        f"{enough} would do"
     )

@@ -13,6 +13,7 @@ in the next epoch, from zero: `bump`. Functions map ends to ends; no socket, clo
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -73,11 +74,6 @@ class End(NamedTuple):
         """Whether he has no word left to say that is not completed."""
         return self.last is not None and self.s >= self.last
 
-    @property
-    def said(self) -> int:
-        """My words of this epoch, completed or not."""
-        return self.s + (self.out is not None)
-
 
 class Reply(NamedTuple):
     """The end after it has heard a frame, and the one frame to answer, if any."""
@@ -93,6 +89,11 @@ def zero(edge: Edge, at: Standing = FIRST, strikes: int = 0) -> End:
         epoch=at.epoch, closed=at.closed, s=0, own=nothing, cp=nothing, g=nothing, h=edge.start,
         tag=bytes(CHAIN), strikes=strikes,
     )  # fmt: skip
+
+
+def lacking(ends: Mapping[str, End]) -> list[str]:
+    """By name, those ends that wait for a word that may still come."""
+    return [name for name, end in ends.items() if not (end.due or end.finished)]
 
 
 def freeze(end: End, word: Word, h: float) -> End:
@@ -123,6 +124,16 @@ def complete(edge: Edge, end: End) -> End:
         s=end.s + 1, own=own, cp=cp, g=g, tag=tag, out=None, prev=mine, quiet=his.quiet,
         box=(after, None),
     )  # fmt: skip
+
+
+def completed(ends: Mapping[str, End], edge: Callable[[str], Edge]) -> dict[str, End]:
+    """By name, those ends that had both words, after that."""
+    return {n: complete(edge(n), end) for n, end in ends.items() if end.due}
+
+
+def over(ends: Iterable[End], waiting: bool) -> bool:
+    """Whether a neighbour has finished; and owes no word, unless nobody is `waiting` for it."""
+    return any(end.last is not None and (end.finished or not waiting) for end in ends)
 
 
 def _added(edge: Edge, x: Array, payload: bytes) -> Array:

@@ -26,7 +26,8 @@ from coke.errors import ConfigError, ConvergenceError, GraphError
 from coke.field.agent import Agent
 from coke.field.carriers import CARRIERS
 from coke.field.identity import found, issue
-from coke.field.mission import Mission, pace_of
+from coke.field.mission import Mission
+from coke.field.phases import Pace
 from coke.field.results import keep
 from coke.field.store import Store
 from coke.interrupts import held
@@ -316,4 +317,4 @@ class _Threads:
 def _agent(config: SiteSettings) -> Agent:
     opened = CARRIERS[config.site.carrier].opener(config.site)
     store = Store(Path(config.site.state), flushed=False)  # gone with this process, if it goes
-    return Agent(Mission(config), opened(), store, pace_of(config))
+    return Agent(Mission(config), opened(), store, Pace.of(config.site.patience))

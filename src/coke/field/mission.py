@@ -17,7 +17,6 @@ from coke.data.site import Kept, split
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
 from coke.field.moves import Setup
-from coke.field.pace import Pace
 from coke.learning.agreement import Terms
 from coke.learning.model import Model
 from coke.learning.ready import Ready, Wanted, joining, site_talk
@@ -28,7 +27,7 @@ from coke.maths.arrays import Array
 from coke.maths.graph import adjacency
 from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES, NUMBERS
-from coke.settings.declaration import AUTO, WAIT, SiteSettings
+from coke.settings.declaration import WAIT, SiteSettings
 from coke.settings.sites import compared
 from coke.talk.conversation import Talk
 from coke.talk.network import Network
@@ -56,14 +55,6 @@ def _check_algorithm(config: SiteSettings) -> None:
             )
     if table.cap < inf:
         raise ConfigError(f"{what} with a cap: it keeps no dual on an edge; leave the cap out")
-
-
-def pace_of(config: SiteSettings) -> Pace:
-    """How long to wait for whom."""
-    waits: dict[str, float | None] = {AUTO: None, WAIT: inf}
-    patience = config.site.patience
-    wait = waits[patience] if isinstance(patience, str) else patience
-    return Pace(patience=wait).checked()
 
 
 class Mission:
@@ -125,7 +116,7 @@ class Mission:
             diameter=net.diameter,
             sites=ready.agreement.N,
             spent=spent,
-            cap=config.site.cap * self.unit(ready),
+            cap=inf if config.site.cap == inf else config.site.cap * self.unit(ready),
             weights={} if case.algorithm.elastic else self._weights(net, case.algorithm),
         )
 

@@ -13,7 +13,7 @@ once the words of all neighbours are there; an edge that starts again or closes 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, cast
@@ -72,18 +72,9 @@ class Setup:
 
     @cached_property
     def codec(self) -> Codec:
-        """Of the messages, float64 where the algorithm has none; it remembers the last ones."""
-        return _Remembering(self.algorithm.codec or Float64())
-
-    @cached_property
-    def width(self) -> int:
-        """W, the numbers in a message."""
-        return self.algorithm.width(self.risk)
-
-    @cached_property
-    def budget(self) -> bool:
-        """Whether messages or bytes are limited."""
-        return (self.limits.max_bytes, self.limits.max_transmissions) != (None, None)
+        """Of the messages, float64 where the algorithm has none; it remembers what it read."""
+        codec = self.algorithm.codec or Float64()
+        return _Remembering(codec.encode, lru_cache(maxsize=256)(codec.decode))
 
     @cached_property
     def moves(self) -> _Elastic | _Lockstep:
@@ -93,23 +84,26 @@ class Setup:
     def edge(self, neighbour: str) -> Edge:
         """What stays fixed at this end of the edge to a neighbour."""
         if neighbour not in self._edges:
-            start, cap = self.moves.threshold, self.moves.cap
+            moves, lower = self.moves, self.name < neighbour
             self._edges[neighbour] = Edge(
-                self.codec, self.width, self.name < neighbour, start=start, cap=cap
+                codec=self.codec, size=moves.width, lower=lower, start=moves.start, cap=moves.cap
             )
         return self._edges[neighbour]
 
-    def step(self, s: Any, ends: Mapping[str, End], k: int) -> tuple[Any, Tellings]:
-        """The state after round k, and what to tell on the open edges that have no word."""
+    def step(self, s: Any, ends: Mapping[str, End], k: int | None = None) -> tuple[Any, Tellings]:
+        """The state after round k, and what to tell on these edges where they have no word.
+
+        Without a round nothing moves: only edges that have just started are told.
+        """
         with self._one_thread.limit(), np.errstate(over="ignore", invalid="ignore"):
-            s, told = self.moves.step(s, ends, k)
-        if not (np.abs(s.theta) <= LIMIT).all():
-            raise ConvergenceError(
-                f"round {k}: θ of {self.name!r} is not finite or beyond {LIMIT:g}: "
-                f"{self.algorithm} diverges here; use a smaller step size, or scale the inputs "
-                "and targets"
-            )
-        return s, told
+            return self.moves.step(s, ends, k)
+
+    def diverged(self, k: int) -> ConvergenceError:
+        """For a round whose θ no message can carry."""
+        return ConvergenceError(
+            f"round {k}: θ of {self.name!r} is not finite or beyond {LIMIT:g}: {self.algorithm} "
+            "diverges here; use a smaller step size, or scale the inputs and targets"
+        )
 
     def start(self) -> Any:
         """The algorithm's state before round 1."""
@@ -121,66 +115,59 @@ class Setup:
         return OneThread()
 
 
-class _Remembering:
-    """Sites in step say the same on all edges: one encoding and one decoding serve them all."""
+class _Remembering(NamedTuple):
+    """A codec; what is read of one word serves both looks at it, and all edges."""
 
-    def __init__(self, codec: Codec):
-        self._codec = codec
-        self._encoded = lru_cache(maxsize=64)(lambda x: codec.encode(np.frombuffer(x)))
-        self._decoded = lru_cache(maxsize=256)(self._read)
-
-    def encode(self, x: Array) -> bytes:
-        """The message for x (W,)."""
-        return self._encoded(x.tobytes())
-
-    def decode(self, data: bytes, size: int) -> Array:
-        """What it says (W,), read-only."""
-        return self._decoded(data, size)
-
-    def _read(self, data: bytes, size: int) -> Array:
-        values = self._codec.decode(data, size)
-        values.flags.writeable = False
-        return values
+    encode: Callable[[Array], bytes]
+    decode: Callable[[bytes, int], Array]
 
 
 class _Elastic:
     """COKE, whose edges may be at different steps; each keeps its part of the state."""
 
     kept = ("theta", "loss")  # of the state, beside what the edges keep
+    told = staticmethod(np.asarray)  # θ as words tell it: they are θ̂
 
     def __init__(self, setup: Setup):
         # What `elastic` promises: `move` and `tell`, and pulls and duals that add up edge by edge.
         self._coke = replace(cast(COKE, setup.algorithm), codec=setup.codec)
-        self._risk, self._local = setup.risk, dict[int, Local]()
-        self.threshold = self._coke.threshold.start
-        cap = math.floor(min(setup.cap / self._coke.rho, 2 * LIMIT) / GRID) * GRID
+        self._setup, self._risk, self._local = setup, setup.risk, dict[int, Local]()
+        self.width, self.rho, self.start = (
+            setup.risk.size,
+            self._coke.rho,
+            self._coke.threshold.start,
+        )
+        cap = math.floor(min(setup.cap / self.rho, 2 * LIMIT) / GRID) * GRID
         self.cap = cap if math.isfinite(setup.cap) else math.inf
-        self.rho = self._coke.rho
 
-    def step(self, s: Any, ends: Mapping[str, End], k: int) -> tuple[Any, Tellings]:
-        """θ from all open edges, and what it is news for."""
-        d = len(ends)
-        if d not in self._local:  # prepared anew when d changes
-            self._local = {d: self._coke.local(self._risk, np.array([[float(d)]]))}
-        pulls = np.zeros_like(s.theta)
-        if ends:
-            own, cp, g = (_stacked(ends, x) for x in ("own", "cp", "g"))
-            pulls = pull(1.0, own, cp, g).sum(axis=0, keepdims=True)
-        theta, loss = self._coke.move(self._local[d], s, pulls, k)
-        s = s._replace(theta=theta, loss=loss)
-        return s, self.tell(s, {n: end for n, end in ends.items() if end.out is None})
+    def step(self, s: Any, ends: Mapping[str, End], k: int | None) -> tuple[Any, Tellings]:
+        """θ of round k from these edges, and what it is news for; None: the θ there is.
 
-    def tell(self, s: Any, ends: Mapping[str, End]) -> Tellings:
-        """News of θ for these edges; step s of an edge is told as round s + 1 of a simulation."""
+        Step s of an edge is told as round s + 1 of a simulation; edges in step are told the same.
+        """
+        if k is not None:
+            d, pulls = len(ends), np.zeros_like(s.theta)
+            if d not in self._local:  # prepared anew when d changes
+                self._local = {d: self._coke.local(self._risk, np.array([[float(d)]]))}
+            if ends:
+                rows = (
+                    np.stack([getattr(e, x) for e in ends.values()]) for x in ("own", "cp", "g")
+                )
+                pulls = pull(1.0, *rows).sum(axis=0, keepdims=True)
+            theta, loss = self._coke.move(self._local[d], s, pulls, k)
+            if not (np.abs(theta) <= LIMIT).all():
+                raise self._setup.diverged(k)
+            s = s._replace(theta=theta, loss=loss)
+        alike = dict[tuple[int, float, bytes], list[str]]()
+        for n, end in ends.items():
+            if end.out is None:
+                alike.setdefault((end.s, end.h, end.own.tobytes()), []).append(n)
         told: Tellings = {}
-        for step in sorted({end.s for end in ends.values()}):
-            here = {n: end for n, end in ends.items() if end.s == step}
-            theta = np.repeat(s.theta, len(here), axis=0)
-            h = np.array([[end.h] for end in here.values()])
-            _, h, spoken = self._coke.tell(theta, _stacked(here, "own"), h, step + 1)
-            for i, n in enumerate(here):
-                told[n] = Telling(spoken.payloads.get(i, b""), float(h[i, 0]))
-        return told
+        for (step, h, _), names in alike.items():
+            own = ends[names[0]].own[None]
+            _, after, spoken = self._coke.tell(s.theta, own, np.array([[h]]), step + 1)
+            told |= dict.fromkeys(names, Telling(spoken.payloads.get(0, b""), float(after[0, 0])))
+        return s, told
 
     def silenced(self, s: Any, ends: Mapping[str, End]) -> Any:
         """The state of a site whose message must not be sent: what was said is with the edges."""
@@ -193,12 +180,11 @@ class _Elastic:
 class _Lockstep:
     """Any algorithm with a codec, on its own row: every edge is at the same step."""
 
-    cap = 0.0  # the algorithm keeps its own duals, if it has any
-    threshold = 0.0
-    rho = 0.0
+    cap = start = rho = 0.0  # it keeps its own duals and thresholds, if it has any
 
     def __init__(self, setup: Setup):
         self._setup, self._algorithm = setup, setup.algorithm
+        self.width, self.told = setup.algorithm.width(setup.risk), setup.algorithm.told
         self._weights = sparse.csr_array(np.array([list(setup.weights.values())]))
         d = len(setup.weights.keys() - {setup.name})
         self._local = self._algorithm.local(setup.risk, np.array([[float(d)]]))
@@ -209,17 +195,22 @@ class _Lockstep:
         fields: tuple[str, ...] = self._setup.start()._fields
         return fields
 
-    def step(self, s: Any, ends: Mapping[str, End], k: int) -> tuple[Any, Tellings]:
-        """What was heard, and then what is said of it."""
+    def step(self, s: Any, ends: Mapping[str, End], k: int | None) -> tuple[Any, Tellings]:
+        """What was heard, and then what is said of it; an edge that starts again is not borne."""
+        if k is None:
+            self.bear(*ends)
+            return s, {}
         if k > 1:
             said = {n: end.cp for n, end in ends.items()} | {self._setup.name: s.hat[0]}
             hats = np.stack([said[n] for n in self._setup.weights])
             s = self._algorithm.listen(self._local, s, self._weights @ hats)
         before = s.hat
         s, spoken = self._algorithm.speak(self._local, s, k)
+        if not (np.abs(s.theta) <= LIMIT).all():
+            raise self._setup.diverged(k)
         payload = spoken.payloads.get(0, b"")
-        size, width = int(spoken.size[0, 0]), self._setup.width
-        told = before + self._setup.codec.decode(payload, width) if payload else before
+        size = int(spoken.size[0, 0])
+        told = before + self._setup.codec.decode(payload, self.width) if payload else before
         if size != len(payload) or not np.array_equal(told, s.hat):
             raise InputError(
                 f"round {k}: {self._algorithm} says {len(payload)} bytes, counts {size} and goes "
@@ -228,14 +219,9 @@ class _Lockstep:
             )
         return s, dict.fromkeys(ends, Telling(payload))
 
-    def tell(self, s: Any, ends: Mapping[str, End]) -> Tellings:
-        """Nothing: there is no word for an edge that starts again."""
-        self.bear(*ends)
-        return {}
-
     def silenced(self, s: Any, ends: Mapping[str, End]) -> Any:
         """The state of a site whose message must not be sent: θ̂ is what was said before."""
-        return s._replace(hat=_stacked(ends, "own")[:1])
+        return s._replace(hat=next(iter(ends.values())).own[None])
 
     def bear(self, *neighbours: str) -> None:
         """Refuses to go on where an edge has started again or is closed."""
@@ -245,7 +231,3 @@ class _Lockstep:
                 f"is closed: {self._algorithm} needs every word of every neighbour from the first "
                 "on; begin a new run, or use an algorithm that bears it, such as coke"
             )
-
-
-def _stacked(ends: Mapping[str, End], what: str) -> Array:
-    return np.stack([getattr(end, what) for end in ends.values()])

@@ -14,6 +14,7 @@ budget stays silent and declares the end.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -23,13 +24,13 @@ import numpy as np
 from coke.errors import MessageError
 from coke.field import edge as edges
 from coke.field.edge import End
-from coke.field.frames import Done, Frame, Word, decode, encode
+from coke.field.frames import Done, Frame, Word
 from coke.field.moves import Setup, Tellings
 from coke.maths.algorithms.stopping import NEVER, Quiet, counted
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
 
-Frames = tuple[tuple[str, bytes], ...]
+Frames = tuple[tuple[str, Frame], ...]
 """(neighbour, frame), in order."""
 
 
@@ -42,7 +43,7 @@ class Advance(NamedTuple):
 
 
 class Node(NamedTuple):
-    """What changes. All but the ends' boxes outlives a crash."""
+    """What changes. All but `away` and the ends' boxes outlives a crash."""
 
     setup: Setup
     ends: Mapping[str, End]
@@ -57,6 +58,7 @@ class Node(NamedTuple):
     done: bool = False
     ledger: Ledger = Ledger()  # what rounds sent; answers and what timers repeat is the carrier's
     need: Ledger | None = None  # all it would have spent with its first word, if that was too much
+    away: float = math.inf  # the largest gap of the last round, in units of tol; not kept on disk
 
     @property
     def theta(self) -> Array:
@@ -82,47 +84,37 @@ class Node(NamedTuple):
 
     def missing(self) -> list[str]:
         """Neighbours whose word a round would leave out."""
-        ends = self.open.items() if self.k else ()
-        return [n for n, end in ends if not (end.due or end.finished)]
-
-    def gaps(self) -> Array:
-        """‖θ − θ̂‖ and ‖θ̂ − θ̂_n‖ on every open edge, as its completed words tell them."""
-        ends, told = self.open.values(), self.setup.algorithm.told
-        if not ends:
-            return np.zeros(1)
-        own, cp = (told(np.stack([getattr(end, x) for end in ends])) for x in ("own", "cp"))
-        apart = np.concatenate([self.theta - own, own - cp])
-        return np.asarray(np.sqrt(np.vecdot(apart, apart)))
+        return edges.lacking(self.open) if self.k else []
 
     def round(self, force: bool = False) -> Advance:
         """One round, if no word is missing; with `force`, without those that are."""
         missing = self.missing()
         if self.done or (missing and not force):
             return Advance(self, durable=False)
-        node, moved = self._completed()
-        least, ends = node._least(), node.open.values()
-        # Those who have finished owe no word beyond `last`; who cannot be waited for owes none.
-        told = any(e.finished or (missing and e.last is not None) for e in ends)
-        if told or bool(least.done()[0]):
-            return node._replace(done=True, countdown=0)._parting()
-        if node.k >= self.setup.limits.rounds:
-            return node._replace(done=True, countdown=0, short=True)._parting()
+        after = edges.completed(self.open, self.setup.edge) if self.k else {}
+        anew = [n for n, end in after.items() if end.standing != self.ends[n].standing]
+        if anew:
+            self.setup.moves.bear(*anew)
+        node = self._replace(ends={**self.ends, **after})
+        least, told = node._least(), self.k and edges.over(node.open.values(), not missing)
+        if told or (self.k and bool(least.done()[0])):
+            return node._parting(short=node.short)
+        if self.k >= self.setup.limits.rounds:
+            return node._parting(short=True)
         if missing and not self.setup.algorithm.elastic:
             return Advance(self, durable=False)
-        k = self.k + 1
-        state, tellings = self.setup.step(node.state, node.open, k)
-        node, tellings, broke = node._replace(state=state, k=k)._booked(tellings)
-        node = node._counted(least, moved, broke)
+        state, tellings = self.setup.step(node.state, node.open, self.k + 1)
+        node, tellings, broke = node._replace(state=state, k=self.k + 1)._booked(tellings)
+        node = node._counted(least, frozenset(after), broke)
         return node._said(tellings, node.laps, self.ends)
 
-    def hear(self, sender: str, data: bytes) -> Advance:
+    def hear(self, sender: str, frame: Frame) -> Advance:
         """After a frame from a neighbour; MessageError, and nothing else, where it makes no sense.
 
         An edge that starts again has its word at once: without it, sites that wait for each
         other around a circle would wait for ever.
         """
         edge, before = self.setup.edge(sender), self._known(sender)
-        frame = decode(data, edge.size)
         end, answer = edges.hear(edge, before, frame)
         moved, lasting = end.standing != before.standing, end.last != before.last
         if self.done and end.due:
@@ -131,7 +123,7 @@ class Node(NamedTuple):
         if self.done:
             waits = isinstance(frame, Word) and frame.step >= end.s and end.out is None
             asks = isinstance(frame, Done) and frame.again
-            answer = Done(end.epoch, end.said, short=self.short) if waits or asks else answer
+            answer = _done(end, self.short) if waits or asks else answer
         elif isinstance(frame, Done):
             here = end.standing == (frame.epoch, False)  # else from before the edge began anew
             node = node._replace(short=self.short or (frame.short and here))
@@ -141,28 +133,24 @@ class Node(NamedTuple):
             self.setup.moves.bear(sender)
             if not end.closed:
                 return node._begun_again(sender, self.ends)
-        return Advance(node, _frames(sender, answer), moved or lasting)
+        return Advance(node, () if answer is None else ((sender, answer),), moved or lasting)
 
-    def offended(self, sender: str, data: bytes) -> Advance:
+    def offended(self, sender: str, frame: Frame) -> Advance:
         """After a frame that `hear` refused: the edge starts again if it was a word to go on with.
 
         Such a word will never be another, so waiting is no use; anything else is dropped.
         """
         edge, end = self.setup.edge(sender), self._known(sender)
-        try:
-            word = decode(data, edge.size)
-        except MessageError:
-            return Advance(self, durable=False)
-        here = isinstance(word, Word) and (word.epoch, end.closed) == (end.epoch, False)
-        if not (isinstance(word, Word) and here and 0 <= word.step - end.s <= 1):
+        here = isinstance(frame, Word) and (frame.epoch, end.closed) == (end.epoch, False)
+        if not (isinstance(frame, Word) and here and 0 <= frame.step - end.s <= 1):
             return Advance(self, durable=False)
         self.setup.moves.bear(sender)
         after = edges.bump(edge, end)
-        node = self._replace(ends={**self.ends, sender: after})
+        node, told = self._replace(ends={**self.ends, sender: after}), (sender, after.standing)
         if after.closed or self.done:
-            return Advance(node, _frames(sender, after.standing))
+            return Advance(node, (told,))
         begun = node._begun_again(sender, self.ends)
-        return begun._replace(frames=(*_frames(sender, after.standing), *begun.frames))
+        return begun._replace(frames=(told, *begun.frames))
 
     def resend(self, *neighbours: str) -> Frames:
         """What timers, a new connection or a new start send: outstanding words, by default all.
@@ -177,13 +165,13 @@ class Node(NamedTuple):
             if end.out is not None and not (self.done and end.finished):
                 found[n] = end.out._replace(again=True)
             elif self.done and not end.ending:
-                found[n] = Done(end.epoch, end.said, again=True, short=self.short)
-        return tuple((n, encode(frame)) for n, frame in found.items())
+                found[n] = _done(end, self.short)._replace(again=True)
+        return tuple(found.items())
 
     def close(self, *neighbours: str) -> Advance:
         """These neighbours count no more: they left, or were given up."""
         shut = {n: edges.close(self.setup.edge(n), self._known(n)) for n in neighbours}
-        frames = tuple((n, encode(end.standing)) for n, end in shut.items())
+        frames = tuple((n, end.standing) for n, end in shut.items())
         return Advance(self._replace(ends={**self.ends, **shut}), frames)
 
     def leave(self) -> Advance:
@@ -206,19 +194,10 @@ class Node(NamedTuple):
             )
         return self.ends[neighbour]
 
-    def _parting(self) -> Advance:
-        """What a node says that has just finished."""
-        ends = self.open.items()
-        done = {n: Done(end.epoch, end.said, short=self.short) for n, end in ends}
-        return Advance(self, tuple((n, encode(frame)) for n, frame in done.items()))
-
-    def _completed(self) -> tuple[Node, frozenset[str]]:
-        """With every edge completed that has both words; and which."""
-        due = {n: end for n, end in self.open.items() if end.due}
-        after = {n: edges.complete(self.setup.edge(n), end) for n, end in due.items()}
-        anew = [n for n, end in after.items() if end.standing != due[n].standing]
-        self.setup.moves.bear(*anew)
-        return self._replace(ends={**self.ends, **after}), frozenset(due)
+    def _parting(self, short: bool) -> Advance:
+        """The node that has finished, and what it says."""
+        node = self._replace(done=True, countdown=0, short=short)
+        return Advance(node, tuple((n, _done(end, short)) for n, end in self.open.items()))
 
     def _least(self) -> Quiet:
         """The least of its own count and countdown and its neighbours' in their last words."""
@@ -249,20 +228,34 @@ class Node(NamedTuple):
     def _counted(self, least: Quiet, moved: frozenset[str], broke: bool) -> Node:
         """With the count and countdown that this round's words carry."""
         tol, D = self.setup.limits.tol, self.setup.diameter
-        awaited = (self.awaited - moved) & self.open.keys()
-        fine = self.fine and tol is not None and bool((self.gaps() <= tol).all())
-        said = counted(least, np.array([fine and not awaited]), D).declared(np.array([broke]), D)
+        awaited, gap = (self.awaited - moved) & self.open.keys(), math.inf
+        if tol is not None:
+            gap = self._gap()
+        fine = self.fine and tol is not None and gap <= tol
+        said = counted(least, np.array([fine and not awaited]), D)
+        if broke:
+            said = said.declared(np.array([True]), D)
         laps, lap = int(said.count[0]), frozenset(self.open)
         if awaited:  # within a lap
             laps, lap = self.laps if fine else 0, awaited
         return self._replace(
             laps=laps, awaited=lap, fine=fine or not awaited,
             countdown=int(said.countdown[0]), short=bool(said.short[0]),
+            away=gap / tol if tol else math.inf,
         )  # fmt: skip
+
+    def _gap(self) -> float:
+        """The largest ‖θ − θ̂‖ or ‖θ̂ − θ̂_n‖ on an open edge, as completed words tell them."""
+        ends, told = self.open.values(), self.setup.moves.told
+        if not ends:
+            return 0.0
+        own, cp = (told(np.stack([getattr(end, x) for end in ends])) for x in ("own", "cp"))
+        apart = np.concatenate([self.theta - own, own - cp])
+        return float(np.sqrt(np.vecdot(apart, apart)).max())
 
     def _begun_again(self, neighbour: str, before: Mapping[str, End]) -> Advance:
         """With the first word on an edge that has just started; it counts for nothing."""
-        told = self.setup.moves.tell(self.state, {neighbour: self.ends[neighbour]})
+        _, told = self.setup.step(self.state, {neighbour: self.ends[neighbour]})
         node, told, broke = self._booked(told)
         if broke:
             ends = min(self.countdown, self.setup.diameter)
@@ -282,7 +275,7 @@ class Node(NamedTuple):
         words = {n: end.out for n, end in new.items() if end.out is not None}
         frames: dict[str, Frame] = {**shut, **words}
         node = self._replace(ends={**self.ends, **new})
-        return Advance(node, tuple((n, encode(frame)) for n, frame in frames.items()))
+        return Advance(node, tuple(frames.items()))
 
 
 def started(setup: Setup, neighbours: Iterable[str]) -> Node:
@@ -291,5 +284,6 @@ def started(setup: Setup, neighbours: Iterable[str]) -> Node:
     return Node(setup, ends, setup.start())
 
 
-def _frames(neighbour: str, frame: Frame | None) -> Frames:
-    return () if frame is None else ((neighbour, encode(frame)),)
+def _done(end: End, short: bool) -> Done:
+    """How many words there are on an edge whose end says no more."""
+    return Done(end.epoch, end.s + (end.out is not None), short=short)

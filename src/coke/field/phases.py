@@ -10,19 +10,97 @@ meets nobody first: whoever is away then must not hold it up.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from coke.errors import ConfigError, InputError, MessageError
 from coke.field.agreeing import Agreeing
-from coke.field.frames import Ask, Hello, Letter, Said, Totals, Want, encode
+from coke.field.carriers.base import Carrier, Event
+from coke.field.frames import Ask, Frame, Hello, Letter, Said, Totals, Want, encode
 from coke.field.mission import Mission
-from coke.field.pace import Desk
 from coke.field.store import Heard, Store
 from coke.learning.ready import Ready
 from coke.maths.ledger import Ledger
+from coke.settings.declaration import AUTO, WAIT
+
+ROUNDS = 10  # usual rounds that a missing neighbour is waited for
+
+
+class Pace(NamedTuple):
+    """All in seconds."""
+
+    tick: float = 0.05  # to wait for a frame before looking at the clock again
+    again: float = 0.25  # until a thing is said again; twice as long each time …
+    longest: float = 60.0  # … up to this
+    patience: float | None = None  # for the missing; None: about ten usual rounds, at least …
+    least: float = 2.0  # … this
+    linger: float = 10.0  # at the end, for those who have not heard of it
+
+    @classmethod
+    def of(cls, patience: float | str) -> Pace:
+        """For a site's setting: seconds, "auto" or "wait"."""
+        waits: dict[float | str, float | None] = {AUTO: None, WAIT: math.inf}
+        seconds = waits.get(patience, patience)
+        if isinstance(seconds, str) or (seconds is not None and not seconds > 0):
+            raise ConfigError(f'patience={patience!r}: expected seconds, "{AUTO}" or "{WAIT}"')
+        return cls(patience=seconds)
+
+
+@dataclass
+class Desk:
+    """What all phases of a site's process use: its links, its clock, and a timer a neighbour.
+
+    A timer is due at once, then ever more rarely until something happens.
+    """
+
+    carrier: Carrier
+    pace: Pace
+    clock: Callable[[], float]
+    alive: frozenset[str] = frozenset()  # neighbours with a live link, when last looked at
+    refused: Counter[str] = field(default_factory=Counter)  # frames that made no sense
+    news: list[Event] = field(default_factory=list)  # beside what the carrier tells
+    _timers: dict[str, tuple[float, float]] = field(default_factory=dict)  # when, the wait after
+    _look: float = -math.inf  # when to look at the links again
+
+    def post(self, frames: Iterable[tuple[str, Frame | Letter]]) -> None:
+        """Sends them, but to those who were forgotten and have no link any more."""
+        for name, frame in frames:
+            if name in self.carrier.neighbours:
+                self.carrier.send(name, encode(frame))
+
+    def due(self, names: Iterable[str]) -> list[str]:
+        """Whose time has come to be told again, or for the first time."""
+        now, found = self.clock(), []
+        for name in sorted(names):
+            at, wait = self._timers.get(name, (-math.inf, self.pace.again))
+            if at <= now:
+                found.append(name)
+                self._timers[name] = (now + wait, min(2 * wait, self.pace.longest))
+        return found
+
+    def restart(self, names: Iterable[str]) -> None:
+        """Something new was said to them: it is said again after the first wait."""
+        then = self.clock() + self.pace.again
+        self._timers |= dict.fromkeys(names, (then, 2 * self.pace.again))
+
+    def events(self) -> tuple[Event, ...]:
+        """What is new, of the links now and then only, for to look costs more than a word.
+
+        Who has a new link is told everything again at once.
+        """
+        found, now = self.news, self.clock()
+        if now >= self._look:
+            self._look, self.alive = now + self.pace.again, self.carrier.alive()
+            found = [*found, *self.carrier.events()]
+        self.news = []
+        for event in found:
+            if event.kind == "up":
+                self._timers.pop(event.who, None)
+        return tuple(found)
 
 
 class Phase(Protocol):
@@ -76,14 +154,14 @@ class Meet:
 
     def work(self) -> bool:
         """Greets those who have not answered."""
-        hello = encode(Hello(self.mission.settings, back=True))
+        hello = Hello(self.mission.settings, back=True)
         self.desk.post((name, hello) for name in self.desk.due(self.missing))
         return False
 
     def hear(self, sender: str, hello: Hello, *, training: bool) -> None:
         """Compares; ours is told first, so that the other end, too, can say what differs."""
         if hello.back:
-            self.desk.post([(sender, encode(Hello(self.mission.settings, back=False)))])
+            self.desk.post([(sender, Hello(self.mission.settings, back=False))])
         different = differing(self.mission.settings, hello.settings)
         if different:
             text = (
@@ -109,12 +187,8 @@ class Agree:
     result: Ready | None = None
     first: tuple[str, ...] = ()  # the neighbours of the agreement; none where one joins
     missing: Sequence[str] = ()
+    ledger: Ledger = field(default_factory=Ledger)  # what it took
     _talking: Agreeing[Ready] | None = None
-
-    @property
-    def ledger(self) -> Ledger:
-        """What it took."""
-        return Ledger() if self._talking is None or self.result is None else self._talking.ledger
 
     def begin(self) -> None:
         """The conversation as far as it went, with the neighbours that it began with.
@@ -130,7 +204,7 @@ class Agree:
             return
         self.first = tuple(sorted(heard.messages) or neighbours)
         talking = self._talking = Agreeing(m.talk(self.first), self.first, heard.messages)
-        self._send(talking.advance())
+        self.desk.post(talking.advance())
         if not talking.done and [*self.first] != neighbours:
             raise ConfigError(
                 f"the neighbours of {m.name!r} are {', '.join(neighbours)}, but the agreement "
@@ -141,7 +215,7 @@ class Agree:
     def over(self) -> bool:
         """Whether all is known."""
         if self._talking is not None and self._talking.done:
-            self.result = self._talking.result
+            self.result, self.ledger = self._talking.result, self._talking.ledger
         if self.result is not None:
             self.desk.restart(self.desk.carrier.neighbours)
         return self.result is not None
@@ -156,7 +230,7 @@ class Agree:
                 self._advance(talking)
             asks = dict(talking.asks())
         self.missing = sorted(asks)
-        self.desk.post((name, encode(asks[name])) for name in self.desk.due(asks))
+        self.desk.post((name, asks[name]) for name in self.desk.due(asks))
         return False
 
     def hear(self, sender: str, letter: Said | Ask | Want | Totals) -> None:
@@ -166,9 +240,9 @@ class Agree:
                 self._talking.hear(sender, letter)
             case Ask() if self._talking is not None:
                 said = self._talking.answer(letter, sender)
-                self._send([] if said is None else [(sender, said)])
+                self.desk.post([] if said is None else [(sender, said)])
             case Want() if self.result is not None:
-                self.desk.post([(sender, encode(Totals(tuple(self.result.totals))))])
+                self.desk.post([(sender, Totals(tuple(self.result.totals)))])
             case Totals(totals) if self.mission.joins:
                 self._taken(sender, totals)
 
@@ -176,7 +250,7 @@ class Agree:
         """On disk before what follows from it is sent; and only what something follows from."""
         m, letters = self.mission, talking.advance()
         self.store.keep_heard(Heard(m.name, m.run, m.settings, talking.used, None))
-        self._send(letters)
+        self.desk.post(letters)
         self.desk.restart(talking.heard)
 
     def _taken(self, sender: str, totals: Sequence[bytes]) -> None:
@@ -190,6 +264,3 @@ class Agree:
             raise MessageError(f"{sender} tells totals that are of no use: {error}") from error
         self.store.keep_heard(Heard(m.name, m.run, m.settings, {}, list(totals)))
         self.result = agreed
-
-    def _send(self, letters: Sequence[tuple[str, Said]]) -> None:
-        self.desk.post((name, encode(said)) for name, said in letters)

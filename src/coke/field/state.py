@@ -77,7 +77,7 @@ def restored(data: bytes, setup: Setup) -> Node:
 
 
 def _restored(kept: _KeptNode, arrays: Arrays, setup: Setup) -> Node:
-    fresh, E, W = setup.start(), len(kept.ends), setup.width
+    fresh, E, W = setup.start(), len(kept.ends), setup.moves.width
     own = {f"{STATE}{x}": np.asarray(getattr(fresh, x)) for x in setup.moves.kept}
     wanted = {name: (a.dtype.kind.replace("u", "i"), a.shape) for name, a in own.items()}
     wanted |= dict.fromkeys(ROWS, ("f", (E, W))) | {"h": ("f", (E,))}

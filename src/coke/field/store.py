@@ -31,7 +31,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from coke.data.files import DIGEST, make_folder, pack, read_file, unpack, write_file
+from coke.data.files import DIGEST, pack, read_file, unpack, write_file
 from coke.errors import FileError
 
 if sys.platform == "win32":
@@ -70,9 +70,10 @@ class Store:
     """One site's folder; without `flushed`, for trials, a power cut may cost the last rounds."""
 
     def __init__(self, folder: Path, *, flushed: bool = True):
-        make_folder(folder)
         self.folder = folder
         self._image, self._history = Slots(folder, "site", flushed), folder / "history.jsonl"
+        self.begun = any(path.exists() for path in self._image.paths)  # whether it has trained
+        self.spoilt: list[Path] = []  # files of the state that could not be read when it was
         self._lines: IO[bytes] | None = None  # the history, while it is written
 
     @contextmanager
@@ -80,6 +81,7 @@ class Store:
         """The folder to oneself; FileError while another agent has it."""
         path = self.folder / "lock"
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             file = path.open("a+b")
         except OSError as error:
             raise FileError(f"{path}: cannot be written: {error}; see whose it is") from error
@@ -108,11 +110,6 @@ class Store:
             self._lines.close()
             self._lines = None
 
-    @property
-    def begun(self) -> bool:
-        """Whether training has begun."""
-        return self._image.exist
-
     def heard(self, fresh: Heard) -> Heard:
         """What was heard before, or `fresh` where nothing was; refused if it is another run's."""
         path = self.folder / "agreement.coke"
@@ -140,21 +137,19 @@ class Store:
 
     def image(self, read: Callable[[bytes], S]) -> S | None:
         """What `read` makes of the last state that is whole; None before the first."""
-        if not self._image.exist and self._history.exists():
+        if not self.begun and self._history.exists():
             raise FileError(
                 f"{self._image}: missing, but rounds were made: restore them, or begin a new run "
                 "in another folder, with another run number"
             )
-        return self._image.read(read)
-
-    @property
-    def spoilt(self) -> list[Path]:
-        """Files of the state that could not be read when it was."""
-        return self._image.spoilt
+        found = self._image.read(read)
+        self.spoilt = self._image.spoilt
+        return found
 
     def keep_image(self, data: bytes) -> None:
         """Before anything of the round is sent."""
         self._image.write(data)
+        self.begun = True
 
     def rounds(self, upto: int) -> list[dict[str, Any]]:
         """The history up to a round; what a crash left beyond it is forgotten."""
@@ -217,11 +212,6 @@ class Slots:
 
     def __str__(self) -> str:
         return f"{self.paths[0]} and {self.paths[1].name}"
-
-    @property
-    def exist(self) -> bool:
-        """Whether anything was ever written."""
-        return any(path.exists() for path in self.paths)
 
     def read(self, parse: Callable[[bytes], S]) -> S | None:
         """What `parse` makes of the newest state that is whole; None where nothing was written."""

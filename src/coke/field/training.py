@@ -14,20 +14,16 @@ from functools import partial
 from statistics import median
 from typing import ClassVar
 
-import numpy as np
-
 from coke.errors import ConvergenceError, MessageError
 from coke.field.carriers.base import Event
-from coke.field.edge import STRIKES, End
-from coke.field.frames import CLOSED, Check, encode
+from coke.field.edge import STRIKES
+from coke.field.frames import Standing, decode
 from coke.field.mission import Mission
 from coke.field.node import Advance, Node, started
-from coke.field.pace import ROUNDS, Desk
-from coke.field.phases import Agree
+from coke.field.phases import ROUNDS, Agree, Desk
 from coke.field.state import image, restored
 from coke.field.store import Store
 from coke.maths.algorithms.stopping import NEVER
-from coke.maths.arrays import Array
 
 
 @dataclass
@@ -45,28 +41,37 @@ class Train:
     _echoed: set[str] | None = None  # who knows that this site has left; None: it has not
     _until: float = math.inf  # when a site that leaves waits for echoes no longer
     _since: float = 0.0  # the last round
-    _durations: deque[float] = field(default_factory=lambda: deque(maxlen=20))
+    _durations: deque[float] = field(default_factory=partial(deque, maxlen=20))
 
     def begin(self) -> None:
         """From the disk, or from zero; with the neighbours that the settings name now."""
         assert self.agreed.result is not None  # the phase before is over
         setup = self.mission.setup(self.agreed.result, self.agreed.ledger)
-        node, neighbours = self.store.image(partial(restored, setup=setup)), self._neighbours
+        self.node = self.store.image(partial(restored, setup=setup))
+        self._since, neighbours = self.desk.clock(), sorted(self.desk.carrier.neighbours)
+        if self.node is not None:
+            self._take_up(self.node, neighbours)
+            return
+        self.node = started(setup, neighbours)
+        for name in neighbours if self.mission.joins else ():
+            self._keep(self.trained.join(name))
+
+    def _take_up(self, node: Node, neighbours: Sequence[str]) -> None:
+        """Goes on with a node from the disk; a site that joins opens all but edges struck out."""
         for path in self.store.spoilt:
             why = "cannot be read: going on from the state before, which neighbours may notice"
             self.desk.news.append(Event("spoilt", path.name, why))
-        fresh = node is None
-        self.node = node = started(setup, neighbours) if node is None else node
+        gone = [n for n in node.open if n not in neighbours]
+        shut = [n for n, end in node.ends.items() if end.closed and end.strikes < STRIKES]
+        back = set(shut) if self.mission.joins else set[str]()
         if not node.done:
-            gone = [n for n in node.open if n not in neighbours]
             if gone:
                 self._keep(node.close(*gone))
             for name in neighbours:
-                if self._opens(node.ends.get(name), fresh):
+                if name not in node.ends or name in back:
                     self._keep(self.trained.join(name))
-        self.store.rounds(self.trained.k)
+        self.store.rounds(node.k)
         self.desk.post(self.trained.resend())
-        self._since = self.desk.clock()
 
     @property
     def trained(self) -> Node:
@@ -74,17 +79,6 @@ class Train:
         if self.node is None:
             raise ConvergenceError(f"{self.mission.name!r} has not begun to train: let it run")
         return self.node
-
-    @property
-    def _neighbours(self) -> list[str]:
-        return sorted(self.desk.carrier.neighbours)
-
-    def _opens(self, end: End | None, fresh: bool) -> bool:
-        """The edge to a new neighbour; for a site that joins, all but those struck out."""
-        if end is None:
-            return True
-        back = fresh or (end.closed and end.strikes < STRIKES)
-        return self.mission.joins and back
 
     def over(self) -> bool:
         """Whether nothing is left to do here; a site that leaves waits for echoes, for a while."""
@@ -101,11 +95,9 @@ class Train:
             return False
         node, now = self._looked_over(), self.desk.clock()
         self.missing = node.missing()
-        late = now - self._since > self._patience()
-        if not self.missing or late:
-            if not late:  # else the usual would become what is waited for the missing
+        if not self.missing or now - self._since > self._patience():
+            if not self.missing:  # else the usual would become what is waited for the missing
                 self._durations.append(now - self._since)
-                self.missing = ()
             self._since = now
             self._keep(node.round(force=True))
             return True
@@ -171,84 +163,17 @@ class Train:
         self.desk.restart(n for n, end in before.ends.items() if end.out is not node.ends[n].out)
         if node.k > before.k:
             spoke = node.ledger.transmissions > before.ledger.transmissions
-            line = {"round": node.k, "spoke": spoke, "loss": node.state.loss[0]}
-            self.store.append({**line, "away": self.away(), **node.spent._asdict()})
-
-    def away(self) -> float:
-        """The largest move or disagreement on this site's edges, in units of tol."""
-        tol = None if self.node is None else self.node.setup.limits.tol
-        return float(self.trained.gaps().max() / tol) if tol else math.inf
+            line = {"round": node.k, "spoke": spoke, "loss": float(node.state.loss[0])}
+            self.store.append({**line, "away": node.away, **node.spent._asdict()})
 
     def hear(self, sender: str, data: bytes) -> None:
         """A word of training, or where the sender's end of the edge stands."""
+        frame = decode(data, self.trained.setup.moves.width)
         try:
-            after = self.trained.hear(sender, data)
+            after = self.trained.hear(sender, frame)
         except MessageError:
             self.desk.refused[sender] += 1
-            after = self.trained.offended(sender, data)
+            after = self.trained.offended(sender, frame)
         self._keep(after)
-        if self._echoed is not None and data[:1] == bytes([CLOSED]):
+        if self._echoed is not None and isinstance(frame, Standing) and frame.closed:
             self._echoed.add(sender)
-
-
-@dataclass
-class Part:
-    """Until all neighbours know of the end and have shown their duals, or after a while."""
-
-    name: ClassVar[str] = "part"
-    desk: Desk
-    training: Train
-    missing: Sequence[str] = ()
-    _checks: dict[str, Check] = field(default_factory=dict)
-    _until: float = math.inf
-
-    def begin(self) -> None:
-        """From now on, for a while."""
-        self._until = self.desk.clock() + self.desk.pace.linger
-
-    def over(self) -> bool:
-        """Whether nobody lacks anything that this site could tell, or it has been a while."""
-        node = self.training.trained
-        here = {n: e for n, e in node.open.items() if n in self.desk.carrier.neighbours}
-        self.missing = sorted(n for n, e in here.items() if not (self._settled(n) and e.ending))
-        return not (self.missing and node.done) or self.desk.clock() >= self._until
-
-    def work(self) -> bool:
-        """Tells those who lack something."""
-        node = self.training.trained
-        for name in self.desk.due(self.missing):
-            self.desk.post([*node.resend(name), (name, self._check(name))])
-        return False
-
-    def hear(self, sender: str, check: Check) -> None:
-        """Kept once this site, too, is done; answered where the sender still lacks ours."""
-        node = self.training.node
-        if node is None or not node.done or sender not in node.ends:
-            return
-        self._checks[sender] = check
-        if not check.had:
-            self.desk.post([(sender, self._check(sender))])
-
-    def _settled(self, name: str) -> bool:
-        """Whether both have the other's duals, as far as can be known."""
-        return name in self._checks and self._checks[name].had
-
-    def _check(self, name: str) -> bytes:
-        end = self.training.trained.ends[name]
-        return encode(Check(end.epoch, end.s, end.g, had=name in self._checks))
-
-    def apart(self) -> dict[str, Array | None]:
-        """g_ij + g_ji by neighbour; None where it cannot be known.
-
-        The other end may be a step behind when all is over: what the step added is taken back,
-        which is exact where no cap has clipped it.
-        """
-        node, found = self.training.trained, dict[str, Array | None]()
-        for name, end in node.open.items():
-            check, found[name] = self._checks.get(name), None
-            if check is None or check.epoch != end.epoch or check.g.shape != end.g.shape:
-                continue
-            ahead = end.s - check.step
-            if ahead == 0 or (ahead == 1 and np.isinf(node.setup.cap)):
-                found[name] = end.g - ahead * (end.own - end.cp) + check.g
-        return found
