@@ -85,6 +85,27 @@ def test_ctrl_c_ends_the_start_script_and_its_agents(tmp_path: Path, early: bool
         assert select.select([alive], [], [], LONG)[0]  # at its end: nobody is left to write
 
 
+TWICE = """
+import signal
+from coke.cli.main import main
+from coke.field.agent import Agent
+
+Agent.stop = lambda agent: signal.raise_signal(signal.SIGINT)
+main()
+"""
+
+
+def test_ctrl_c_twice_ends_agents_in_threads(tmp_path: Path) -> None:
+    """The second comes before any of them is told of the first."""
+    field = Field(tmp_path, made_rows(), 2, 1, rounds=10**6, tol=0.0, carrier="memory")
+    command = [sys.executable, "-c", TWICE, "network", "run", str(tmp_path)]
+    with group(command, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: min(map(field.rounds, field.names)) > 5, process)
+        ctrl_c(process)
+        process.communicate(timeout=LONG)
+    assert process.returncode == 130
+
+
 def test_an_agent_ends_at_once_when_told_twice() -> None:
     """Once by Ctrl-C and once by SIGTERM is once: a start script and a terminal tell both."""
     stops = []

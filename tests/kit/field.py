@@ -55,11 +55,11 @@ class Field:
             "data": {"test": 0.0, "scale": "none"},
             "features": {"n_features": 20, "sigma": 2.0},
         }  # fmt: skip
-        patience = settings.pop("patience", "wait")
+        patience, carrier = settings.pop("patience", "wait"), settings.pop("carrier", "zenoh")
         self.settings = {**base, **settings}
         self.parts = deal(rows.y, agents, seed=SEED)
         self.rows, self.graph = rows, build_graph("random", agents, edges=edges, seed=SEED)
-        plan = NetworkPlan("test", self.graph, rows, self.parts, self.settings, patience)
+        plan = NetworkPlan("test", self.graph, rows, self.parts, self.settings, patience, carrier)
         self.paths = write_network(folder, plan)
         self.names = site_names(list(self.parts))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}

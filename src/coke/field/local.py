@@ -287,7 +287,9 @@ class _Threads:
 
     def run(self) -> list[dict[str, Any]]:
         """What each came to."""
-        threads = [threading.Thread(target=self._live, args=(agent,)) for agent in self._agents]
+        # Daemons: a second Ctrl-C may come before all are stopped, and nobody waits for the rest.
+        live, agents = self._live, self._agents
+        threads = [threading.Thread(target=live, args=(own,), daemon=True) for own in agents]
         try:
             for thread in threads:
                 thread.start()
