@@ -13,7 +13,7 @@ import numpy as np
 
 from coke.data.sites import Sites
 from coke.errors import DataError, unknown
-from coke.maths.arrays import Array, Room, in_parts, mapped
+from coke.maths.arrays import PART, Array, Room, mapped
 
 SCALES = ("none", "standard", "minmax", "public")
 
@@ -64,7 +64,8 @@ class Columns(NamedTuple):
 
 def columns_of(Z: Array) -> Columns:
     """Of the rows Z (T, c); of very many a part at a time, for a spread takes a copy of them."""
-    return reduce(Columns.merged, map(_columns_of, in_parts(Z)))
+    firsts = range(0, max(1, len(Z)), PART)
+    return reduce(Columns.merged, (_columns_of(Z[first : first + PART]) for first in firsts))
 
 
 def _columns_of(Z: Array) -> Columns:
