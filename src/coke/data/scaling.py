@@ -14,7 +14,7 @@ import numpy as np
 
 from coke.data.tables import Labels
 from coke.errors import DataError, unknown
-from coke.maths.arrays import PART, Array, in_parts
+from coke.maths.arrays import PART, Array
 from coke.maths.losses import CLASSES, NUMBERS, losses_of
 
 SCALES = ("none", "standard", "minmax", "public")
@@ -79,9 +79,8 @@ class Columns(NamedTuple):
 
 def columns_of(Z: Array) -> Columns:
     """Of the rows Z (T, c); of very many a part at a time, for a spread takes a copy of them."""
-    if len(Z) <= PART:
-        return _columns_of(Z)
-    return reduce(Columns.merged, map(_columns_of, in_parts(Z)))
+    firsts = range(0, max(1, len(Z)), PART)
+    return reduce(Columns.merged, (_columns_of(Z[first : first + PART]) for first in firsts))
 
 
 def _columns_of(Z: Array) -> Columns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -19,13 +19,8 @@ Room = Callable[[tuple[int, int]], Array]
 """A shape ↦ an array to be filled: `np.empty`, or one in a file."""
 
 SQRT_HALF = 0.7071067811865476
-PART = 1 << 17  # rows
+PART = 1 << 17  # rows of which moments are taken at a time, for these need a copy
 CHUNK = 8192  # rows of which a copy may be made
-
-
-def in_parts(X: Array) -> Iterator[Array]:
-    """The rows as they are; very many a part at a time, for what needs a copy of them."""
-    yield from (X[first : first + PART] for first in range(0, max(1, len(X)), PART))
 
 
 def mapped(phi: FeatureMap, parts: Sequence[Array], D: int, room: Room) -> tuple[Array, ...]:

@@ -36,7 +36,7 @@ from scipy.linalg import solve_triangular
 
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithms.codecs import pack_integers, unpack_integers
-from coke.maths.arrays import Array, in_parts
+from coke.maths.arrays import PART, Array
 from coke.maths.features.features import Features
 from coke.maths.losses.quadratic import matrix
 from coke.maths.losses.risk import Regulariser
@@ -101,7 +101,8 @@ class Gaussian(NamedTuple):
 
         Of very many a part at a time, for it takes a copy of them.
         """
-        return reduce(Gaussian.merged, map(_moments, in_parts(X)))
+        firsts = range(0, max(1, len(X)), PART)
+        return reduce(Gaussian.merged, (_moments(X[first : first + PART]) for first in firsts))
 
     def merged(self, other: Gaussian) -> Gaussian:
         """The Gaussian with the moments of both: exact, whatever they are."""

@@ -39,12 +39,12 @@ class Problem:
     def score(self, theta: Array, losses: Array | None = None) -> Score:
         """Losses of θ_i (N, D); `losses` (N,) are those on own training rows, where known."""
         own = self.train.losses(theta) if losses is None else losses
-        test = global_test = np.nan
+        train, test, global_test = pooled(own, self.train.T), np.nan, np.nan
         if self.test is not None:
             test = pooled(self.test.losses(theta), self.test.T)
             global_test = float(self.test.global_losses(theta).mean())
         global_train = float(self.train.global_losses(theta).mean())
-        return Score(pooled(own, self.train.T), test, global_train, global_test)
+        return Score(train, test, global_train, global_test)
 
     def whitened(self, basis: Whitening) -> Problem:
         """The same problem as one of u = Cᵀθ."""
