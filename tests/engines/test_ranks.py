@@ -107,7 +107,7 @@ def test_what_is_refused_is_said_once(rows: Path, arguments: list[Any], text: st
 ALONE = """
 import sys
 from mpi4py import MPI
-from coke import prepare
+from coke.learning import prepare
 from coke.cli.main import main
 from coke.errors import DataError
 

@@ -1,7 +1,6 @@
 """From a file, options or a dictionary to settings, or why not: all before any work.
 
-A value is checked by its declaration. The rules between settings stand below: each yields what it
-has against them.
+A value is checked by its declaration; a rule between settings yields what it has against them.
 """
 
 from __future__ import annotations
