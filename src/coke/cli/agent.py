@@ -205,12 +205,12 @@ def _leave(
     rounds = store.rounds(outcome.rounds)
     table = pa.Table.from_pylist(rounds)
     atomically(store.folder / "history.parquet", lambda part: pa.parquet.write_table(table, part))
-    document = summary(settings, mission, own.agreed, outcome)
+    document = _summary(settings, mission, own.agreed, outcome)
     write_file(store.folder / "report.html", site_report(document, rounds).encode())
     return document
 
 
-def summary(
+def _summary(
     settings: SiteSettings, mission: FieldMission, ready: Ready, outcome: Outcome
 ) -> dict[str, Any]:
     """What training came to, for people and machines."""

@@ -27,7 +27,7 @@ COMMANDS = {
 }
 
 
-class Commands(TyperGroup):
+class _Commands(TyperGroup):
     """Every command in a module of its own, which help of all commands need not import."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -47,7 +47,7 @@ class Commands(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=_Commands,
     help="Learn one nonlinear model from data that stay where they are.",
     no_args_is_help=True,
     add_completion=False,
@@ -65,7 +65,7 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def about(
+def _about(
     version: Annotated[
         bool,
         typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),

@@ -16,7 +16,7 @@ app = options.app(help="A network of agents on this machine.", no_args_is_help=T
 
 
 @app.callback()
-def about() -> None:
+def _about() -> None:
     """A network of agents on this machine, to try it."""
 
 

@@ -102,8 +102,8 @@ def checked_settings(plain: Toml) -> Settings:
     return checked(plain, Settings)
 
 
-def checked(plain: Toml, kind: type[S]) -> S:
-    """The same for settings with more tables."""
+def checked(plain: Toml, kind: type[S], *rules: Rule) -> S:
+    """The same for settings with more tables, or more rules."""
     _known_keys(plain, kind)
     try:
         settings = msgspec.convert(plain, kind)
@@ -112,7 +112,7 @@ def checked(plain: Toml, kind: type[S]) -> S:
     for one in KNOBS.values():
         if one.path[0] in kind.__struct_fields__:
             _check_value(one, reduce(getattr, one.path, settings))
-    _refuse(_RULES, settings)
+    _refuse((*_RULES, *rules), settings)
     return settings
 
 
