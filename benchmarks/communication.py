@@ -138,7 +138,7 @@ def stop(task: Ready) -> Found:
     way = task.case("coke")
     records = simulate(
         way.problem, task.graph, way.algorithm,
-        rounds=1000, tol=way.tolerance(1e-3), spent=way.spent, scored=(),
+        rounds=1000, tol=1e-3 * way.spread, spent=way.spent, scored=(),
     )  # fmt: skip
     last = deque(records, maxlen=1).pop()
     theta = way.theta(last.state.theta)

@@ -100,24 +100,24 @@ class _Consensus(BaseEstimator):
 
     def _settings(self) -> Settings:
         """The parameters, checked for kinds and ranges as those of a configuration file are."""
-        private = {} if self.privacy is None else fields("privacy", self.privacy, DP)
-        private.pop("releases", None)
         named = isinstance(self.graph, str)
+        limits, features = self._group("limits"), self._group("features")
         settings = {
-            **self._chosen(),
-            **private,
-            **fields("limits", self._group("limits"), Until),
-            "privacy": "dp" if private else "none",
-            "seed": checked_seed(self.random_state),
             "loss": self._loss(),
+            **self._chosen(),
+            **fields("limits", limits, Until),
+            "privacy": "none" if self.privacy is None else "dp",
+            **({} if self.privacy is None else fields("privacy", self.privacy, DP)),
+            "seed": checked_seed(self.random_state),
             "lambda": self.lam,
             "data": {
                 "agents": self.n_agents, "scale": self.scale, "ranges": self.ranges or {},
                 "test": 0.0,
             },
-            "features": fields("features", self._group("features"), Features),
+            "features": fields("features", features, Features),
             "graph": {"kind": self.graph if named else "random", "edges": self.edges},
         }  # fmt: skip
+        settings.pop("releases", None)
         return checked_settings(plain(settings))
 
     def _chosen(self) -> dict[str, Any]:

@@ -28,15 +28,6 @@ def held() -> Iterator[Sequence[int]]:
             signal.raise_signal(signal.SIGINT)
 
 
-def hear() -> None:
-    """Ctrl-C is heard, also where a script has started this process with & at the end.
-
-    A shell without job control has such processes ignore it, and Python leaves that as it is.
-    """
-    if _main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def _main_thread() -> bool:
     """Signals are handled in it alone."""
     return threading.current_thread() is threading.main_thread()

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from coke.interrupts import hear, held
+from coke.cli.main import _hear
+from coke.interrupts import held
 from kit.processes import hearing
 
 
@@ -55,7 +56,7 @@ def test_other_threads_handle_no_signals() -> None:
 
     def work() -> None:
         try:
-            hear()
+            _hear()
             with held() as came:
                 assert not came
         except BaseException as error:
@@ -69,12 +70,12 @@ def test_other_threads_handle_no_signals() -> None:
 
 def test_ctrl_c_that_a_shell_has_ignored_is_heard() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    hear()
+    _hear()
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
 
 
 def test_a_handler_stays() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    hear()
+    _hear()
     assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL

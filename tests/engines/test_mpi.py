@@ -113,7 +113,7 @@ NAMES = [f"site {i:02d}" for i in range(N)]
 def conversation(i: int) -> Talk[bytes]:
     """Site i learns the network, and everybody's moments."""
     net = yield from flood(NAMES[i], [NAMES[n] for n in sorted(GRAPH[i])])
-    sweep = partial(swept, net, NAMES[i])
+    sweep = partial(swept, net, NAMES[i], [])
     return (yield from tell(sweep, Told(columns_of(ROWS.X[i])))).encode()
 
 

@@ -145,7 +145,7 @@ class Field:
         way = self.task().case("coke")
         return list(
             simulate(way.problem, self.graph, way.algorithm, rounds=rounds,
-                     tol=way.tolerance(tol), spent=way.spent, scored=())
+                     tol=None if tol is None else tol * way.spread, spent=way.spent, scored=())
         )  # fmt: skip
 
     def ledger(self) -> Ledger:

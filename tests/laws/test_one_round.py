@@ -18,7 +18,7 @@ def twin(net: Net, **limits: Any) -> Record:
     """The last round of the same network in one process."""
     task, mission = net.task(), net.mission(net.names[0])
     way = task.case(mission.config.algorithm)
-    tol = way.tolerance(mission.config.tolerance(mission.config.algorithm))
+    tol = way.tol
     records = simulate(
         way.problem, net.graph, way.algorithm, tol=tol, spent=way.spent, scored=(), **limits
     )

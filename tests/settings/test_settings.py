@@ -191,7 +191,7 @@ def test_paths_in_a_sites_file_are_beside_it(tmp_path: Path) -> None:
         ({"beside": ["dkla"]}, "beside is for simulations"),
         ({"graph.kind": "ring"}, "graph.kind is for simulations"),
         ({"data.agents": 3}, "data.agents is for simulations"),
-        ({"data.out_of_core": True, "whitening": "gram"}, "data.out_of_core is for simulations"),
+        ({"data.out_of_core": True, "whitening": "gram"}, "an agent reads its own rows at once"),
         ({"site.patience": "soon"}, 'expected seconds, "auto" or "wait"'),
         ({"site.patience": 0}, "expected seconds"),
         ({"site.cap": 0}, "positive number of the target's spreads"),

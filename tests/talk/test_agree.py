@@ -136,7 +136,7 @@ def test_told_numbers_are_those_of_all_rows_together(graph: nx.Graph) -> None:
     whole = columns_of(np.concatenate(SITES))
 
     def talk(me: str, i: int) -> Talk[Told]:
-        return tell(partial(swept, net, me), Told(columns_of(SITES[i]), (f"c{i % 3}",)))
+        return tell(partial(swept, net, me, []), Told(columns_of(SITES[i]), (f"c{i % 3}",)))
 
     found, ledger = all_sites(net, talk)
     for told in found:
@@ -176,7 +176,7 @@ def test_descriptions_merge_to_the_pooled_moments(graph: nx.Graph) -> None:
 
     def talk(me: str, i: int) -> Talk[Any]:
         own = [Gaussian.of(SITES[i]).truncated(5)]
-        return describe_inputs(partial(swept, net, me), own, columns_of(SITES[i][:, :1]), 1e-3)
+        return describe_inputs(partial(swept, net, me, []), own, columns_of(SITES[i][:, :1]), 1e-3)
 
     found, ledger = all_sites(net, talk)
     whole = Gaussian.of(np.concatenate(SITES))
@@ -195,8 +195,8 @@ def test_gram_matrices_and_targets_add_up() -> None:
     net, _ = flooded(GRAPHS["random"])
     grams = [X.T @ X for X in SITES]
     y = [columns_of(X[:, :1]) for X in SITES]
-    found, _ = all_sites(net, lambda me, i: add_grams(partial(swept, net, me), grams[i], y[i]))
-    spreads, ledger = all_sites(net, lambda me, i: add_targets(partial(swept, net, me), y[i]))
+    found, _ = all_sites(net, lambda me, i: add_grams(partial(swept, net, me, []), grams[i], y[i]))
+    spreads, ledger = all_sites(net, lambda me, i: add_targets(partial(swept, net, me, []), y[i]))
     for total, spread in found:
         assert_allclose(total, sum(grams), rtol=1e-5)
         assert_array_equal(total, found[0][0])
@@ -217,7 +217,7 @@ def test_every_site_has_the_same_basis_and_it_whitens(whitening: str, mapping: s
     A = [f(Xi).T @ f(Xi) / len(Xi) for Xi in X]
     own = [Own(X[i], A[i], columns_of(X[i][:, :1]), 1e-3) for i in range(6)]
     found, ledger = all_sites(
-        net, lambda me, i: common_basis(partial(swept, net, me), common, own[i])
+        net, lambda me, i: common_basis(partial(swept, net, me, []), common, own[i])
     )
     ridge = 1e-3 * np.eye(len(A[0]))
     inner, _ = found[0].whitening.statistics(np.mean(A, axis=0) + ridge, np.zeros(len(A[0])))
@@ -245,7 +245,7 @@ def test_a_basis_that_lacks_its_sample_is_refused() -> None:
     common = replace(common, terms=common.terms._replace(sample=None))
     own = Own(SITES[0], np.eye(8), columns_of(SITES[0][:, :1]), 1e-3)
     with pytest.raises(InputError, match="public inputs"):
-        next(common_basis(partial(swept, net, "a"), common, own))
+        next(common_basis(partial(swept, net, "a", []), common, own))
 
 
 def test_a_broadcast_is_one_transmission_and_a_copy_each_on_the_wire() -> None:

@@ -16,7 +16,7 @@ app = options.app(help="The paper's data sets.", no_args_is_help=True)
 
 
 @app.callback()
-def about() -> None:
+def _about() -> None:
     """Commands about data sets."""
 
 

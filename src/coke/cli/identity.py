@@ -26,7 +26,7 @@ HERE = Path("identity")
 
 
 @app.callback()
-def about() -> None:
+def _about() -> None:
     """Commands about certificates."""
 
 

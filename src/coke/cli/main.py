@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
@@ -12,7 +14,6 @@ from typer.main import get_command
 
 from coke.cli import INTERRUPTED
 from coke.errors import CokeError, ConfigError, unknown
-from coke.interrupts import hear
 
 COMMANDS = {
     "run": "Train, all sites at once, in one process or on the ranks of an MPI job.",
@@ -28,7 +29,7 @@ COMMANDS = {
 }
 
 
-class Commands(TyperGroup):
+class _Commands(TyperGroup):
     """Every command in a module of its own, which help of all commands need not import."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -48,7 +49,7 @@ class Commands(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Commands,
+    cls=_Commands,
     help="Learn one nonlinear model from data that stay where they are.",
     no_args_is_help=True,
     add_completion=False,
@@ -66,7 +67,7 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def about(
+def _about(
     version: Annotated[
         bool,
         typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
@@ -77,7 +78,7 @@ def about(
 
 def main() -> None:
     """Entry point: anything refused is a message and an exit code, never a traceback."""
-    hear()
+    _hear()
     try:
         code = app(standalone_mode=False)
     except CokeError as error:
@@ -114,3 +115,13 @@ def _stopped() -> NoReturn:
         print_json({"error": "stopped by Ctrl-C", "kind": "Stop"})
     console.print("stopped by Ctrl-C")
     raise SystemExit(INTERRUPTED)
+
+
+def _hear() -> None:
+    """Ctrl-C is heard, also where a script has started this process with & at the end.
+
+    A shell without job control has such processes ignore it, and Python leaves that as it is.
+    """
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -16,7 +16,7 @@ app = options.app(help="A network of agents on this machine.", no_args_is_help=T
 
 
 @app.callback()
-def about() -> None:
+def _about() -> None:
     """A network of agents on this machine, to try it."""
 
 
@@ -35,13 +35,14 @@ def init(
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: expected a new or empty folder; choose another")
     settings = wanted()
+    from coke.data.site import parts_of
     from coke.field.local import NetworkPlan, write_network
-    from coke.learning.open import load_rows, parts_of
+    from coke.learning.open import dealing, load_rows
     from coke.maths.graph import build_graph
     from coke.settings.sites import shared
 
     rows = load_rows(settings)
-    parts, graph = parts_of(settings, rows.y, rows.sites), settings.graph
+    parts, graph = parts_of(rows.y, rows.sites, **dealing(settings)), settings.graph
     network = build_graph(graph.kind, len(parts), edges=graph.edges, seed=settings.seed)
     wait = options.number_or_word(patience) or "auto"
     paths = write_network(folder, NetworkPlan(name, network, rows, parts, shared(settings), wait))

@@ -68,23 +68,13 @@ class Sites(ABC):
         """The rows in the common units, where they are kept at all."""
         return None
 
-    def __getitem__(self, i: int) -> Site:
-        return Site(self, i)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
 
 class Site(NamedTuple):
     """One holder of rows."""
 
     here: Sites
     i: int
-
-    @property
-    def name(self) -> str:
-        """Its name, which no other site has."""
-        return self.here.names[self.i]
+    name: str  # which no other site has
 
     def columns(self) -> Columns:
         """Of its training inputs and, last, its target where that is a number."""
@@ -123,36 +113,32 @@ class Kept(Sites):
         """Of the rows themselves."""
         if not self.numbers:
             return columns_of(self.X[i])
-        return columns_of(np.column_stack([self.X[i], self.y[i].astype(np.float64)]))
+        return columns_of(np.column_stack([self.X[i], numbers_of(self.y[i])]))
 
     def labels(self, i: int) -> tuple[Any, ...]:
-        """Of training and test rows; numbers are checked."""
-        everything = np.concatenate([self.y[i], self.y_test[i]])
+        """Of training and test rows."""
         if self.numbers:
-            numbers_of(everything)
             return ()
-        return tuple(sorted(set(everything.tolist())))
+        return tuple(sorted({*self.y[i].tolist(), *self.y_test[i].tolist()}))
 
     def targets(self, i: int, units: Scaling) -> Columns:
         """Of the rows themselves."""
         if not self.numbers:
             return Columns.of_number(float(len(self.y[i])), 0.0, 1.0)
-        return columns_of(units.targets(self.y[i].astype(np.float64))[:, None])
+        return columns_of(units.targets(numbers_of(self.y[i]))[:, None])
 
     def units(self, scaling: Scaling) -> Kept:
         """The same rows in the common units, the inputs in `room`."""
-
-        def target(y: Labels) -> Labels:
-            return scaling.targets(y.astype(np.float64)) if self.numbers else y
-
+        X: Any = (self.X, self.X_test)
+        y: Any = (self.y, self.y_test)
         d = len(scaling.x_scale)
-        return replace(
-            self,
-            X=mapped(scaling.inputs, self.X, d, self.room),
-            y=tuple(map(target, self.y)),
-            X_test=mapped(scaling.inputs, self.X_test, d, self.room),
-            y_test=tuple(map(target, self.y_test)),
-        )
+        if self.numbers:
+            y = tuple(tuple(scaling.targets(numbers_of(v)) for v in part) for part in y)
+        if self.room is np.empty:
+            X = tuple(tuple(map(scaling.inputs, part)) for part in X)
+        else:
+            X = tuple(mapped(scaling.inputs, part, d, self.room) for part in X)
+        return replace(self, X=X[0], y=y[0], X_test=X[1], y_test=y[1])
 
     def problem(self, how: Making) -> Problem:
         """Of rows that are in the common units already; features of classes lie in `room`."""
@@ -177,6 +163,15 @@ class Kept(Sites):
             return found
 
         return phi
+
+
+def parts_of(
+    y: Labels, sites: Labels | None, split: str | None, **dealing: Any
+) -> dict[Any, Index]:
+    """Whose the rows are: by label, or dealt out where a split is asked for or needed."""
+    if sites is not None and split is None:
+        return by_label(sites)
+    return deal(y, split=split or "iid", **dealing)
 
 
 def by_label(labels: Labels) -> dict[Any, Index]:

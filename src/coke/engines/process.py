@@ -128,8 +128,8 @@ def records(run: Runner, at: Account, looks: Looks, threads: OneThread) -> Itera
     while at.k < looks.last and not at.ended:
         with threads.limit(), np.errstate(over="ignore", invalid="ignore"):
             at = run.round(at)
-            score, consensus, optimality = run.judged(at.k, at.ended or looks.at(at.k))
             spoke = run.everybody(at.spoke)
+            score, consensus, optimality = run.judged(at.k, at.ended or looks.at(at.k))
         yield Record(
             k=at.k, spoke=spoke, ledger=at.ledger, score=score,
             consensus_gap=consensus, optimality_gap=optimality,

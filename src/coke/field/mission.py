@@ -75,8 +75,9 @@ class Mission:
         if config.sample is not None:
             sample = inputs_of(read_table(config.sample), rows.columns)
         self.terms = Terms(config, rows.columns, sample, Path(config.site.releases))
-        self.entry, self.tol = ALGORITHMS[config.algorithm], config.tolerance(config.algorithm)
-        self.wanted = Wanted(self.entry.basis, bool(self.tol) or config.site.cap < inf)
+        entry = ALGORITHMS[config.algorithm]
+        tol = entry.tol if config.tol is None else config.tol
+        self.wanted = Wanted(entry.basis, bool(tol) or config.site.cap < inf)
         self.settings = self._common()  # all that must be the same at all sites, in words
         self.run = self._digest()  # what a state folder belongs to: rows and settings
 
@@ -110,9 +111,7 @@ class Mission:
             name=self.name,
             risk=case.problem.train,
             algorithm=case.algorithm,
-            limits=Limits(
-                config.rounds, case.tolerance(self.tol), config.max_bytes, config.max_transmissions
-            ),
+            limits=Limits(config.rounds, case.tol, config.max_bytes, config.max_transmissions),
             diameter=net.diameter,
             sites=ready.agreement.N,
             spent=spent,

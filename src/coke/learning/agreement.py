@@ -28,7 +28,6 @@ from coke.data.site import Making, Site
 from coke.data.tables import Labels
 from coke.errors import ConfigError
 from coke.learning.model import Model
-from coke.maths.algorithms import Seen
 from coke.maths.arrays import Array
 from coke.maths.features.features import Features, FeatureSettings, draw_features
 from coke.maths.features.whitening import RANKS, Gaussian, Whitening, describe, expected_gram
@@ -45,7 +44,6 @@ from coke.talk.sums import (
     add_grams,
     add_targets,
     describe_inputs,
-    noted,
     swept,
     tell,
 )
@@ -114,7 +112,7 @@ class Begun(NamedTuple):
 def begin(site: Site, neighbours: Sequence[str], terms: Terms, totals: list[bytes]) -> Talk[Begun]:
     """One site learns the network, then what the units follow from; totals are for newcomers."""
     net = yield from flood(site.name, neighbours)
-    sweep = noted(partial(swept, net, site.name), totals)
+    sweep = partial(swept, net, site.name, totals)
     return (yield from numbers(sweep, net, site, terms))
 
 
@@ -135,11 +133,12 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Begun]
 
 def _told(site: Site, terms: Terms) -> Told | None:
     """Of the rows as little as is needed; nothing where nothing is to be agreed on."""
-    scale, labels = terms.settings.data.scale, site.labels()
+    scale = terms.settings.data.scale
     moments = scale == "standard" or terms.settings.features.sigma == AUTO
     ranges = scale == "minmax"
     if terms.numbers and not (moments or ranges):
         return None
+    labels = site.labels()
     return Told(site.columns().needed(moments=moments, ranges=ranges), labels)
 
 
@@ -196,16 +195,13 @@ class Agreement:
     def making(self) -> Making:
         """How rows in the common units become risks, with λ/N at each site."""
         share, loss = self.terms.settings.lam / self.N, self.terms.settings.loss
-        return Making(self.features, self.units, loss, self.classes, share)
+        classes = self.classes
+        return Making(self.features, self.units, loss, classes, share)
 
     @property
     def spread(self) -> float | None:
         """Of the target, where that is public."""
         return None if self.begun.public is None else SPREAD
-
-    def seen(self, spread: float) -> Seen:
-        """What an algorithm may be made from."""
-        return Seen(LOSSES[self.terms.settings.loss].kappa, self.net.graph, spread)
 
     def model(self, theta: Array) -> Model:
         """The model of one θ (D,), such as an agent's own or the agents' mean."""

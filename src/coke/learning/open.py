@@ -17,10 +17,10 @@ import numpy as np
 from coke.data.ondisk import OnDisk
 from coke.data.out_of_core import joined, owners, pass_over, picked
 from coke.data.passes import Passing
-from coke.data.site import Index, Kept, Sites, Watch, by_label, deal, split
+from coke.data.site import Kept, Sites, Watch, parts_of, split
 from coke.data.sources import Source, open_arrays, open_table
 from coke.data.synthetic import synthetic_rows
-from coke.data.tables import Labels, Rows, inputs_of, read_rows, read_table
+from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.engines.engine import ALONE, Engine, Ranks
 from coke.errors import ConfigError
 from coke.learning.agreement import Terms
@@ -42,6 +42,7 @@ class _Here(NamedTuple):
 
     sites: Sites
     columns: tuple[str, ...]  # names of the inputs
+    names: tuple[str, ...]  # of all sites
     graph: Graph
     engine: Engine
 
@@ -51,17 +52,12 @@ def open_ready(
     watch: Watch | None = None,
 ) -> Ready:  # fmt: skip
     """Everything a run needs; most of its time goes into the passes over the rows."""
-    sites, columns, graph, engine = open_sites(settings, comm, watch)
     with private_place(settings, releases) as folder:
-        return agree(sites, graph, _terms_of(settings, columns, folder), engine)
-
-
-def _terms_of(settings: Settings, columns: tuple[str, ...], releases: Path | None = None) -> Terms:
-    """How to learn, with the public sample that the settings name."""
-    sample = None
-    if settings.sample is not None:
-        sample = inputs_of(read_table(settings.sample), columns)
-    return Terms(settings, columns, sample, releases)
+        sites, columns, names, graph, engine = open_sites(settings, comm, watch)
+        sample = None
+        if settings.sample is not None:
+            sample = inputs_of(read_table(settings.sample), columns)
+        return agree(sites, graph, Terms(settings, columns, sample, folder), engine, names)
 
 
 @contextmanager
@@ -83,16 +79,14 @@ def load_rows(settings: Settings) -> Rows:
     return read_rows(data.file, data.target, site=data.site, drop=data.drop, missing=data.missing)
 
 
-def parts_of(settings: Settings, y: Labels, sites: Labels | None) -> dict[Any, Index]:
-    """Whose the rows are: by label, or dealt out where a split is asked for or needed."""
+def dealing(settings: Settings) -> dict[str, Any]:
+    """How rows without sites are dealt out."""
     data = settings.data
-    if sites is not None and data.split is None:
-        return by_label(sites)
     size_range = data.size_range if data.file else None
-    return deal(
-        y, data.agents, split=data.split or "iid",
-        sizes=data.sizes, size_range=size_range, seed=settings.seed,
-    )  # fmt: skip
+    return {
+        "split": data.split, "n_agents": data.agents, "sizes": data.sizes,
+        "size_range": size_range, "seed": settings.seed,
+    }  # fmt: skip
 
 
 def open_sites(
@@ -105,10 +99,10 @@ def open_sites(
     check_source(settings)
     data, numbers = settings.data, LOSSES[settings.loss].kind == "numbers"
     room: Room = np.empty if data.on_disk is None else OnDisk(Path(data.on_disk))
-    seed = settings.seed
+    seed, dealt = settings.seed, dealing(settings)
     if data.file is None or not _in_chunks(settings, comm):
         rows = load_rows(settings)
-        places = split(parts_of(settings, rows.y, rows.sites), test=data.test, seed=seed)
+        places = split(parts_of(rows.y, rows.sites, **dealt), test=data.test, seed=seed)
         kept = places.kept(rows, numbers=numbers, room=room, watch=watch)
         return _divided(settings, kept.names, rows.columns, comm, kept.of)
     source, how = open_rows(settings), _passing(settings, comm)
@@ -116,7 +110,7 @@ def open_sites(
         passed = pass_over(source, how, test=data.test, seed=seed, watch=watch)
         return _divided(settings, passed.names, source.columns, comm, passed.of)
     whose = owners(source, how, watch)
-    places = split(parts_of(settings, whose.y, whose.sites), test=data.test, seed=seed)
+    places = split(parts_of(whose.y, whose.sites, **dealt), test=data.test, seed=seed)
     own = whose.sites is not None and data.split is None
 
     def ours(agents: Any) -> Kept:
@@ -136,7 +130,8 @@ def _divided(
     graph, N = settings.graph, len(names)
     network = build_graph(graph.kind, N, edges=graph.edges, seed=settings.seed)
     engine = ALONE if comm is None else Ranks(comm, adjacency(network), names)
-    return _Here(engine.guarded(lambda: of(engine.agents(N))), columns, network, engine)
+    agents = engine.agents(N)
+    return _Here(engine.guarded(partial(of, agents)), columns, names, network, engine)
 
 
 def _in_chunks(settings: Settings, comm: MPI.Comm | None) -> bool:

@@ -16,22 +16,23 @@ import msgspec
 import numpy as np
 
 from coke.data.scaling import Columns
-from coke.data.site import Kept, Sites
+from coke.data.site import Kept, Site, Sites
 from coke.engines.engine import ALONE, Engine
 from coke.errors import CokeError, DataError, MessageError
 from coke.learning.agreement import Agreement, Basis, Own, Terms, begin, common_basis, numbers
-from coke.maths.algorithms import ALGORITHMS
+from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger, Spent
+from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
 from coke.privacy.private import SPREAD, Noised, Private
 from coke.talk.conversation import Talk
 from coke.talk.network import network_of
-from coke.talk.sums import Sweep, add_targets, given, noted, swept
+from coke.talk.sums import Sweep, add_targets, given, swept
 from coke.threads import OneThread
 
 R = TypeVar("R")
@@ -42,8 +43,9 @@ class Case(NamedTuple):
 
     problem: Problem
     algorithm: Algorithm
-    spread: float  # the unit of its tolerance
+    spread: float  # of the target, the unit of thresholds and tolerances
     spent: Spent  # (n, 3)
+    tol: float | None = None  # in the norm of θ, once nobody moves by more
     basis: Whitening | None = None  # of the problem; None: the plain features
     outputs: int = 1
 
@@ -53,10 +55,6 @@ class Case(NamedTuple):
             return u
         with OneThread().limit():
             return self.basis.theta(u.reshape(*u.shape[:-1], self.outputs, -1)).reshape(u.shape)
-
-    def tolerance(self, tol: float | None) -> float | None:
-        """In the norm of θ, from one in units of the spread."""
-        return None if tol is None else tol * self.spread
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,8 @@ class Ready:
             if self.rows is None
             else self.rows.X[i]
         )
-        return Own(X, train.gram(i), self.targets[i], self._share)
+        share = self._share
+        return Own(X, train.gram(i), self.targets[i], share)
 
     @property
     def _share(self) -> float:
@@ -127,7 +126,7 @@ class Ready:
             return self.second.basis, self.spent
         net, here = self.agreement.net, self._here
         talks = {
-            name: common_basis(partial(swept, net, name), self.agreement, self.own(i))
+            name: common_basis(partial(swept, net, name, []), self.agreement, self.own(i))
             for i, name in enumerate(here)
         }
         agreed, ledgers = self.engine.together(talks)
@@ -139,31 +138,41 @@ class Ready:
 
     def case(self, algorithm: str | Algorithm) -> Case:
         """How to run that algorithm, of the house or an own one."""
-        outputs = self.agreement.outputs
+        settings = self.agreement.terms.settings
+        outputs = self.problem.train.size // self.agreement.features.size
         if isinstance(algorithm, Algorithm):
-            nothing = np.zeros_like(self.spent)
-            return Case(self.problem, algorithm, self.spread, nothing, outputs=outputs)
-        entry, settings = ALGORITHMS[algorithm], self.agreement.terms.settings
-        known = msgspec.structs.asdict(settings)
-        if not entry.basis:
-            built = entry.build(known, self.agreement.seen(self.spread))
-            return self.case(built)
-        problem, basis, spent = self.whitened
-        built = entry.build(known, self.agreement.seen(basis.spread))
-        return Case(problem, built, basis.spread, spent, basis.whitening, outputs)
+            nothing, tol = np.zeros_like(self.spent), settings.tol
+            limit = None if tol is None else tol * self.spread
+            return Case(self.problem, algorithm, self.spread, nothing, limit, outputs=outputs)
+        entry, kappa = ALGORITHMS[algorithm], LOSSES[settings.loss].kappa
+        problem, whitening, spread, spent = self.problem, None, 0.0, np.zeros_like(self.spent)
+        if entry.basis:
+            problem, (whitening, spread), spent = self.whitened
+        else:
+            spread = self.spread
+        seen = Seen(kappa, self.agreement.net.graph, spread)
+        built = entry.build(msgspec.structs.asdict(settings), seen)
+        tol = entry.tol if settings.tol is None else settings.tol
+        limit = None if tol is None else tol * spread
+        return Case(problem, built, spread, spent, limit, whitening, outputs)
 
 
-def agree(sites: Sites, graph: Graph, terms: Terms, engine: Engine = ALONE) -> Ready:
+def agree(
+    sites: Sites, graph: Graph, terms: Terms, engine: Engine = ALONE, names: tuple[str, ...] = ()
+) -> Ready:
     """The sites learn the network, agree on units, draw the features and pass over their rows.
 
-    `graph` is of all sites, in their order; `sites` are those that the engine has here.
+    `graph` is of all sites, in the order of their `names`; `sites` are those that the engine has
+    here: all, where no names are given.
     """
-    names = engine.names(sites.names)
+    names = names or sites.names
     if len(set(names)) != len(names):
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
     with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
         talks = {
-            names[i]: begin(sites[at], [names[n] for n in sorted(graph[i])], terms, [])
+            names[i]: begin(
+                Site(sites, at, names[i]), [names[n] for n in sorted(graph[i])], terms, []
+            )
             for at, i in enumerate(engine.agents(len(names)))
         }
         found, ledgers = engine.together(talks)
@@ -193,8 +202,8 @@ class Second(NamedTuple):
 def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Wanted) -> Talk[Ready]:
     """One site's conversation until it can train; `sites` holds this one."""
     totals = list[bytes]()
-    begun = yield from begin(sites[0], neighbours, terms, totals)
-    sweep = noted(partial(swept, begun.net, sites.names[0]), totals)
+    begun = yield from begin(Site(sites, 0, sites.names[0]), neighbours, terms, totals)
+    sweep = partial(swept, begun.net, sites.names[0], totals)
     ready, second = yield from _finished(sweep, sites, Agreement(terms, begun), want)
     return replace(ready, second=second._replace(totals=(begun.net.records(), *totals)))
 
@@ -207,7 +216,7 @@ def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -
         raise CokeError("secure_sum: the sum was made without this site; begin a new run with it")
     sweep, net = given(totals[1:]), network_of(totals[0])
     with OneThread().limit():
-        begun = _outcome(numbers(sweep, net, sites[0], terms))
+        begun = _outcome(numbers(sweep, net, Site(sites, 0, sites.names[0]), terms))
         ready, second = _outcome(_finished(sweep, sites, Agreement(terms, begun), want))
     return replace(ready, second=second._replace(totals=tuple(totals)))
 
@@ -232,8 +241,8 @@ def _made(sites: Sites, agreement: Agreement) -> Ready:
     """The problem of these sites once the units are known."""
     terms, how = agreement.terms, agreement.making
     rows, private = sites.units(how.units), terms.private
+    targets = tuple(sites.targets(i, how.units) for i in range(len(sites.names)))
     problem = (sites if rows is None else rows).problem(how)
-    targets = tuple(sites.targets(i, how.units) for i in range(len(sites)))
     ready = Ready(agreement, problem, rows, targets, sites.names, agreement.net.graph)
     if private is not None:
         ready = _noised(ready, private)

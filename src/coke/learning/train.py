@@ -16,7 +16,6 @@ from coke.errors import ConvergenceError
 from coke.learning.folder import Folder
 from coke.learning.model import Model
 from coke.learning.ready import Case, Ready
-from coke.maths.algorithms import ALGORITHMS
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits, at_first
 from coke.maths.arrays import Array
@@ -93,12 +92,10 @@ class _Training:
         self.folder, self.fingerprint = self.effects.folder, ""
         if self.folder is not None:
             self.fingerprint = self.engine.fingerprint(case.problem, ready.graph, case.algorithm)
-        known = name in ALGORITHMS
-        self.tol = self.settings.tolerance(name) if known else self.settings.tol
         self.interrupted = False
 
     def run(self) -> Trained:
-        saved = self.engine.guarded(self._saved)
+        saved = self.engine.guarded(self._saved) if self.effects.resume else None
         metric = self.ready.problem.train.metric
         history = saved.history if saved else History(self.name, metric, self.ready.names)
         theta = saved.checkpoint.state["theta"] if saved else None
@@ -121,7 +118,8 @@ class _Training:
                 error = str(failure)
         if record is not None and error is None:  # else its state may be written over
             theta = self.engine.everyones(record.state.theta)
-            self._save(record, history)
+            if self.folder is not None:
+                self._save(record, history)
         if self.folder and len(history) and self.engine.first:
             history.to_parquet(self.folder.history(self.name))
         plain = None if theta is None else self.case.theta(theta)
@@ -139,7 +137,7 @@ class _Training:
         case = self.case
         limits = Limits(
             rounds=settings.rounds,
-            tol=case.tolerance(self.tol),
+            tol=case.tol,
             max_bytes=settings.max_bytes,
             max_transmissions=settings.max_transmissions,
         )
@@ -147,8 +145,8 @@ class _Training:
         return self.engine.rounds(case.problem, graph, case.algorithm, limits, case.spent, at)
 
     def _saved(self) -> Saved | None:
-        if self.folder is None or not self.effects.resume:
-            return None
+        if self.folder is None:
+            return None  # there is no resuming without a folder
         return self.folder.saved(self.name, self.fingerprint)
 
     def _save(self, record: Record, history: History) -> None:

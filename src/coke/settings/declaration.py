@@ -173,10 +173,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     features: Features = Features()
     graph: GraphTable = GraphTable()
 
-    def tolerance(self, name: str) -> float | None:
-        """In units of the target's spread; the paper's methods run all rounds unless told."""
-        return ALGORITHMS[name].tol if self.tol is None else self.tol
-
     def plain(self) -> Toml:
         """Plain dictionaries, as a file has them."""
         plain: Toml = msgspec.to_builtins(self)

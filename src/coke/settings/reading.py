@@ -1,7 +1,6 @@
 """From a file, options or a dictionary to settings, or why not: all before any work.
 
-A value is checked by its declaration. The rules between settings stand below: each yields what it
-has against them.
+A value is checked by its declaration; a rule between settings yields what it has against them.
 """
 
 from __future__ import annotations
@@ -95,8 +94,8 @@ def checked_settings(plain: Toml) -> Settings:
     return checked(plain, Settings)
 
 
-def checked(plain: Toml, kind: type[S]) -> S:
-    """The same for settings with more tables."""
+def checked(plain: Toml, kind: type[S], *rules: Rule) -> S:
+    """The same for settings with more tables, or more rules."""
     _known_keys(plain, kind)
     try:
         settings = msgspec.convert(plain, kind)
@@ -105,7 +104,7 @@ def checked(plain: Toml, kind: type[S]) -> S:
     for one in KNOBS.values():
         if one.path[0] in kind.__struct_fields__:
             _check_value(one, reduce(getattr, one.path, settings))
-    _refuse(_RULES, settings)
+    _refuse((*_RULES, *rules), settings)
     return settings
 
 

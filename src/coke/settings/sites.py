@@ -32,7 +32,7 @@ def read_site(path: Path) -> SiteSettings:
 
 def checked_site(plain: Toml) -> SiteSettings:
     """The settings in a site's file, or `ConfigError` naming what is wrong."""
-    settings = checked(plain, SiteSettings)
+    settings = checked(plain, SiteSettings, on_agents)
     table = settings.site
     for name in (table.name, table.network, *table.neighbours):
         site_name(name)
@@ -43,8 +43,6 @@ def checked_site(plain: Toml) -> SiteSettings:
     for one in KNOBS.values():
         if Face.SITE not in one.knob.faces and _value(settings, one.path) != one.default:
             raise ConfigError(f"{one.key} is for simulations: leave it out of a site's file")
-    for reason in on_agents(settings):
-        raise ConfigError(reason)
     return settings
 
 

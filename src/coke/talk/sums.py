@@ -33,10 +33,13 @@ from coke.talk.network import Network
 _LABELS = 4096  # classes at most
 
 
-def swept(net: Network, me: str, own: Callable[[Sequence[bytes]], bytes]) -> Talk[bytes]:
+def swept(
+    net: Network, me: str, totals: list[bytes], own: Callable[[Sequence[bytes]], bytes]
+) -> Talk[bytes]:
     """A sum over the tree: up go partial sums, down comes the root's total, the same to all.
 
     `own` makes a site's message of its own part and its children's messages, in their names' order.
+    The total is noted in `totals`, for sites that join later.
     """
     parent = net.tree.parent.get(me)
     children = [child for child, at in net.tree.parent.items() if at == me]
@@ -44,6 +47,7 @@ def swept(net: Network, me: str, own: Callable[[Sequence[bytes]], bytes]) -> Tal
     total = own([heard[child] for child in sorted(children)])
     if parent is not None:
         total = (yield Turn({parent: total}, [parent]))[parent]
+    totals.append(total)
     if children:
         yield Turn(dict.fromkeys(children, total), ())
     return total
@@ -51,17 +55,6 @@ def swept(net: Network, me: str, own: Callable[[Sequence[bytes]], bytes]) -> Tal
 
 Sweep = Callable[[Callable[[Sequence[bytes]], bytes]], Talk[bytes]]
 """A site's way to a total over all sites, given how it makes its own message."""
-
-
-def noted(sweep: Sweep, totals: list[bytes]) -> Sweep:
-    """The same sweep, and its totals kept for sites that join later."""
-
-    def kept(own: Callable[[Sequence[bytes]], bytes]) -> Talk[bytes]:
-        total = yield from sweep(own)
-        totals.append(total)
-        return total
-
-    return kept
 
 
 def given(totals: Iterable[bytes]) -> Sweep:
@@ -89,7 +82,8 @@ class Told(NamedTuple):
 
     def merged(self, other: Told) -> Told:
         """Of both sites."""
-        return Told(self.columns.merged(other.columns), _union(self.labels, other.labels))
+        labels = _union(self.labels, other.labels)
+        return Told(self.columns.merged(other.columns), labels)
 
     def encode(self) -> bytes:
         """In float64: inputs come in units from nanometres to parsecs."""

@@ -142,6 +142,7 @@ class Shrinking:
 
 
 NEVER_SILENT = Geometric(v=0.0)
+_COARSE = Coarse()
 
 
 class Local(NamedTuple):
@@ -242,8 +243,9 @@ class COKE(Algorithm):
         """θ̂_i and h_i after round k, and what is said, where ‖θ_i − θ̂_i‖ ≥ h_i."""
         h = self.threshold.at(h, k)
         news = censor(theta, hat, 0.0 * h if self.warm and k == 1 else h)
+        h = self.threshold.after(h, news)
         hat, spoken = say(theta, hat, news, self.codec)
-        return hat, self.threshold.after(h, news), spoken
+        return hat, h, spoken
 
     def listen(self, own: Local, s: State, heard: Array) -> State:
         """What they do once their neighbours have spoken."""
@@ -277,4 +279,4 @@ def automatic(kappa: float, graph: Graph, spread: float) -> COKE:
     ‖u − û‖ is nearly the root mean square change of the predictions, and the entries of an
     innovation are alike in size.
     """
-    return COKE(step_size(kappa, graph), Shrinking(0.5 * spread), Coarse(), warm=True)
+    return COKE(step_size(kappa, graph), Shrinking(0.5 * spread), _COARSE, warm=True)

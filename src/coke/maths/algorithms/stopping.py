@@ -26,9 +26,9 @@ from scipy import sparse
 
 from coke.errors import InputError
 from coke.maths.algorithms.algorithm import Spoken, State
-from coke.maths.arrays import Array, Mask
+from coke.maths.arrays import Array, Mask, Sizes
 from coke.maths.graph import degrees
-from coke.maths.ledger import Ledger, Spent, round_cost
+from coke.maths.ledger import HEADER, Ledger, Spent
 
 Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -122,6 +122,11 @@ def counted(least: Quiet, ok: Flags, diameter: int) -> Quiet:
     return Quiet(count, ends, least.short)
 
 
+def _round_cost(size: Sizes, d: Array) -> Spent:
+    """What a round costs whose agents send so many bytes (N, 1) to d_i neighbours (N, 1)."""
+    return np.hstack([size > 0, size, (d * (HEADER + size)).astype(np.int64)], dtype=np.int64)
+
+
 def within(tol: float | None, x: Array, y: Array) -> Flags:
     """Which ‖x_i − y_i‖ ≤ tol (A,); none where there is no tolerance."""
     apart = x - y
@@ -204,7 +209,7 @@ class Stopping:
         `hats` (n + m, W) are what the agents here, then the others they hear, last said; `s` is
         the state that `speak` left, and `said` what it would transmit.
         """
-        later = at.spent + round_cost(said.size, self.d)
+        later = at.spent + _round_cost(said.size, self.d)
         if self.idle:
             return s.hat, self.booked(at, later)
         over = np.asarray((later > self._share).any(axis=1, keepdims=True) & (said.size > 0))
@@ -213,7 +218,7 @@ class Stopping:
         hat = s.hat
         if over.any():
             hat = np.where(over, hats[: len(over)], hat)
-            later = at.spent + round_cost(np.where(over, 0, said.size), self.d)
+            later = at.spent + _round_cost(np.where(over, 0, said.size), self.d)
         quiet = counted(at.least, self._ok(self._told(hats), s.theta), self.diameter)
         return hat, self.booked(at, later, quiet.declared(over[:, 0], self.diameter))
 

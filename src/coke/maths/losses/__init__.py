@@ -34,15 +34,10 @@ class Loss:
     unit: str  # and in words
     kappa: float  # κ, its curvature: its largest second derivative, or that of one as wide
     row: str = ""  # module:class of the loss of a row; none where statistics suffice
+    # Whether sums over the rows say all, so that no row is needed once they are known: what
+    # out-of-core passes, differential privacy, compiled rounds and sweeps need.
+    statistics: bool = False
     probabilities: bool = False  # whether 1/(1 + exp(−f)) is the probability of a class
-
-    @property
-    def statistics(self) -> bool:
-        """Whether sums over the rows say all, so that no row is needed once they are known.
-
-        Out-of-core passes, differential privacy, compiled rounds and sweeps need this.
-        """
-        return not self.row
 
     @cached_property
     def of_row(self) -> RowLoss:
@@ -73,7 +68,8 @@ class Loss:
 
 LOSSES: dict[str, Loss] = {
     "quadratic": Loss(
-        about="(y − f)²", kind=NUMBERS, metric="mse", unit="mean squared error", kappa=2.0
+        about="(y − f)²", kind=NUMBERS, metric="mse", unit="mean squared error", kappa=2.0,
+        statistics=True,
     ),
     "huber": Loss(
         about="(y − f)², linear beyond 1", kind=NUMBERS, metric="huber", unit="mean Huber loss",
