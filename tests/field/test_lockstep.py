@@ -101,8 +101,9 @@ def test_an_edge_that_starts_again_or_closes_stops_the_site() -> None:
     for standing in (Standing(1, False), Standing(0, True)):
         with pytest.raises(ConvergenceError, match=f"to {neighbour} has started again or is"):
             node.hear(neighbour, standing)
-    with pytest.raises(ConvergenceError, match="has started again or is closed"):
-        node.join(neighbour)
+    for change in (node.join, node.close):
+        with pytest.raises(ConvergenceError, match="has started again or is closed"):
+            change(neighbour)
     assert end.out is not None
     far = end._replace(cp=np.full(24, 4096.0), box=(end.out, None))
     whole = {n: e._replace(box=(e.out, None)) for n, e in node.ends.items()}

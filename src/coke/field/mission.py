@@ -176,8 +176,8 @@ class Mission:
 
     def talk(self, neighbours: Sequence[str]) -> Talk[Ready]:
         """The conversation before training."""
-        rows = (self.rows, self.columns, sorted(neighbours))
-        return site_talk(*rows, self.choices, self.wanted)
+        here = (self.rows, self.columns, sorted(neighbours))
+        return site_talk(*here, self.choices, self.wanted)
 
     def join(self, totals: Sequence[bytes]) -> Ready:
         """The same from what the others have agreed on."""

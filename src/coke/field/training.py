@@ -150,8 +150,8 @@ class Train:
         if self._echoed is None:
             self._echoed, self._until = set(), self.desk.clock() + self.desk.pace.linger
             self._keep(self.trained.leave())
-        for name in self.desk.due(self.missing):
-            self.desk.post(self.trained.close(name).frames)
+        ends = self.trained.ends
+        self.desk.post((name, ends[name].standing) for name in self.desk.due(self.missing))
 
     def _keep(self, after: Advance) -> None:
         """On disk first, then on its way."""
