@@ -63,8 +63,8 @@ def test_a_written_network_runs_in_threads_and_goes_on_where_it_was(tmp_path: Pa
     paths = written(tmp_path)
     assert not list(tmp_path.rglob("*.key"))
     assert {read_site(path).site.carrier for path in paths} == {"memory"}
-    first = run_network(paths, timeout=120)
-    again = run_network(paths, timeout=120)
+    first = run_network(paths, timeout=600)
+    again = run_network(paths, timeout=600)
     for one, other in zip(first, again, strict=True):
         assert one["rounds"] == other["rounds"]
         assert_array_equal(load_model(one["model"]).theta, load_model(other["model"]).theta)
@@ -76,7 +76,7 @@ def test_what_stops_one_agent_stops_all(tmp_path: Path) -> None:
     text = paths[1].read_text()
     paths[1].write_text(text.replace("seed = 0", "seed = 1"))
     with pytest.raises(ConfigError, match="seed is"):
-        run_network(paths, timeout=120)
+        run_network(paths, timeout=600)
 
 
 def test_agents_that_do_not_end_in_time_are_ended(tmp_path: Path) -> None:

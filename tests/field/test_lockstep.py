@@ -139,7 +139,7 @@ def test_agents_in_lockstep_are_the_simulation_bit_for_bit(tracked: Nets, faulty
         net.until(lambda: net.rounds() >= 5)
         net.stop(B)
         net.start(B)
-    net.wait(timeout=300)
+    net.wait()
     task, setup = net.task(), net.node(A).setup
     records = simulate(
         task.problem, net.graph, Tracking(0.2), rounds=3000, tol=setup.limits.tol, scored=()
