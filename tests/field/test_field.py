@@ -42,7 +42,7 @@ def test_ten_agents_are_the_simulation_bit_for_bit(
     settings = {"features": {"n_features": 50, "sigma": 0.1}}
     field = fields(rows, 10, 28, **settings)
     field.start()
-    assert field.wait(120) == [0] * 10
+    assert field.wait() == [0] * 10
     whole = field.twin(1000, 1e-3)
     assert {field.result(name)["rounds"] for name in field.names} == {whole[-1].k}
     assert_array_equal(field.theta(), whole[-1].state.theta)
@@ -76,7 +76,7 @@ def test_kills_at_random_moments_change_no_bit(fields: Callable[..., Field]) -> 
             break
     assert kills == 25 or min(map(field.rounds, field.names)) >= 400
     assert kills >= 15, "the run was over too soon to mean much"
-    assert field.wait(120) == [0] * 4
+    assert field.wait() == [0] * 4
     rounds = {field.result(name)["rounds"] for name in field.names}
     (last,) = rounds
     assert last >= 400
@@ -114,6 +114,6 @@ def test_a_frozen_peer_and_a_clean_stop(fields: Callable[..., Field]) -> None:
     field.kill(b, signal.SIGTERM)
     assert field.processes[b].returncode == 143
     field.start(b)
-    assert field.wait(90) == [0] * 3
+    assert field.wait() == [0] * 3
     last = field.result(a)["rounds"]
     assert_array_equal(field.theta(), field.twin(last)[-1].state.theta)

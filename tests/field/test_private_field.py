@@ -83,12 +83,12 @@ def test_other_rows_with_the_same_release_say_the_same_bytes(tmp_path: Path) -> 
     two = Field(tmp_path / "two", made_rows(280, seed=1), 4, 5, **SETTINGS)
     try:
         one.start()
-        assert one.wait(120) == [0] * 4
+        assert one.wait() == [0] * 4
         for name in one.names:
             handed_over(one, two, name)
         kept = {name: release(one, name).read_bytes() for name in one.names}
         two.start()
-        assert two.wait(120) == [0] * 4
+        assert two.wait() == [0] * 4
         for name in one.names:
             a, b = left(one, name), left(two, name)
             assert a.k == b.k
@@ -166,7 +166,7 @@ def test_plain_agents_warn_before_they_speak(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("run = 2", "run = 1"))
     try:
         field.start()
-        assert field.wait(60) == [0, 0]
+        assert field.wait() == [0, 0]
     finally:
         field.end()
     for name in field.names:

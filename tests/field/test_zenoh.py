@@ -18,7 +18,7 @@ from coke.field.carriers.address import Endpoint, Place
 from coke.field.carriers.base import Allowance
 from coke.field.carriers.zenoh import ZenohCarrier, access_control
 from kit.certificates import Authority
-from kit.sessions import PLAIN, address, heard, identity, outsider, site, until
+from kit.sessions import LONG, PLAIN, address, heard, identity, outsider, site, until
 
 PAST = timedelta(days=-1)
 
@@ -111,13 +111,13 @@ def test_neighbours_exchange_frames_in_order_and_drop_what_is_too_long(ca: Autho
             a.send("b", number.to_bytes(500, "big"))
             b.send("a", number.to_bytes(4, "big"))
         expected = [number.to_bytes(500, "big") for number in range(1000)]
-        assert [b.receive(5) for _ in range(1000)] == [("a", frame) for frame in expected]
-        assert [a.receive(5) for _ in range(1000)] == [("b", frame[-4:]) for frame in expected]
+        assert [b.receive(LONG) for _ in range(1000)] == [("a", frame) for frame in expected]
+        assert [a.receive(LONG) for _ in range(1000)] == [("b", frame[-4:]) for frame in expected]
         for size in (1001, 100_000, 1000):  # counted; never put together; fits
             b.send("a", bytes(size))
         with pytest.raises(InputError, match="at most 1000"):
             a.send("b", bytes(1001))
-        assert a.receive(5) == ("b", bytes(1000))
+        assert a.receive(LONG) == ("b", bytes(1000))
         assert b.receive(0.1) is None
         assert (a.counts()["b"].oversized, a.counts()["b"].received) == (1, 1001)
         assert [(event.kind, event.who) for event in a.events()] == [("up", "b")]
@@ -144,11 +144,11 @@ def test_a_site_of_the_same_ca_says_and_hears_nothing_but_its_own(ca: Authority)
             for sender in "bdc":
                 frame = f"{sender} from {who.zid()}".encode()
                 who.put(f"coke/net/{sender}/a", frame, congestion_control=BLOCK)
-        assert a.receive(5) == ("c", f"c from {c.zid()}".encode())
+        assert a.receive(LONG) == ("c", f"c from {c.zid()}".encode())
         assert a.receive(0.2) is None
         for name in "bc":
             a.send(name, name.encode())
-        assert b.receive(5) == ("a", b"b")
+        assert b.receive(LONG) == ("a", b"b")
         assert until(lambda: heard(ears[-1]) == [b"c"])  # so c has heard all it ever will
         of_c, of_d = ({f for ear in pair for f in heard(ear)} for pair in (ears[:2], ears[2:4]))
         assert b"b" not in of_c

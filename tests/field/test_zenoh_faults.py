@@ -10,7 +10,7 @@ import pytest
 from coke.field.carriers.base import Allowance
 from coke.field.carriers.zenoh import ZenohCarrier
 from kit.certificates import Authority
-from kit.sessions import PLAIN, address, answered, drain, echo, identity, site, until
+from kit.sessions import LONG, PLAIN, address, answered, drain, echo, identity, site, until
 
 pytest.importorskip("zenoh", reason="coke[agent] is not installed")
 
@@ -22,19 +22,19 @@ def test_a_neighbour_that_dies_or_freezes_is_missed_and_comes_back(ca: Authority
             assert until(lambda: a.alive() == {"b"})
             assert answered(a, b"one")
             first.send_signal(signal.SIGSTOP)
-            assert until(lambda: not a.alive(), 5)
+            assert until(lambda: not a.alive())
             a.send("b", b"into the void")
             first.send_signal(signal.SIGCONT)
             assert until(lambda: a.alive() == {"b"})
             assert answered(a, b"two")
             first.kill()
-            assert until(lambda: not a.alive(), 2)
+            assert until(lambda: not a.alive())
         with echo(own, at) as second:
             assert until(lambda: a.alive() == {"b"})
             assert answered(a, b"three")
             a.send("b", b"end")
-            assert second.wait(timeout=10) == 0
-        assert until(lambda: not a.alive(), 2)
+            assert second.wait(timeout=LONG) == 0
+        assert until(lambda: not a.alive())
         assert [event.kind for event in a.events()] == 3 * ["up", "down"]
 
 
@@ -67,11 +67,11 @@ def test_a_send_to_a_frozen_neighbour_waits_no_longer_than_the_patience(ca: Auth
         assert until(lambda: a.alive() == {"b"})
         process.send_signal(signal.SIGSTOP)
         longest, begin = 0.0, time.monotonic()
-        while a.alive() and time.monotonic() < begin + 5:
+        while a.alive() and time.monotonic() < begin + LONG:
             then = time.monotonic()
             a.send("b", bytes(100_000))
             longest = max(longest, time.monotonic() - then)
-        assert 0.1 < longest < 3
+        assert 0.1 < longest < 15  # without patience it would be the lease, 20 s
         assert a.alive() == frozenset()
 
 

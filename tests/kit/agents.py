@@ -33,6 +33,7 @@ from kit.ready import held
 SEED = 0
 A, B, C, D = (f"site-{i}" for i in range(4))
 GOAL = 1e-9
+LONG = 300.0  # seconds: a condition that does not come true by then never does
 PACE = Pace(tick=0.002, again=0.01, longest=0.05, patience=inf, linger=2)
 GOING_ON = PACE._replace(patience=0.01)
 TOL = 1e-10  # of the target's spread: the answer is then within 1e-9
@@ -121,9 +122,9 @@ class Net:
         for name in names or tuple(self.threads):
             self.agents[name].stop()
         for name in names or tuple(self.threads):
-            self.threads.pop(name).join(30)
+            self.threads.pop(name).join(LONG)
 
-    def wait(self, *names: str, timeout: float = 60) -> None:
+    def wait(self, *names: str, timeout: float = LONG) -> None:
         """Until they have ended, without an error."""
         until = time.monotonic() + timeout
         for name in names or tuple(self.threads):
@@ -132,7 +133,7 @@ class Net:
             if name in self.errors:
                 raise self.errors[name]
 
-    def until(self, done: Callable[[], bool], timeout: float = 30) -> None:
+    def until(self, done: Callable[[], bool], timeout: float = LONG) -> None:
         end = time.monotonic() + timeout
         while not done():
             assert time.monotonic() < end, self.told()
@@ -213,7 +214,7 @@ def others(net: Net, name: str) -> list[str]:
 def fails(net: Net, name: str) -> BaseException:
     """What stops that agent."""
     net.until(net.failed(name))
-    net.threads.pop(name).join(10)
+    net.threads.pop(name).join(LONG)
     return net.errors[name]
 
 

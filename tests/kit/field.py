@@ -37,6 +37,7 @@ from coke.settings.sites import read_site
 from kit.ready import held
 
 SEED = 0
+LONG = 300.0  # seconds: a condition that does not come true by then never does
 
 
 def made_rows(T: int = 600, d: int = 4, seed: int = 0) -> Rows:
@@ -76,9 +77,9 @@ class Field:
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         self.processes[name].send_signal(number)
-        self.processes[name].wait(timeout=30)
+        self.processes[name].wait(timeout=LONG)
 
-    def wait(self, timeout: float) -> list[int]:
+    def wait(self, timeout: float = 2 * LONG) -> list[int]:
         until = time.monotonic() + timeout
         try:
             return [p.wait(max(0.1, until - time.monotonic())) for p in self.processes.values()]
@@ -109,7 +110,7 @@ class Field:
         path = self.folder / "sites" / name / "state" / "history.jsonl"
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
-    def until(self, done: Callable[[], bool], timeout: float = 60) -> None:
+    def until(self, done: Callable[[], bool], timeout: float = LONG) -> None:
         end = time.monotonic() + timeout
         while not done():
             assert time.monotonic() < end, {name: self.log(name)[-1:] for name in self.names}

@@ -20,6 +20,7 @@ from coke.field.identity import Identity
 if TYPE_CHECKING:
     from kit.certificates import Authority
 
+LONG = 300.0  # seconds: a condition that does not come true by then never does
 PLAIN = Place("a", "net", ("tcp/127.0.0.1:7447",), {"b": None}, allow_plaintext_loopback=True)
 
 
@@ -55,7 +56,7 @@ def outsider(
         yield session
 
 
-def until(condition: Callable[[], object], seconds: float = 10) -> bool:
+def until(condition: Callable[[], object], seconds: float = LONG) -> bool:
     end = time.monotonic() + seconds
     while not (done := bool(condition())) and time.monotonic() < end:
         time.sleep(0.005)
@@ -83,7 +84,7 @@ from coke.field.carriers.zenoh import ZenohCarrier
 at, how, *paths = sys.argv[1:]
 own = Identity("b", *map(Path, paths), datetime.now(UTC))
 carrier = ZenohCarrier(Place("b", "net", (), {"a": at}, own))
-while (got := carrier.receive(30)) != ("a", b"end"):
+while (got := carrier.receive(300)) != ("a", b"end"):
     carrier.send(*got)
 if how == "close":
     carrier.close()
@@ -104,4 +105,4 @@ def echo(own: Identity, at: str, how: str = "close") -> Iterator[subprocess.Pope
 
 def answered(a: Carrier, frame: bytes) -> bool:
     a.send("b", frame)
-    return a.receive(5) == ("b", frame)
+    return a.receive(LONG) == ("b", frame)

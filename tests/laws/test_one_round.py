@@ -27,7 +27,7 @@ def twin(net: Net, **limits: Any) -> Record:
 
 def ended(net: Net) -> Ledger:
     net.start()
-    net.wait(timeout=300)
+    net.wait()
     return Ledger(*np.sum([net.agents[name].outcome().ledger for name in net.names], axis=0))
 
 

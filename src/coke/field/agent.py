@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -32,6 +33,8 @@ from coke.learning.ready import Ready
 from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
+
+USUAL = Pace()
 
 
 class Status(NamedTuple):
@@ -64,7 +67,7 @@ class Learnt(NamedTuple):
 
 
 @dataclass
-class Part:
+class Farewell:
     """Until all neighbours know of the end and have shown their duals, or after a while."""
 
     name: ClassVar[str] = "part"
@@ -126,24 +129,37 @@ class Part:
         return found
 
 
+@dataclass
 class Agent:
     """One site's process."""
 
-    def __init__(
-        self,
-        mission: Mission,
-        carrier: Carrier,
-        store: Store,
-        pace: Pace = Pace(),  # noqa: B008  frozen
-        clock: Callable[[], float] = time.monotonic,
-    ):
-        self.mission, self.carrier, self.store = mission, carrier, store
-        self.stopped = False
-        self.desk = Desk(carrier, pace, clock)
-        self._meet = Meet(self.desk, mission, begun=store.begun)
-        self._agree = Agree(self.desk, mission, store, self._meet.greeted)
-        self._train = Train(self.desk, mission, store, self._agree)
-        self._part = Part(self.desk, self._train)
+    mission: Mission
+    carrier: Carrier
+    store: Store
+    pace: Pace = USUAL
+    clock: Callable[[], float] = time.monotonic
+    stopped: bool = False  # by `stop`: a later start goes on from there
+
+    @cached_property
+    def desk(self) -> Desk:
+        """What its phases use."""
+        return Desk(self.carrier, self.pace, self.clock)
+
+    @cached_property
+    def _meet(self) -> Meet:
+        return Meet(self.desk, self.mission, begun=self.store.begun)
+
+    @cached_property
+    def _agree(self) -> Agree:
+        return Agree(self.desk, self.mission, self.store, self._meet.greeted)
+
+    @cached_property
+    def _train(self) -> Train:
+        return Train(self.desk, self.mission, self.store, self._agree)
+
+    @cached_property
+    def _farewell(self) -> Farewell:
+        return Farewell(self.desk, self._train)
 
     @property
     def agreed(self) -> Ready | None:
@@ -165,7 +181,7 @@ class Agent:
 
     def run(self) -> Iterator[Status]:
         """All phases, or as many as there are before `stop`; a status when there is news."""
-        phases: tuple[Phase, ...] = (self._meet, self._agree, self._train, self._part)
+        phases: tuple[Phase, ...] = (self._meet, self._agree, self._train, self._farewell)
         for phase in phases:
             if self.stopped:
                 return
@@ -177,7 +193,7 @@ class Agent:
                 else:
                     self._hear(*got)
         if not self.stopped and self._train.trained.done:
-            yield self._status("over", self._part)
+            yield self._status("over", self._farewell)
 
     def _hear(self, sender: str, data: bytes) -> None:
         """A frame, for the phase that it concerns; what makes no sense is counted."""
@@ -191,7 +207,7 @@ class Agent:
                 case Hello() as hello:
                     self._meet.hear(sender, hello, training=training)
                 case Check() as check:
-                    self._part.hear(sender, check)
+                    self._farewell.hear(sender, check)
                 case letter:
                     self._agree.hear(sender, letter)
         except MessageError:
@@ -216,7 +232,7 @@ class Agent:
 
     def outcome(self) -> Learnt:
         """What training came to; ask when it is over."""
-        node, apart = self._train.trained, self._part.apart()
+        node, apart = self._train.trained, self._farewell.apart()
         rho, known = node.setup.moves.rho, [x for x in apart.values() if x is not None]
         pulls = sum(known, np.zeros(node.setup.moves.width))
         return Learnt(

@@ -35,14 +35,14 @@ from coke.threads import OneThread
 NOTHING = Ledger()
 
 
-class Telling(NamedTuple):
+class _Telling(NamedTuple):
     """What an edge is told in a step."""
 
     payload: bytes
     h: float = 0.0  # what the step leaves of the edge's threshold
 
 
-Tellings = dict[str, Telling]
+Tellings = dict[str, _Telling]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,11 +132,8 @@ class _Elastic:
         # What `elastic` promises: `move` and `tell`, and pulls and duals that add up edge by edge.
         self._coke = replace(cast(COKE, setup.algorithm), codec=setup.codec)
         self._setup, self._risk, self._local = setup, setup.risk, dict[int, Local]()
-        self.width, self.rho, self.start = (
-            setup.risk.size,
-            self._coke.rho,
-            self._coke.threshold.start,
-        )
+        self.width, self.rho = setup.risk.size, self._coke.rho
+        self.start = self._coke.threshold.start
         cap = math.floor(min(setup.cap / self.rho, 2 * LIMIT) / GRID) * GRID
         self.cap = cap if math.isfinite(setup.cap) else math.inf
 
@@ -145,28 +142,25 @@ class _Elastic:
 
         Step s of an edge is told as round s + 1 of a simulation; edges in step are told the same.
         """
+        alike = _alike(ends)
         if k is not None:
             d, pulls = len(ends), np.zeros_like(s.theta)
             if d not in self._local:  # prepared anew when d changes
                 self._local = {d: self._coke.local(self._risk, np.array([[float(d)]]))}
             if ends:
-                rows = (
-                    np.stack([getattr(e, x) for e in ends.values()]) for x in ("own", "cp", "g")
-                )
-                pulls = pull(1.0, *rows).sum(axis=0, keepdims=True)
+                all_ = ends.values()
+                own, cp, g = (np.stack([getattr(e, x) for e in all_]) for x in ("own", "cp", "g"))
+                pulls = pull(1.0, own, cp, g).sum(axis=0, keepdims=True)
             theta, loss = self._coke.move(self._local[d], s, pulls, k)
             if not (np.abs(theta) <= LIMIT).all():
                 raise self._setup.diverged(k)
             s = s._replace(theta=theta, loss=loss)
-        alike = dict[tuple[int, float, bytes], list[str]]()
-        for n, end in ends.items():
-            if end.out is None:
-                alike.setdefault((end.s, end.h, end.own.tobytes()), []).append(n)
         told: Tellings = {}
-        for (step, h, _), names in alike.items():
-            own = ends[names[0]].own[None]
-            _, after, spoken = self._coke.tell(s.theta, own, np.array([[h]]), step + 1)
-            told |= dict.fromkeys(names, Telling(spoken.payloads.get(0, b""), float(after[0, 0])))
+        for names in alike:
+            end = ends[names[0]]
+            h, own = np.array([[end.h]]), end.own[None]
+            _, after, spoken = self._coke.tell(s.theta, own, h, end.s + 1)
+            told |= dict.fromkeys(names, _Telling(spoken.payloads.get(0, b""), float(after[0, 0])))
         return s, told
 
     def silenced(self, s: Any, ends: Mapping[str, End]) -> Any:
@@ -175,6 +169,15 @@ class _Elastic:
 
     def bear(self, *neighbours: str) -> None:
         """Edges to these neighbours may start again or close."""
+
+
+def _alike(ends: Mapping[str, End]) -> list[list[str]]:
+    """Those that have no word, by name, where one serves all: same step, threshold and words."""
+    found = dict[tuple[int, float, bytes], list[str]]()
+    for n, end in ends.items():
+        if end.out is None:
+            found.setdefault((end.s, end.h, end.own.tobytes()), []).append(n)
+    return list(found.values())
 
 
 class _Lockstep:
@@ -186,8 +189,7 @@ class _Lockstep:
         self._setup, self._algorithm = setup, setup.algorithm
         self.width, self.told = setup.algorithm.width(setup.risk), setup.algorithm.told
         self._weights = sparse.csr_array(np.array([list(setup.weights.values())]))
-        d = len(setup.weights.keys() - {setup.name})
-        self._local = self._algorithm.local(setup.risk, np.array([[float(d)]]))
+        self._local: Any = None
 
     @cached_property
     def kept(self) -> tuple[str, ...]:
@@ -200,6 +202,9 @@ class _Lockstep:
         if k is None:
             self.bear(*ends)
             return s, {}
+        if self._local is None:
+            d = np.array([[float(len(ends))]])
+            self._local = self._algorithm.local(self._setup.risk, d)
         if k > 1:
             said = {n: end.cp for n, end in ends.items()} | {self._setup.name: s.hat[0]}
             hats = np.stack([said[n] for n in self._setup.weights])
@@ -217,7 +222,7 @@ class _Lockstep:
                 "on with another θ̂ than they tell: expected the sum of its decoded messages; "
                 "make them by `coke.maths.algorithms.coke.say`"
             )
-        return s, dict.fromkeys(ends, Telling(payload))
+        return s, dict.fromkeys(ends, _Telling(payload))
 
     def silenced(self, s: Any, ends: Mapping[str, End]) -> Any:
         """The state of a site whose message must not be sent: θ̂ is what was said before."""

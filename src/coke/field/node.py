@@ -170,13 +170,17 @@ class Node(NamedTuple):
 
     def close(self, *neighbours: str) -> Advance:
         """These neighbours count no more: they left, or were given up."""
-        shut = {n: edges.close(self.setup.edge(n), self._known(n)) for n in neighbours}
-        frames = tuple((n, end.standing) for n, end in shut.items())
-        return Advance(self._replace(ends={**self.ends, **shut}), frames)
+        self.setup.moves.bear(*neighbours)
+        return self._without(*neighbours)
 
     def leave(self) -> Advance:
         """Every edge closed; the site may go when its neighbours have echoed, or after a while."""
-        return self.close(*self.open)
+        return self._without(*self.open)
+
+    def _without(self, *neighbours: str) -> Advance:
+        shut = {n: edges.close(self.setup.edge(n), self._known(n)) for n in neighbours}
+        frames = tuple((n, end.standing) for n, end in shut.items())
+        return Advance(self._replace(ends={**self.ends, **shut}), frames)
 
     def join(self, neighbour: str) -> Advance:
         """A neighbour that is new, or back, from zero; one of the two ends is enough."""

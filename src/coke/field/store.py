@@ -193,7 +193,7 @@ def _lines(path: Path, upto: int) -> Iterator[dict[str, Any]]:
         yield line
 
 
-class Copy(NamedTuple):
+class _Copy(NamedTuple):
     """What is in a file, as far as the check can tell."""
 
     sequence: int
@@ -275,7 +275,7 @@ def _framed(sequence: int, state: bytes) -> bytes:
     return data + bytes(-len(data) % BLOCK)
 
 
-def _copy(path: Path) -> Copy | None:
+def _copy(path: Path) -> _Copy | None:
     """What is whole in a file, if anything; the rest of an earlier, longer state may follow it."""
     if not path.exists():
         return None
@@ -285,4 +285,4 @@ def _copy(path: Path) -> Copy | None:
     state = data[HEAD : HEAD + length]
     sequence = int.from_bytes(head[:8], "little")
     whole = len(state) == length and check == _check(head, state)
-    return Copy(sequence, path, state) if whole and sequence < LAST else None
+    return _Copy(sequence, path, state) if whole and sequence < LAST else None

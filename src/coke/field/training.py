@@ -131,16 +131,15 @@ class Train:
         """Seconds to wait for the missing.
 
         A round in which nobody is heard says nothing new, so it is only made at the end: whoever
-        knows of it needs nobody to finish, and those who waited for this site may have gone. After
-        the last round the site waits for words that others may need to be asked for.
+        knows of it needs nobody to finish, and those who waited for this site may have gone. Who
+        has a live link has not.
         """
         node, pace = self.trained, self.desk.pace
         usual = median(self._durations) if self._durations else 0.0
         patience = max(ROUNDS * usual, pace.least) if pace.patience is None else pace.patience
         counting = node.countdown < NEVER and node.setup.algorithm.elastic
-        if counting or any(end.last is not None for end in node.open.values()):
-            return min(patience, pace.linger)
-        if node.k >= node.setup.limits.rounds:
+        finished = any(end.last is not None for end in node.open.values())
+        if counting or finished or node.k >= node.setup.limits.rounds:
             there = self.desk.alive.intersection(self.missing)
             return patience if there else min(patience, pace.linger)
         return patience if len(self.missing) < len(node.open) else math.inf
@@ -150,8 +149,8 @@ class Train:
         if self._echoed is None:
             self._echoed, self._until = set(), self.desk.clock() + self.desk.pace.linger
             self._keep(self.trained.leave())
-        for name in self.desk.due(self.missing):
-            self.desk.post(self.trained.close(name).frames)
+        ends = self.trained.ends
+        self.desk.post((name, ends[name].standing) for name in self.desk.due(self.missing))
 
     def _keep(self, after: Advance) -> None:
         """On disk first, then on its way."""
