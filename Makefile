@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 BENCHES := start simulate communication protocol carrier soak privacy streaming sweep mpi growth
 
-.PHONY: run test lint format docs bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
+.PHONY: walk run test lint format docs bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/coke run --beside coke-paper --beside dkla --beside cta --out $(OUT)
@@ -47,6 +47,10 @@ bench-short: $(VENV)/dev.stamp
 reproduce: $(VENV)/run.stamp
 	$(BIN)/coke reproduce all --out out/reproduction
 	$(BIN)/python benchmarks/reproduction.py out/reproduction/reproduction.json
+
+# The way of a row through the package on every face, in switches between modules.
+walk: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/walk.py $(ARGS)
 
 mutants: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/mutants.py

@@ -30,7 +30,7 @@ from coke.data.sources import open_arrays
 from coke.engines.process import simulate
 from coke.maths import compiled
 from coke.maths.algorithms.coke import COKE, Geometric
-from coke.maths.features.features import Features, FeatureSettings, draw_features
+from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.graph import build_graph
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
@@ -104,7 +104,7 @@ def over_rows(at: Sequence[int], N: int = 20, L: int = 100, d: int = 5) -> Panel
     return Panel("T", f"N = {N}, L = {L}, d = {d}", at, curves, {"GEMM floor of the pass": floor})
 
 
-def costs(phi: Features, N: int, T: int) -> dict[str, float]:
+def costs(phi: DrawnFeatures, N: int, T: int) -> dict[str, float]:
     """CPU seconds by what they are for."""
     X = np.random.default_rng(0).normal(size=(N * T, phi.omega.shape[1])).astype(np.float32)
     y, sites = np.sin(X.sum(axis=1)), np.repeat(np.arange(N), T)

@@ -11,7 +11,7 @@ import coke.privacy.attacks as attack
 from coke.engines.process import simulate
 from coke.maths.algorithms.coke import COKE, Geometric, automatic, dkla
 from coke.maths.arrays import Array, Mask
-from coke.maths.features.features import Features, FeatureSettings, draw_features
+from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import Problem
@@ -31,7 +31,7 @@ def promise(what: str, kept: bool) -> None:
         broken.append(what)
 
 
-def features_of(seed: int, sigma: float = 1.0, L: int = D // 2) -> Features:
+def features_of(seed: int, sigma: float = 1.0, L: int = D // 2) -> DrawnFeatures:
     return draw_features(FeatureSettings(L, sigma=sigma, seed=seed), d)
 
 
@@ -41,7 +41,7 @@ def waves(rng: np.random.Generator, T: int) -> Rows:
     return X, 0.5 * np.sin(X.sum(axis=1)) + 0.1 * rng.normal(size=T)
 
 
-def risk_of(features: Features, sites: list[Rows], lam: float = LAM) -> Quadratic:
+def risk_of(features: DrawnFeatures, sites: list[Rows], lam: float = LAM) -> Quadratic:
     return Quadratic.from_rows(features, [X for X, _ in sites], [y for _, y in sites], lam / N)
 
 

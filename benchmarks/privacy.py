@@ -27,7 +27,7 @@ import coke.privacy.attacks as attack
 from coke.engines.process import simulate
 from coke.maths.algorithms.coke import COKE, Geometric, automatic
 from coke.maths.arrays import Array
-from coke.maths.features.features import Features
+from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.whitening import Whitening, expected_gram
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import Problem, local_only
@@ -77,7 +77,7 @@ def smooth(rng: np.random.Generator, T: int, shift: float) -> Rows:
     return X, np.clip(f + 0.133 * rng.normal(size=T), -1, 1)
 
 
-def drawn(features: Features, rows: Rows, noise: Noise, normals: Normals) -> Array:
+def drawn(features: DrawnFeatures, rows: Rows, noise: Noise, normals: Normals) -> Array:
     """One site's statistics and noise, in steps."""
     X, y = rows
     A, b, _ = statistics(features, X, np.clip(y, -1, 1))
@@ -85,7 +85,7 @@ def drawn(features: Features, rows: Rows, noise: Noise, normals: Normals) -> Arr
 
 
 def released(
-    features: Features, rows: Rows, epsilon: float, normals: Normals = entropy_normals
+    features: DrawnFeatures, rows: Rows, epsilon: float, normals: Normals = entropy_normals
 ) -> Release:
     """As `private_statistics` makes it, without the file."""
     noise, T = calibrated(Budget(epsilon, DELTA), 1.0, 1.0, features.size), len(rows[1])
@@ -93,7 +93,9 @@ def released(
     return Release(Statistics(projected(found.A), found.b), T, noise.s, ())
 
 
-def summed(features: Features, sites: list[Rows], epsilon: float, normals: Normals) -> Quadratic:
+def summed(
+    features: DrawnFeatures, sites: list[Rows], epsilon: float, normals: Normals
+) -> Quadratic:
     """The risk after a secure sum of sites of equal size, one of which may tell its noise."""
     noise, T = calibrated(Budget(epsilon, DELTA), 1.0, 1.0, features.size), len(sites[0][1])
     noise = noise._replace(s=shared(noise.s, N, 1))
@@ -228,7 +230,7 @@ def attacks() -> None:
     private_run(rng, features)
 
 
-def private_run(rng: np.random.Generator, features: Features) -> None:
+def private_run(rng: np.random.Generator, features: DrawnFeatures) -> None:
     """Reconstruction, row recovery and the added row against ε = 10, the weakest of the three."""
     graph, T = nx.gnm_random_graph(N, 28, seed=0), 20
     sites = [waves(rng, T) for _ in range(N)]

@@ -34,7 +34,7 @@ from coke.data.passes import Passing, complete, stream_statistics
 from coke.data.scaling import Columns, columns_of, fit_scaling
 from coke.data.sources import Source, open_arrays, open_table
 from coke.maths import compiled
-from coke.maths.features.features import Features, FeatureSettings, draw_features
+from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from figures import Found, Goal, Section, by_turns, cpu, main, ratio
 from floors import FLOORS, Kind, spent
 
@@ -50,7 +50,7 @@ def stream_columns(rows: Source) -> Columns:
     return reduce(Columns.merged, parts)
 
 
-def features(mapping: str) -> Features:
+def features(mapping: str) -> DrawnFeatures:
     return draw_features(FeatureSettings(L, sigma=SIGMA, mapping=mapping, seed=0), D)
 
 
@@ -90,7 +90,7 @@ def source(folder: Path, kind: str) -> Source:
     return open_table(folder / "rows.parquet", "y")
 
 
-def floor(phi: Features, kind: Kind, T: int) -> float:
+def floor(phi: DrawnFeatures, kind: Kind, T: int) -> float:
     """CPU seconds of the products of T rows at the speed of a large GEMM.
 
     As many are made as that is work: what disturbs three seconds of a pass would often miss the

@@ -4,8 +4,8 @@
     y_i ← y_i + Σ_n w_in ŷ_n − ŷ_i + ∇R_i(θ_i) − ∇R_i(θ_i before)
 
 A message says how (θ_i, y_i) differs from (θ̂_i, ŷ_i), what the neighbours last heard, in a few bits
-an entry. The y_i average to the mean gradient in every round, whatever is lost to rounding: so where
-nobody moves any more, the mean gradient is zero and all agree.
+an entry. The y_i average to the mean gradient in every round, whatever is lost to rounding: so
+where nobody moves any more, the mean gradient is zero and all agree.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class GradientTracking(coke.Algorithm):
     """Converges to the centralised optimum for small steps η."""
 
     eta: float = 0.1
-    codec: coke.Codec = coke.Coarse(0.25)
+    codec: coke.Codec = coke.Coarse(0.25)  # noqa: RUF009  frozen
 
     def weights(self, A: sparse.csr_array) -> sparse.csr_array:
         """Metropolis weights: both ends of an edge weigh each other alike."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from coke.maths.algorithms.algorithm import Algorithm as Algorithm
     from coke.maths.algorithms.algorithm import Spoken as Spoken
     from coke.maths.algorithms.codecs import Coarse as Coarse
+    from coke.maths.algorithms.codecs import Codec as Codec
     from coke.maths.algorithms.codecs import Float64 as Float64
     from coke.maths.algorithms.coke import COKE as COKE
     from coke.maths.algorithms.coke import Geometric as Geometric
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from coke.settings.declaration import Features as Features
     from coke.settings.groups import DKLA as DKLA
     from coke.settings.groups import DP as DP
+    from coke.settings.groups import Agents as Agents
     from coke.settings.groups import Coke as Coke
     from coke.settings.groups import CokePaper as CokePaper
     from coke.settings.groups import Diffusion as Diffusion
@@ -55,7 +57,7 @@ _NAMES = {  # module ↦ what it gives the world, when it is first asked for
     "estimators": ("COKEClassifier", "COKERegressor"),
     "learning.model": ("Model", "load_model"),
     "maths.algorithms.algorithm": ("Algorithm", "Spoken"),
-    "maths.algorithms.codecs": ("Coarse", "Float64"),
+    "maths.algorithms.codecs": ("Coarse", "Codec", "Float64"),
     "maths.algorithms.coke": (
         "COKE", "Geometric", "Schedule", "Sequential", "Shrinking", "Threshold", "dkla", "say",
     ),
@@ -66,7 +68,7 @@ _NAMES = {  # module ↦ what it gives the world, when it is first asked for
     "maths.losses.quadratic": ("Quadratic",),
     "maths.losses.risk": ("Risk",),
     "settings.declaration": ("Features",),
-    "settings.groups": ("DKLA", "DP", "Coke", "CokePaper", "Diffusion", "Until"),
+    "settings.groups": ("DKLA", "DP", "Agents", "Coke", "CokePaper", "Diffusion", "Until"),
     "transformer": ("RandomFeatures",),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}

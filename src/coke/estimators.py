@@ -29,7 +29,7 @@ from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph, checked_graph
 from coke.maths.losses import CLASSES, LOSSES, NUMBERS
 from coke.settings.declaration import Features, Settings
-from coke.settings.groups import CHOSEN, DKLA, DP, Coke, CokePaper, Diffusion, Until
+from coke.settings.groups import CHOSEN, DKLA, DP, Agents, Coke, CokePaper, Diffusion, Until
 from coke.settings.reading import checked_settings
 from coke.transformer import checked_seed, fields, plain, validated
 
@@ -54,7 +54,7 @@ class _Consensus(BaseEstimator):
         ranges: dict[str, tuple[float, float]] | None = None,
         limits: Until | None = None,
         privacy: DP | None = None,
-        engine: str = "simulation",
+        engine: str | Agents = "simulation",
         random_state: int = 0,
     ):
         self.n_agents = n_agents
@@ -140,9 +140,9 @@ class _Consensus(BaseEstimator):
         graph, self.sites_ = self._network(list(parts)), np.array(list(parts))
         columns = tuple(map(str, getattr(self, "feature_names_in_", rows.columns)))
         rows = rows._replace(columns=columns, sites=None)
-        if self.engine not in ENGINES:
+        if isinstance(self.engine, str) and self.engine not in ENGINES:
             raise InputError(unknown("engine", self.engine, ENGINES))
-        if self.engine == "agents":
+        if self.engine != "simulation":
             return self._fit_agents(settings, rows, parts, graph)
         return self._simulated(self._ready(settings, rows, parts, graph))
 
@@ -179,17 +179,15 @@ class _Consensus(BaseEstimator):
         return self
 
     def _fit_agents(self, settings: Settings, rows: Rows, parts: Any, graph: Graph) -> Self:
-        """The real thing: an agent for every site, each a process of its own, over mutual TLS."""
+        """The real thing: an agent for every site, in processes over mutual TLS or in threads."""
         from coke.field.local import train_on_agents  # here: it needs the extra coke[agent]
 
-        if isinstance(self.algorithm, Algorithm):
-            raise InputError(
-                f'algorithm={self.algorithm!r} with engine="agents": another process knows '
-                f"algorithms by name only; expected one of {', '.join(CHOSEN)}"
-            )
         if self.privacy is not None and self.privacy.releases is not None:
             raise InputError('releases with engine="agents": write a network; its sites keep them')
-        found = train_on_agents(settings, rows, parts, graph)
+        own = self.algorithm if isinstance(self.algorithm, Algorithm) else None
+        wanted = Agents() if isinstance(self.engine, str) else self.engine
+        carrier = fields("engine", wanted, Agents)["carrier"]
+        found = train_on_agents(settings, rows, parts, graph, carrier, own)
         self.thetas_ = np.stack([model.theta.ravel() for model in found.models])
         mean = self.thetas_.mean(axis=0).reshape(found.models[0].theta.shape)
         self.model_ = found.models[0]._replace(theta=mean)
@@ -222,8 +220,9 @@ class COKERegressor(RegressorMixin, _Consensus):
         frame's names) and for "y", known before any row was looked at.
     limits : `Until(rounds, tol, max_bytes, max_transmissions)`.
     privacy : `DP(epsilon, …)` for differentially private statistics; see docs/privacy.md.
-    engine : "simulation", all sites in this process; or "agents", a process for each, talking over
-        mutual TLS on this machine (needs `pip install 'coke[agent]'`). Both give the same bits.
+    engine : "simulation", all sites in this process; "agents", a process for each, talking over
+        mutual TLS on this machine (needs `pip install 'coke[agent]'`); or `Agents(carrier="memory")`,
+        a thread for each. All give the same bits.
     random_state : a whole number, the seed of the features, the graph and the dealing out. The same
         one gives the same bits, but for the noise of privacy, which is the system's entropy.
 

@@ -143,7 +143,9 @@ def test_agents_add_up_securely_over_bad_links_and_through_a_crash(
         copy(path, together / path.name)
     rows: list[Any] = [net.mission(name).rows for name in net.names]
     terms = net.mission(A).terms._replace(releases=together)
-    parts: list[Any] = [tuple(part[0] for part in kind) for kind in zip(*map(rows_of, rows))]
+    parts: list[Any] = [
+        tuple(part[0] for part in kind) for kind in zip(*map(rows_of, rows), strict=True)
+    ]
     task = agree(Kept(tuple(net.names), *parts), net.graph, terms)
     basis = task.whitened[1].whitening
     for name in net.names:

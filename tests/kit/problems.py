@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from coke.maths.features.features import Features, FeatureSettings, draw_features
+from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
@@ -30,7 +30,7 @@ class Case(NamedTuple):
 
     X: list[Array]
     y: list[Array]
-    features: Features
+    features: DrawnFeatures
     problem: Problem
     lam: float
 

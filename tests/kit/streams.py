@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from coke.data.passes import Passing, complete
 from coke.data.scaling import Columns, Scaling, columns_of
 from coke.data.sources import Source, open_arrays, open_table
-from coke.maths.features.features import Features, FeatureSettings, draw_features
+from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.losses.quadratic import Quadratic
 
 D, LAM = 3, 1e-2
@@ -32,11 +32,11 @@ SITES = np.array(["Köln", "Aachen", "Bonn"])[rng.integers(0, 3, 200)]
 TABLE = pa.table({**{f"x{j}": X[:, j] for j in range(D)}, "y": Y, "where": SITES})
 
 
-def features(mapping: str = "cos-sin", d: int = D, L: int = 6, sigma: float = 2.0) -> Features:
+def features(mapping: str = "cos-sin", d: int = D, L: int = 6, sigma: float = 2.0) -> DrawnFeatures:
     return draw_features(FeatureSettings(L, sigma=sigma, mapping=mapping, seed=1), d)
 
 
-def expected(phi: Features, scaling: Scaling, keep: Any = slice(None)) -> Quadratic:
+def expected(phi: DrawnFeatures, scaling: Scaling, keep: Any = slice(None)) -> Quadratic:
     """From all rows in memory, site by site."""
     Z, y, where = scaling.inputs(X)[keep], scaling.targets(Y)[keep], SITES[keep]
     parts = [where == name for name in sorted(set(where))]

@@ -13,7 +13,7 @@ from coke.engines.process import simulate
 from coke.errors import InputError
 from coke.maths.algorithms.coke import COKE, Geometric, automatic, dkla
 from coke.maths.arrays import Mask
-from coke.maths.features.features import Features, FeatureSettings, draw_features
+from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import Problem
@@ -47,11 +47,11 @@ def rows(seed: int, T: int) -> tuple[Array, Array]:
     return X, 0.5 * np.sin(X.sum(axis=1)) + 0.1 * rng.normal(size=T)
 
 
-def features_of(seed: int, L: int = 25, mapping: str = "cos-sin") -> Features:
+def features_of(seed: int, L: int = 25, mapping: str = "cos-sin") -> DrawnFeatures:
     return draw_features(FeatureSettings(L, sigma=1.0, mapping=mapping, seed=seed), 5)
 
 
-def problem_of(features: Features, seed: int, T: int = 300) -> tuple[Problem, list[Array]]:
+def problem_of(features: DrawnFeatures, seed: int, T: int = 300) -> tuple[Problem, list[Array]]:
     X, y = zip(*(rows(100 * seed + i, T) for i in range(N)), strict=True)
     return Problem(Quadratic.from_rows(features, X, y, LAM / N)), list(X)
 

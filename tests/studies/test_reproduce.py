@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.testing import assert_allclose
 
+from coke.report.reproduction import _caption, extent, levels_markdown, marks_markdown
 from coke.studies.reproduce.experiments import (
     Curve,
     Job,
@@ -22,7 +23,6 @@ from coke.studies.reproduce.experiments import (
 )
 from coke.studies.reproduce.published import LEVELS, MARKS, METHODS, NAMES, SETTINGS, K, settings_of
 from coke.studies.reproduce.summary import _levels_table, _marks_table, _statistics
-from coke.studies.reproduce.writing import _caption, extent, levels_markdown, marks_markdown
 from kit.commands import command
 
 DataFile = Callable[[str], Path]
@@ -105,8 +105,8 @@ def test_seeds_rounds_and_settings_are_told_as_they_were(monkeypatch: Any) -> No
         "2 seeds of i.i.d. splits, 1 seed of sorted splits; "
         "2000 rounds (Energy), 5000 rounds (Synthetic)."
     )
-    monkeypatch.setattr("coke.studies.reproduce.writing.RHO", 0.5)
-    monkeypatch.setattr("coke.studies.reproduce.writing.ETA", 0.25)
+    monkeypatch.setattr("coke.report.reproduction.RHO", 0.5)
+    monkeypatch.setattr("coke.report.reproduction.ETA", 0.25)
     monkeypatch.setitem(SETTINGS, "energy", SETTINGS["energy"]._replace(agents=7))
     assert "ρ = 0.5, η = 0.25" in _caption(SETTINGS["energy"])
     rows = _marks_table(MARKS["table4"], [one])

@@ -120,8 +120,8 @@ def _run(names: list[str], seeds: int, rounds: int | None, folder: Path, workers
 def _write(names: list[str], results: list[Any], folder: Path, note: str) -> dict[str, Any]:
     from coke.data.files import write_file
     from coke.report.plots import png
+    from coke.report.reproduction import extent, figure, levels_markdown, marks_markdown
     from coke.studies.reproduce.summary import document
-    from coke.studies.reproduce.writing import extent, figure, levels_markdown, marks_markdown
 
     found = document(names, results)
     texts = []

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from coke.data.scaling import Scaling
 from coke.maths.arrays import Array
-from coke.maths.features.features import Features
+from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.waves import Loops
 
 BLOCK = 1024  # rows whose sums are made in one product
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
     y: Array  # (t,)
 
 
-class Part(NamedTuple):
+class Sums(NamedTuple):
     """Sums over one block, of bare cosines: their factor comes last (`Summing.unit`)."""
 
     site: Any
@@ -58,7 +58,7 @@ class _BeyondError(Exception):
 class Summing:
     """Batch ↦ its sums. Frozen once built, so that threads may share it."""
 
-    def __init__(self, features: Features, scaling: Scaling, loops: Loops, *, double: bool):
+    def __init__(self, features: DrawnFeatures, scaling: Scaling, loops: Loops, *, double: bool):
         self.features, self.scaling, self.loops, self.wide = features, scaling, loops, double
         self.longest = float(np.sqrt(np.vecdot(features.omega, features.omega).max()))
         self.double = self._map(np.float64, np.float64)
@@ -81,7 +81,7 @@ class Summing:
             W = self.loops.unit * np.vstack([W.T, constant])
             return _Map(W.astype(kind, order="C"), shift, gain)
 
-    def __call__(self, block: Batch) -> Part:
+    def __call__(self, block: Batch) -> Sums:
         """The sums of one block."""
         with np.errstate(over="ignore", invalid="ignore"):  # checked when all is added up
             y = self.scaling.targets(block.y)
@@ -92,7 +92,7 @@ class Summing:
                 A, b = self._sums(map_, block.X, y)
             except _BeyondError:
                 A, b = self._sums(self.double, block.X, y)
-            return Part(block.site, A, b, yy, len(y))
+            return Sums(block.site, A, b, yy, len(y))
 
     def _sums(self, map_: _Map, X: Numbers, y: Array) -> tuple[Numbers, Array]:
         """ΦᵀΦ and yᵀΦ of bare waves."""

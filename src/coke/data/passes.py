@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coke.data.blocks import BLOCK, Batch, Numbers, Part, Summing
+from coke.data.blocks import BLOCK, Batch, Numbers, Summing, Sums
 from coke.data.scaling import Scaling
 from coke.data.sources import Chunk, Source
 from coke.data.tables import checked_rows
 from coke.errors import DataError, InputError, unknown
 from coke.maths import compiled
 from coke.maths.arrays import Array
-from coke.maths.features.features import Features
+from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.waves import PLAIN as NUMPY
 from coke.maths.features.waves import Loops, compiled_loops
 from coke.maths.losses.quadratic import Quadratic
@@ -107,7 +107,7 @@ def labelled(source: Source, how: Passing) -> Source:
 
 def stream_statistics(
     source: Source,
-    features: Features,
+    features: DrawnFeatures,
     scaling: Scaling | None = None,
     *,
     lam: float,
@@ -216,14 +216,14 @@ def _by_site(chunk: Chunk) -> Iterator[tuple[_Whose, Numbers, Array]]:
 
 
 def _in_order(
-    kernel: Callable[[Batch], Part], blocks: Iterator[Batch], workers: int
-) -> Iterator[Part]:
+    kernel: Callable[[Batch], Sums], blocks: Iterator[Batch], workers: int
+) -> Iterator[Sums]:
     """kernel(block) of every block in their order, so that sums do not depend on the threads."""
     if workers == 1:
         yield from map(kernel, blocks)
         return
     with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[Future[Part]] = deque()
+        waiting: deque[Future[Sums]] = deque()
         for block in blocks:
             waiting.append(pool.submit(kernel, block))
             if len(waiting) > 4 * workers:
@@ -238,7 +238,7 @@ class _Sum:
         self.A, self.b, self.yy, self.T = np.zeros((D, D)), np.zeros(D), 0.0, 0
         self._add = loops.add
 
-    def add(self, part: Part) -> None:
+    def add(self, part: Sums) -> None:
         self._add(self.A, part.A)
         self.b += part.b
         self.yy += part.yy

@@ -18,7 +18,7 @@ from coke.data.scaling import Columns, Scaling, columns_of, numbers_of
 from coke.data.tables import Labels, Rows
 from coke.errors import DataError, unknown
 from coke.maths.arrays import Array, Mask, Room, mapped
-from coke.maths.features.features import Features
+from coke.maths.features.features import DrawnFeatures
 from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.risk import Risk
@@ -32,7 +32,7 @@ Watch = Callable[[str, int, int | None], None]
 class Making(NamedTuple):
     """How rows become risks: the same at all sites."""
 
-    features: Features
+    features: DrawnFeatures
     units: Scaling
     loss: str
     classes: Labels  # sorted; none for numbers
@@ -153,7 +153,7 @@ class Kept(Sites):
             train, risk(self.X_test, self.y_test) if any(map(len, self.y_test)) else None
         )
 
-    def _watched(self, features: Features, watch: Watch) -> Callable[[Array], Array]:
+    def _watched(self, features: DrawnFeatures, watch: Watch) -> Callable[[Array], Array]:
         total, done = sum(map(len, (*self.y, *self.y_test))), 0
 
         def phi(X: Array) -> Array:

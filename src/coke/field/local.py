@@ -7,7 +7,6 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -22,19 +21,16 @@ import pyarrow.parquet
 from coke.data.files import atomically, make_folder, write_file
 from coke.data.site import Index
 from coke.data.tables import Rows
-from coke.errors import ConfigError, ConvergenceError, GraphError
-from coke.field.agent import Agent
+from coke.errors import ConfigError, ConvergenceError, GraphError, InputError
 from coke.field.carriers import CARRIERS
 from coke.field.identity import found, issue
-from coke.field.mission import Mission
-from coke.field.phases import Pace
-from coke.field.results import keep
-from coke.field.store import Store
+from coke.field.together import Threads, late
 from coke.interrupts import held
 from coke.learning.model import Model, load_model
+from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger
-from coke.settings.declaration import Settings, SiteSettings
+from coke.settings.declaration import Settings
 from coke.settings.sites import read_site, shared, site_name
 from coke.threads import OneThread
 
@@ -186,7 +182,12 @@ class Found(NamedTuple):
 
 
 def train_on_agents(
-    config: Settings, rows: Rows, parts: Mapping[Any, Index], graph: Graph, carrier: str = "zenoh"
+    config: Settings,
+    rows: Rows,
+    parts: Mapping[Any, Index],
+    graph: Graph,
+    carrier: str = "zenoh",
+    own: Algorithm | None = None,
 ) -> Found:
     """Writes a network to a temporary folder, runs it, and reads what its sites came to."""
     settings = shared(config) | {"sample": None}
@@ -201,7 +202,7 @@ def train_on_agents(
             patience="wait", carrier=carrier,
         )  # fmt: skip
         paths = write_network(Path(folder), plan)
-        results = run_network(paths, timeout=60.0 + config.rounds)
+        results = run_network(paths, timeout=60.0 + config.rounds, own=own)
         models = [load_model(result["model"]) for result in results]
         history = [
             pa.parquet.read_table(path.parent / "state" / "history.parquet").to_pylist()
@@ -212,15 +213,22 @@ def train_on_agents(
     return Found(models, history, max(r["rounds"] for r in results), converged, total)
 
 
-def run_network(paths: Sequence[Path], timeout: float) -> list[dict[str, Any]]:
+def run_network(
+    paths: Sequence[Path], timeout: float, own: Algorithm | None = None
+) -> list[dict[str, Any]]:
     """Every site's agent, as its carrier wants it: a process of its own, or a thread of this one.
 
-    What each came to, in the order of the files.
+    What each came to, in the order of the files. An own algorithm is known to this process alone.
     """
     configs = [read_site(path) for path in paths]
     if all(CARRIERS[config.site.carrier].together for config in configs):
         with OneThread().limit():  # here: threads that each limit BLAS would undo each other's
-            return _Threads(configs, timeout).run()
+            return Threads(configs, timeout, own).run()
+    if own is not None:
+        raise InputError(
+            f"{own} on agents that are processes: they know algorithms by name only; expected the "
+            'carrier "memory", or an algorithm of the house'
+        )
     return _processes(paths, timeout)
 
 
@@ -231,7 +239,7 @@ def _processes(paths: Sequence[Path], timeout: float) -> list[dict[str, Any]]:
             for path in paths:
                 processes.append(_started(path))
             if not _ended(processes, timeout, came):
-                raise _late(timeout, f"see {paths[0].parent.parent}/*/{LOG}")
+                raise late(timeout, f"see {paths[0].parent.parent}/*/{LOG}")
         finally:
             for process in processes:
                 process.kill()
@@ -261,10 +269,6 @@ def _ended(
     return True
 
 
-def _late(timeout: float, advice: str) -> ConvergenceError:
-    return ConvergenceError(f"the agents did not end within {timeout:g} s: {advice}")
-
-
 def _result(log: Path) -> dict[str, Any]:
     lines = log.read_bytes().splitlines()
     try:
@@ -275,48 +279,3 @@ def _result(log: Path) -> dict[str, Any]:
         last = {}
     said = last.get("error") or b" ".join(lines[-6:]).decode(errors="replace")[:500]
     raise ConvergenceError(f"an agent ended early, see {log}: {said}")
-
-
-class _Threads:
-    """All agents of a network in this process; what stops one stops all."""
-
-    def __init__(self, configs: Sequence[SiteSettings], timeout: float):
-        self._until, self._timeout = time.monotonic() + timeout, timeout
-        self._agents = [_agent(config) for config in configs]
-        self._errors: list[Exception] = []
-
-    def run(self) -> list[dict[str, Any]]:
-        """What each came to."""
-        # Daemons: a second Ctrl-C may come before all are stopped, and nobody waits for the rest.
-        live, agents = self._live, self._agents
-        threads = [threading.Thread(target=live, args=(own,), daemon=True) for own in agents]
-        try:
-            for thread in threads:
-                thread.start()
-            while any(thread.is_alive() for thread in threads) and not self._errors:
-                if time.monotonic() > self._until:
-                    raise _late(self._timeout, "give them more time, or fewer rounds")
-                time.sleep(0.01)
-        finally:
-            for agent in self._agents:
-                agent.stop()
-            for thread in threads:
-                if thread.ident is not None:
-                    thread.join()
-        if self._errors:
-            raise self._errors[0]
-        return [keep(agent) for agent in self._agents]
-
-    def _live(self, agent: Agent) -> None:
-        try:
-            with agent.carrier, agent.store.claimed():
-                for _ in agent.run():
-                    pass
-        except Exception as error:
-            self._errors.append(error)
-
-
-def _agent(config: SiteSettings) -> Agent:
-    opened = CARRIERS[config.site.carrier].opener(config.site)
-    store = Store(Path(config.site.state), flushed=False)  # gone with this process, if it goes
-    return Agent(Mission(config), opened(), store, Pace.of(config.site.patience))

@@ -33,14 +33,14 @@ from coke.talk.conversation import Talk
 from coke.talk.network import Network
 
 
-def _check_algorithm(config: SiteSettings) -> None:
+def _check_algorithm(config: SiteSettings, own: Algorithm | None) -> None:
     """Refuses what an algorithm cannot do on agents, before anything is sent."""
     # Made as for two sites: what it needs does not depend on the network.
     seen = Seen(kappa=1.0, graph=nx.path_graph(2), spread=1.0)
-    algorithm = ALGORITHMS[config.algorithm].build(config.plain(), seen)
+    algorithm = own or ALGORITHMS[config.algorithm].build(config.plain(), seen)
     if algorithm.elastic:
         return
-    what, table = f'algorithm = "{config.algorithm}" on agents', config.site
+    what, table = f"algorithm = {own or config.algorithm!r} on agents", config.site
     if algorithm.codec is None:
         raise ConfigError(
             f"{what}: its messages are raw float64 numbers, whose sums are not the same to the "
@@ -60,9 +60,12 @@ def _check_algorithm(config: SiteSettings) -> None:
 class Mission:
     """What one site's agent is for: its rows and settings, and how they become a risk."""
 
-    def __init__(self, config: SiteSettings, rows: Rows | None = None):
-        """From the rows of the site's file, or from these."""
-        _check_algorithm(config)
+    def __init__(
+        self, config: SiteSettings, rows: Rows | None = None, own: Algorithm | None = None
+    ):
+        """From the rows of the site's file, or from these; with an own algorithm or a named one."""
+        _check_algorithm(config, own)
+        self._algorithm = own or config.algorithm
         self.config, self.name, self.joins = config, config.site.name, config.site.joins
         data = config.data
         if rows is None:
@@ -76,8 +79,8 @@ class Mission:
             sample = inputs_of(read_table(config.sample), rows.columns)
         self.terms = Terms(config, rows.columns, sample, Path(config.site.releases))
         entry = ALGORITHMS[config.algorithm]
-        tol = entry.tol if config.tol is None else config.tol
-        self.wanted = Wanted(entry.basis, bool(tol) or config.site.cap < inf)
+        tol = entry.tol if config.tol is None and own is None else config.tol
+        self.wanted = Wanted(entry.basis and own is None, bool(tol) or config.site.cap < inf)
         self.settings = self._common()  # all that must be the same at all sites, in words
         self.run = self._digest()  # what a state folder belongs to: rows and settings
 
@@ -106,7 +109,7 @@ class Mission:
 
     def setup(self, ready: Ready, spent: Ledger) -> Setup:
         """The site's risk in the basis agreed on, and the algorithm that follows."""
-        config, net, case = self.config, ready.agreement.net, ready.case(self.config.algorithm)
+        config, net, case = self.config, ready.agreement.net, ready.case(self._algorithm)
         return Setup(
             name=self.name,
             risk=case.problem.train,
@@ -137,7 +140,7 @@ class Mission:
 
     def theta(self, ready: Ready, theta: Array) -> Array:
         """θ (D,) in the plain features."""
-        return ready.case(self.config.algorithm).theta(theta)
+        return ready.case(self._algorithm).theta(theta)
 
     def model(self, ready: Ready, theta: Array) -> Model:
         """The site's own model."""

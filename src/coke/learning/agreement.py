@@ -29,7 +29,7 @@ from coke.data.tables import Labels
 from coke.errors import ConfigError
 from coke.learning.model import Model
 from coke.maths.arrays import Array
-from coke.maths.features.features import Features, FeatureSettings, draw_features
+from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.features.whitening import RANKS, Gaussian, Whitening, describe, expected_gram
 from coke.maths.losses import LOSSES
 from coke.privacy.noise import Budget
@@ -167,7 +167,7 @@ class Agreement:
 
     @cached_property
     def sigma(self) -> float:
-        """σ, or √(Σ_j var_j / 2) of the scaled inputs, as gamma = "scale" of scikit-learn has it."""
+        """σ, or √(Σ_j var_j / 2) of the scaled inputs, as scikit-learn's gamma = "scale" has it."""
         wanted = self.terms.settings.features.sigma
         if wanted != AUTO:
             return float(wanted)
@@ -176,7 +176,7 @@ class Agreement:
         return math.sqrt(total / 2) if total > 0 else 1.0
 
     @cached_property
-    def features(self) -> Features:
+    def features(self) -> DrawnFeatures:
         """The random features that all sites draw alike."""
         settings = feature_settings(self.terms.settings)._replace(sigma=self.sigma)
         return draw_features(settings, len(self.terms.columns))

@@ -14,7 +14,7 @@ from coke.data.scaling import Scaling
 from coke.data.tables import Labels, inputs_of, numbers, read_table
 from coke.errors import DataError, FileError, InputError
 from coke.maths.arrays import Array
-from coke.maths.features.features import Features
+from coke.maths.features.features import DrawnFeatures
 from coke.maths.losses import CLASSES, LOSSES, NUMBERS
 
 KIND = "model"
@@ -36,7 +36,7 @@ class Model(NamedTuple):
     """All that a prediction needs; the rows it was trained on are not in it."""
 
     theta: Array  # (K, D)  one vector, or one per class
-    features: Features
+    features: DrawnFeatures
     scaling: Scaling
     loss: str  # a name of `coke.maths.losses`
     classes: Labels  # (n,) sorted labels; empty for numbers
@@ -108,7 +108,7 @@ class Model(NamedTuple):
         try:
             if any(array.dtype != np.float64 for array in arrays.values()):
                 raise ValueError("an array holds no floats")
-            features = Features(arrays.pop("omega"), arrays.pop("phase"))
+            features = DrawnFeatures(arrays.pop("omega"), arrays.pop("phase"))
             shift, scale = arrays.pop("x_shift"), arrays.pop("x_scale")
             model = cls(
                 theta=arrays.pop("theta"),

@@ -1,7 +1,7 @@
-"""Sites that have agreed and can begin to train: all of a simulation, a rank's, or one in the field.
+"""Sites that have agreed and can begin to train: all of a simulation, a rank's, or one in a field.
 
-`agree` holds the conversation for all sites that the engine has here, `site_talk` is an agent's own,
-and `joining` that of a site which comes later, from what a neighbour says was agreed on.
+`agree` holds the conversation for all sites that the engine has here, `site_talk` is an agent's
+own, and `joining` that of a site which comes later, from what a neighbour says was agreed on.
 """
 
 from __future__ import annotations

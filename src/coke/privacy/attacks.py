@@ -19,7 +19,7 @@ from scipy.special import betaincinv
 from coke.errors import InputError
 from coke.maths.algorithms.coke import COKE
 from coke.maths.arrays import Array, Mask
-from coke.maths.features.features import Features
+from coke.maths.features.features import DrawnFeatures
 from coke.maths.graph import Graph, adjacency, degrees
 from coke.maths.losses.quadratic import matrix
 from coke.maths.losses.risk import Regulariser, Risk
@@ -132,7 +132,7 @@ def from_probes(probes: Array, replies: Array, known: Known) -> Array:
     return np.asarray(A - known.rho * known.d * np.eye(len(M)))
 
 
-def _preimages(features: Features, Q: Array, t: Array, starts: Array) -> tuple[Array, Array]:
+def _preimages(features: DrawnFeatures, Q: Array, t: Array, starts: Array) -> tuple[Array, Array]:
     """From every start (S, d) an x with small ‖Qφ(x) − t‖, and that norm (S,)."""
     x, damping = starts.copy(), np.full(len(starts), 1e-2)
     miss = features(x) @ Q.T - t
@@ -151,7 +151,7 @@ def _preimages(features: Features, Q: Array, t: Array, starts: Array) -> tuple[A
     return x, np.sqrt(np.vecdot(miss, miss))
 
 
-def _slopes(features: Features, X: Array) -> Array:
+def _slopes(features: DrawnFeatures, X: Array) -> Array:
     """∂φ/∂x (S, D, d)."""
     omega, L = features.omega, len(features.omega)
     angle = X @ omega.T
@@ -163,14 +163,14 @@ def _slopes(features: Features, X: Array) -> Array:
     return np.asarray(np.sqrt(1 / L) * both)
 
 
-def inverted(features: Features, phi: Array, starts: Array) -> tuple[Array, float]:
+def inverted(features: DrawnFeatures, phi: Array, starts: Array) -> tuple[Array, float]:
     """X (d,) with φ(x) nearest to phi (D,), and how far it is."""
     x, miss = _preimages(features, np.eye(len(phi)), phi, starts)
     return x[miss.argmin()], float(miss.min())
 
 
 def recovered_rows(
-    features: Features, found: Statistics, T: int, starts: Array
+    features: DrawnFeatures, found: Statistics, T: int, starts: Array
 ) -> tuple[Array, Array]:
     """Rows X (t, d), y (t,), t ≤ T, of a site with few rows: the x with φ(x) in the range of A.
 
@@ -199,7 +199,7 @@ def _distinct(X: Array, new: Array) -> Array:
 
 
 def added_row(
-    features: Features, before: Statistics, after: Statistics, T: int, starts: Array
+    features: DrawnFeatures, before: Statistics, after: Statistics, T: int, starts: Array
 ) -> tuple[Array, float, float]:
     """The row (x, y) that came between two runs with T and T + 1 rows, and how far φ(x) is off.
 

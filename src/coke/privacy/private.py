@@ -1,4 +1,4 @@
-"""Private sites: what they tell instead of moments, and their risks from noised statistics alone."""
+"""Private sites: what they tell instead of moments, and their risks from noised statistics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from coke.data.files import make_folder
 from coke.data.site import Kept
 from coke.maths.arrays import Array
-from coke.maths.features.features import Features
+from coke.maths.features.features import DrawnFeatures
 from coke.maths.losses.problem import local_only
 from coke.maths.losses.quadratic import Quadratic
 from coke.privacy.noise import Budget
@@ -49,7 +49,13 @@ class Private(NamedTuple):
     colluding: int | None = None  # with a secure sum, so many sites may put together what they know
 
     def agree(
-        self, sweep: Sweep, names: Sequence[str], site: str, features: Features, X: Array, y: Array
+        self,
+        sweep: Sweep,
+        names: Sequence[str],
+        site: str,
+        features: DrawnFeatures,
+        X: Array,
+        y: Array,
     ) -> Talk[Public]:
         """Σ 1/T_i², for how many rows a site has is public; or a secure sum of all statistics."""
         if self.colluding is None:
@@ -67,7 +73,7 @@ class Private(NamedTuple):
         return Public(everyone, release)
 
     def noised(
-        self, rows: Kept, raw: Quadratic, features: Features, lam: float, public: Public
+        self, rows: Kept, raw: Quadratic, features: DrawnFeatures, lam: float, public: Public
     ) -> Noised:
         """The risks of these rows, in public units, from noised statistics alone."""
         parts = zip(rows.names, rows.X, rows.y, strict=True)
@@ -78,7 +84,7 @@ class Private(NamedTuple):
         risk = private_risk(releases, raw.yy, lam, public.everyone)
         return Noised(risk, local_only(raw), max(one.total for one in releases))
 
-    def _release(self, site: str, features: Features, X: Array, y: Array) -> Release:
+    def _release(self, site: str, features: DrawnFeatures, X: Array, y: Array) -> Release:
         terms = Conditions(features, Y, self.budget)
         return private_statistics(self._place("private", site), terms, X, y, again=self.again)
 

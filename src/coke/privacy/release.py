@@ -22,7 +22,7 @@ from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
 from coke.data.scaling import Scaling
 from coke.errors import DataError, FileError, InputError
 from coke.maths.arrays import Array
-from coke.maths.features.features import Features
+from coke.maths.features.features import DrawnFeatures
 from coke.maths.losses.quadratic import Quadratic, statistics
 from coke.privacy.noise import (
     Budget,
@@ -42,7 +42,7 @@ KIND = "private"
 class Conditions(NamedTuple):
     """What a release is made with; all of it is public."""
 
-    features: Features
+    features: DrawnFeatures
     Y: float  # targets are clipped to ±Y
     budget: Budget
 

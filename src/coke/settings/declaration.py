@@ -36,7 +36,7 @@ _large = partial(Knob, scope=Scope.RUN, faces=Face.RUN)  # rows that do not fit 
 _network = partial(Knob, scope=Scope.RUN, faces=COMMANDS | Face.ESTIMATORS)  # made for a run
 _learns = partial(Knob, faces=EVERYWHERE & ~Face.THEORY)  # where algorithms run …
 _trains = partial(Knob, faces=EVERYWHERE & ~Face.THEORY & ~Face.COMPARE)  # … and where one does
-_spends = partial(Knob, scope=Scope.RUN, faces=Face.RUN | Face.ESTIMATORS, resume=True)
+_spends = partial(Knob, faces=Face.RUN | Face.NETWORK | Face.SITE | Face.ESTIMATORS, resume=True)
 _here = partial(Knob, scope=Scope.SITE, faces=Face.SITE)  # of a site on a network
 
 

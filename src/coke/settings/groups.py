@@ -75,4 +75,14 @@ class Diffusion(msgspec.Struct, frozen=True):
     eta: float = 0.99
 
 
+class Agents(msgspec.Struct, frozen=True):
+    """A real agent for each site.
+
+    carrier : "zenoh", processes that talk over mutual TLS on this machine (needs the extra
+        `coke[agent]`); or "memory", threads of this process.
+    """
+
+    carrier: str = "zenoh"
+
+
 CHOSEN = {kind.algorithm: kind for kind in (Coke, CokePaper, DKLA, Diffusion)}

@@ -53,7 +53,7 @@ ALGORITHMS: dict[str, Entry] = {
         f"{_CTA}:CTA",
         ("eta",),
         not_for={
-            "agents": "it needs every neighbour's word in every round, and its weights",
+            "agents": "its messages are raw float64 numbers, whose sums differ in the last bits",
             "audit": "the attacks are on what ADMM sends",
         },
     ),

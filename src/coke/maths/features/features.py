@@ -69,7 +69,7 @@ class FeatureSettings(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Features:
+class DrawnFeatures:
     """The map φ: frequencies and, for cos-phase, phases."""
 
     omega: Array  # (L, d)  ω_l
@@ -92,7 +92,7 @@ class Features:
         return phi
 
 
-def draw_features(settings: FeatureSettings, d: int) -> Features:
+def draw_features(settings: FeatureSettings, d: int) -> DrawnFeatures:
     """ω_1 … ω_L and the phases for inputs in R^d: the same bits at every site."""
     s = settings.checked()
     # Three streams, so that a longer z changes neither the scales nor the phases. Whole
@@ -102,7 +102,7 @@ def draw_features(settings: FeatureSettings, d: int) -> Features:
     omega = gaussian * _kernel(s.kernel).scale(scales, s.n_features, d) / s.sigma
     empty = np.empty(0)
     phase = 2.0 * np.pi * phases.uniforms(s.n_features) if s.mapping == "cos-phase" else empty
-    return Features(omega, phase)
+    return DrawnFeatures(omega, phase)
 
 
 def _streams(seed: int) -> list[int]:

@@ -37,7 +37,7 @@ from scipy.linalg import solve_triangular
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithms.codecs import pack_integers, unpack_integers
 from coke.maths.arrays import PART, Array
-from coke.maths.features.features import Features
+from coke.maths.features.features import DrawnFeatures
 from coke.maths.losses.quadratic import matrix
 from coke.maths.losses.risk import Regulariser
 
@@ -142,7 +142,7 @@ class Component(NamedTuple):
         return Gaussian(self.weight, self.mean, cov)
 
 
-def expected_gram(features: Features, mixture: Sequence[Gaussian]) -> Array:
+def expected_gram(features: DrawnFeatures, mixture: Sequence[Gaussian]) -> Array:
     """E φ(x)φ(x)ᵀ (D, D) for x from a mixture of Gaussians, in closed form."""
     total = sum(part.weight for part in mixture)
     if not mixture or not total > 0:
@@ -152,7 +152,7 @@ def expected_gram(features: Features, mixture: Sequence[Gaussian]) -> Array:
     return 0.5 * (G + G.T)
 
 
-def _gaussian_gram(features: Features, part: Gaussian) -> Array:
+def _gaussian_gram(features: DrawnFeatures, part: Gaussian) -> Array:
     """The same for one Gaussian: cos-phase is cos(ωᵀx + b), its phase a shift of the mean angle."""
     omega, L = features.omega, len(features.omega)
     Q = omega @ part.cov @ omega.T
@@ -197,7 +197,9 @@ def misfit(P: Array, A: Array, ridge: float) -> float:
     return float(np.linalg.eigvalsh(inner)[-1])
 
 
-def describe(X: Array, features: Features, A: Array, ridge: float, seed: int) -> list[Component]:
+def describe(
+    X: Array, features: DrawnFeatures, A: Array, ridge: float, seed: int
+) -> list[Component]:
     """A mixture for the rows of X (T, d) whose predicted Gram matrix is near the site's own A."""
     one = Gaussian.of(X).truncated(RANKS[1])
     far = misfit(expected_gram(features, [one.gaussian()]), A, ridge)
