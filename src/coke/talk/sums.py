@@ -89,7 +89,8 @@ class Told(NamedTuple):
 
     def merged(self, other: Told) -> Told:
         """Of both sites."""
-        return Told(self.columns.merged(other.columns), _union(self.labels, other.labels))
+        labels = _union(self.labels, other.labels)
+        return Told(self.columns.merged(other.columns), labels)
 
     def encode(self) -> bytes:
         """In float64: inputs come in units from nanometres to parsecs."""
