@@ -20,6 +20,7 @@ from coke.maths.graph import adjacency, build_graph
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
 from kit.problems import GRAPHS, case
+from kit.tracked import Tracking
 
 
 def neighbourhoods(graph: nx.Graph) -> list[list[int]]:
@@ -72,7 +73,7 @@ def test_the_simulation_hears_what_every_site_would(seed: int) -> None:
     rng = np.random.default_rng(seed)
     graph = build_graph("random", 7, edges=9, seed=seed)
     count, ends, short = rng.integers(0, 9, 7), rng.integers(1, 9, 7), rng.random(7) < 0.3
-    watch = Stopping(Limits(1, 0.1), adjacency(graph), np.asarray, Here())
+    watch = Stopping(Limits(1, 0.1), Here.all(adjacency(graph)), np.asarray)
     found = watch.least(Quiet(count, ends, short))
     near = neighbourhoods(graph)
     assert_array_equal(found.count, [count[n].min() for n in near])
@@ -107,6 +108,16 @@ def test_where_the_automatic_method_stops_nothing_is_far(graph: nx.Graph, tol: f
     assert last.k == first + D - 1  # the first declaration spreads; nobody waits for another
     near = [last.quiet.countdown[n].min() for n in neighbourhoods(graph)]
     assert_array_equal(near, 1)
+
+
+@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+def test_the_tolerance_is_one_of_theta_whatever_else_messages_say(graph: nx.Graph) -> None:
+    """With (θ̂, ŷ) in a message: a step η∇ of at most tol is ‖θ_i − θ*‖ ≤ tol/η, for ∇² ≈ 2I."""
+    eta, tol = 0.03, 1e-4
+    last = list(simulate(whitened(graph), graph, Tracking(eta), rounds=2000, tol=tol))[-1]
+    assert last.settled
+    assert last.state.hat.shape[1] == 2 * last.state.theta.shape[1]
+    assert last.optimality_gap <= tol / eta
 
 
 def test_resuming_stops_where_the_undisturbed_run_does() -> None:

@@ -22,7 +22,7 @@ from coke.maths.features.whitening import Gaussian
 from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import HEADER, Ledger
 from coke.settings.reading import checked_settings
-from coke.talk.conversation import Talk, Turn, together
+from coke.talk.conversation import Conversation, Talk, together
 from coke.talk.network import Network, flood
 from coke.talk.sums import (
     Told,
@@ -86,6 +86,29 @@ def test_an_edge_needs_both_ends_and_names_are_unique() -> None:
     next(first), next(second)
     with pytest.raises(GraphError, match="two sites are called b"):
         second.send({"b": b"\x92\x92\xa1b\x91\xa1a\x92\xa1b\x92\xa1a\xa1c"})
+
+
+def test_a_conversation_held_again_from_what_it_heard_says_the_same() -> None:
+    """Whenever messages come: it goes on as far as they allow, and spends the same."""
+    around = {NAMES[i]: [NAMES[n] for n in sorted(near)] for i, near in GRAPHS["ring"].adj.items()}
+    heard: dict[str, list[tuple[str, bytes]]] = {name: [] for name in NAMES}
+    said: dict[str, list[tuple[str, bytes]]] = {name: [] for name in NAMES}
+    held = {name: Conversation(flood(name, friends)) for name, friends in around.items()}
+    while not all(one.done for one in held.values()):
+        for name, one in held.items():
+            for to, message in one.go_on():
+                said[name].append((to, message))
+                heard[to].append((name, message))
+                held[to].take(name, message)
+    for name, friends in around.items():
+        again = Conversation(flood(name, friends))
+        told = again.go_on()
+        for sender, message in heard[name]:
+            assert again.done or again.waiting()
+            again.take(sender, message)
+            told += again.go_on()
+        assert told == said[name]
+        assert again.ledger == held[name].ledger
 
 
 LETTERS = st.sampled_from("abcd")
@@ -249,7 +272,6 @@ def test_a_basis_that_lacks_its_sample_is_refused() -> None:
 
 
 def test_a_broadcast_is_one_transmission_and_a_copy_each_on_the_wire() -> None:
-    turn = Turn({"b": b"xyz", "c": b"xyz"}, (), broadcast=True)
-    assert turn.cost(Ledger()) == (1, 3, 2 * (3 + HEADER))
-    assert turn._replace(broadcast=False).cost(Ledger()) == (2, 6, 2 * (3 + HEADER))
-    assert Turn({"b": b""}, (), broadcast=True).cost(Ledger()) == (0, 0, HEADER)
+    assert Ledger().sent([b"xyz", b"xyz"], broadcast=True) == (1, 3, 2 * (3 + HEADER))
+    assert Ledger().sent([b"xyz", b"xyz"], broadcast=False) == (2, 6, 2 * (3 + HEADER))
+    assert Ledger().sent([b""], broadcast=True) == (0, 0, HEADER)

@@ -88,14 +88,14 @@ def load_checkpoint(path: str | Path) -> tuple[Saved, str]:
 def _counts(arrays: Arrays, N: int) -> tuple[Spent, Quiet]:
     """What the agents have sent, and how quiet they are."""
     spent, wanted = arrays.pop("spent"), ("<i8", "<i8", "|b1")
-    quiet = [arrays.pop(f"quiet.{name}") for name in Quiet._fields]
+    quiet = Quiet(*(arrays.pop(f"quiet.{name}") for name in Quiet._fields))
     kinds = [(part.dtype.str, part.shape) for part in quiet]
     if kinds != [(kind, (N,)) for kind in wanted] or spent.dtype != np.int64:
         raise ValueError(f"counts of {kinds} and {spent.dtype}")
-    numbers = [spent, *quiet[:2]]
+    numbers = [spent, quiet.count, quiet.countdown]
     if spent.shape != (N, 3) or not all(((n >= 0) & (n < 2**53)).all() for n in numbers):
         raise ValueError("counts that no run can have")
-    return spent, Quiet(*quiet)
+    return spent, quiet
 
 
 def _state(arrays: Arrays) -> Arrays:

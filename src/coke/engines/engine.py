@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from coke.engines.checkpoint import digest_of, fingerprint, marks
-from coke.engines.process import Checkpoint, Record, gaps, simulate
+from coke.engines.process import Checkpoint, Record, simulate
 from coke.engines.ranks.collectives import Rows, all_or_none, everyones, posted
 from coke.engines.ranks.partition import block, partition
 from coke.engines.ranks.rounds import simulate_block
@@ -99,6 +99,7 @@ class Ranks(Engine):
     def __init__(self, comm: MPI.Comm, A: sparse.csr_array, names: tuple[str, ...] = ()):
         self.comm, self.first, self.A, self._names = comm, not comm.rank, A, names
         self.own = block(A, partition(A, comm.size), comm.rank)
+        self._order = self.own.order()
 
     def agents(self, N: int) -> Sequence[int]:
         return self.own.agents.tolist()
@@ -122,7 +123,7 @@ class Ranks(Engine):
         if arrived is None:
             return None
         whole = np.empty_like(arrived)
-        whole[self.own.order()] = arrived
+        whole[self._order] = arrived
         return whole
 
     def gather_parts(self, parts: Sequence[Rows]) -> tuple[Rows, ...] | None:
@@ -132,9 +133,8 @@ class Ranks(Engine):
         arrived = self._arrived(np.concatenate(parts), counts)
         if arrived is None:
             return None
-        order = self.own.order()
-        pieces = np.split(arrived, np.cumsum(T[order])[:-1])
-        return tuple(pieces[place] for place in np.argsort(order))
+        pieces = np.split(arrived, np.cumsum(T[self._order])[:-1])
+        return tuple(pieces[place] for place in np.argsort(self._order))
 
     def _arrived(self, rows: Rows, counts: NDArray[np.int64]) -> Rows | None:
         """At the first rank so many rows of every rank, rank after rank; None elsewhere."""
@@ -202,4 +202,5 @@ class Ranks(Engine):
         theta, loss = self.gather(s.theta), self.gather(s.loss)
         if whole is None or theta is None:
             return Score(np.nan, np.nan, np.nan, np.nan), np.nan, np.nan
-        return whole.score(theta, loss), *gaps(theta, whole.optimum)
+        consensus, optimality = whole.gaps(theta)
+        return whole.score(theta, loss), consensus, optimality

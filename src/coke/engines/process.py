@@ -81,7 +81,7 @@ def simulate(
     """
     limits, N = Limits(rounds, tol, max_bytes, max_transmissions).checked(), len(problem.train.T)
     A = adjacency(checked_graph(graph, range(N)))
-    stop = Stopping(limits, A, algorithm.told, Here())
+    stop = Stopping(limits, Here.all(A), algorithm.told)
     nothing = np.zeros((N, 3), np.int64) if spent is None else spent
     at = Checkpoint(0, nothing, at_first(N), {}) if resume is None else resume
     account, threads = stop.begin(at.k, at.spent, at.quiet), OneThread()
@@ -118,18 +118,14 @@ class Looks(NamedTuple):
     scored: Container[int] | None
     last: int
 
-    def at(self, k: int) -> bool:
-        """Whether to in round k."""
-        return self.scored is None or k == self.last or k in self.scored
-
 
 def records(run: Runner, at: Account, looks: Looks, threads: OneThread) -> Iterator[Record]:
     """A record of every round after that of the account, up to the last."""
     while at.k < looks.last and not at.ended:
         with threads.limit(), np.errstate(over="ignore", invalid="ignore"):
             at = run.round(at)
-            spoke = run.everybody(at.spoke)
-            score, consensus, optimality = run.judged(at.k, at.ended or looks.at(at.k))
+            close = at.ended or looks.scored is None or at.k == looks.last or at.k in looks.scored
+            spoke, (score, consensus, optimality) = run.everybody(at.spoke), run.judged(at.k, close)
         yield Record(
             k=at.k, spoke=spoke, ledger=at.ledger, score=score,
             consensus_gap=consensus, optimality_gap=optimality,
@@ -144,8 +140,9 @@ class _Together:
         self._problem, self._algorithm, self._stop = problem, algorithm, stop
         self._own = algorithm.local(problem.train, stop.d)
         self.state = algorithm.start(problem.train)
-        self._W, self._optimum = algorithm.weights(stop.A), problem.optimum
-        self._gaps = (np.nan, np.nan)
+        self._W = algorithm.weights(stop.here.A)
+        self._gaps: tuple[float, float] | None = None  # where a compiled round found them
+        _ = problem.optimum  # now, on one thread; it is kept
         # A compiled round shows nobody what is between speaking and listening.
         self._fused = fused(problem, self._W, algorithm, self._own) if stop.idle else None
 
@@ -156,19 +153,21 @@ class _Together:
             return self._stop.booked(at, spent)
         s, said = self._algorithm.speak(self._own, self.state, at.k + 1)
         hat, now = self._stop.after(at, self.state.hat, s, said)
-        s = self._algorithm.listen(self._own, s._replace(hat=hat), self._W @ hat)
-        self.state, self._gaps = s, gaps(s.theta, self._optimum)
+        s = s._replace(hat=hat)
+        self.state = self._algorithm.listen(self._own, s, self._W @ hat)
+        self._gaps = None
         return now
 
     def judged(self, k: int, close: bool) -> tuple[Score, float, float]:
         s = self.state
+        gaps = self._gaps or self._problem.gaps(s.theta)
         if close:
             score = self._problem.score(s.theta, s.loss)
         else:
             score = Score(pooled(s.loss, self._problem.train.T), np.nan, np.nan, np.nan)
         if not (math.isfinite(score.train) or np.isfinite(s.loss).all()):
             raise diverged(int(np.count_nonzero(~np.isfinite(s.loss))), k, self._algorithm)
-        return score, *self._gaps
+        return score, *gaps
 
     def everybody(self, spoke: Mask) -> Mask:
         return spoke
@@ -180,17 +179,6 @@ def diverged(lost: int, k: int, algorithm: Algorithm) -> ConvergenceError:
         f"round {k}: the parameters of {lost} agents are no longer finite: {algorithm} diverges "
         "here; use a smaller step size"
     )
-
-
-def gaps(theta: Array, optimum: Array) -> tuple[float, float]:
-    """max_i ‖θ_i − mean θ‖ and max_i ‖θ_i − θ*‖."""
-    away = theta - theta.mean(axis=0)
-    apart = _longest(away)
-    return apart, _longest(np.subtract(theta, optimum, out=away))
-
-
-def _longest(x: Array) -> float:
-    return math.sqrt(np.vecdot(x, x).max())
 
 
 def resumed(fresh: State, saved: dict[str, Array]) -> State:

@@ -7,13 +7,13 @@ otherwise nobody could tell silence from absence.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sized
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 HEADER = 13  # bytes: flags 1, epoch 2, step 4, tag 4, quiet 2 (the edge protocol's word)
-
 
 Spent = NDArray[np.int64]
 """(N, 3) what each agent has sent: the three numbers of a ledger, a row for each."""
@@ -33,6 +33,15 @@ class Ledger(NamedTuple):
             self.bytes + messages * size,
             self.wire_bytes + messages * copies * (size + HEADER),
         )
+
+    def sent(self, messages: Collection[Sized], *, broadcast: bool) -> Ledger:
+        """With these messages more, one for each of some neighbours; in a broadcast all alike."""
+        if broadcast and messages:
+            return self.told(len(next(iter(messages))), copies=len(messages))
+        ledger = self
+        for message in messages:
+            ledger = ledger.told(len(message))
+        return ledger
 
     @classmethod
     def of(cls, spent: Spent) -> Ledger:

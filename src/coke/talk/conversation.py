@@ -26,14 +26,6 @@ class Turn(NamedTuple):
     expect: Collection[str]  # whose next message must be there before the next step
     broadcast: bool = False  # one message to all: one transmission in the paper's account
 
-    def cost(self, ledger: Ledger) -> Ledger:
-        """The ledger of the site whose turn it was."""
-        if self.broadcast and self.tell:
-            return ledger.told(len(next(iter(self.tell.values()))), copies=len(self.tell))
-        for message in self.tell.values():
-            ledger = ledger.told(len(message))
-        return ledger
-
 
 Talk = Generator[Turn, dict[str, bytes], R]
 
@@ -70,12 +62,12 @@ class Conversation(Generic[R]):
         if self._turn is not None:
             answers = {name: self._came[name].popleft() for name in self._turn.expect}
         try:
-            self._turn = self._talk.send(answers)
+            turn = self._turn = self._talk.send(answers)
         except StopIteration as stop:
             self.result, self.done = stop.value, True
             return ()
-        self.ledger = self._turn.cost(self.ledger)
-        return self._turn.tell.items()
+        self.ledger = self.ledger.sent(turn.tell.values(), broadcast=turn.broadcast)
+        return turn.tell.items()
 
 
 Letter = tuple[str, str, bytes]  # sender, recipient, message

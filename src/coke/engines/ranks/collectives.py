@@ -128,17 +128,12 @@ def posted(
     comm.Alltoall(sizes, coming)
     sent, got = np.frombuffer(b"".join(out), np.uint8), np.empty(coming.sum(), np.uint8)
     comm.Alltoallv((sent, sizes.tolist()), (got, coming.tolist()))
-    ends = np.cumsum(coming)
-    parts = [got[end - n : end].tobytes() for n, end in zip(coming, ends, strict=True)]
-    return [letter for part in parts for letter in _read_letters(part)]
-
-
-def _read_letters(data: bytes) -> list[Letter]:
-    """What one rank packed for another."""
+    parts = np.split(got, np.cumsum(coming)[:-1])
     try:
-        return msgspec.msgpack.decode(data, type=list[Letter])
+        bags = [msgspec.msgpack.decode(part.tobytes(), type=list[Letter]) for part in parts]
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise MessageError(
-            f"{len(data)} bytes from another rank are no letters: {error}; "
+            f"{coming.tolist()} bytes from the ranks are no letters: {error}; "
             "start all ranks with the same release"
         ) from error
+    return [letter for bag in bags for letter in bag]

@@ -1,4 +1,4 @@
-"""Which rank holds which agents, what they hear of others, and how Σ_n w_in θ̂_n comes about.
+"""Which rank holds which agents, and what one rank needs to know of the others.
 
 METIS cuts few edges: on our random graphs 22 % for two ranks where blocks in order cut 50 %, on
 grids 0.4 %. Spectral halves and Kernighan–Lin cut more and take longer, KaHIP cuts the same in five
@@ -8,22 +8,15 @@ to forty times the time (`docs/mpi.md`).
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from coke.engines.ranks.collectives import Rows, everyones
 from coke.errors import GraphError, InputError
-from coke.maths.algorithms.stopping import Here
-from coke.maths.arrays import Mask
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 Index = NDArray[np.int64]
-ROWS = 4096  # to each rank at a time: buffers for all of them would be another copy of θ̂
 
 
 def partition(A: sparse.csr_array, ranks: int) -> Index:
@@ -113,82 +106,3 @@ def block(A: sparse.csr_array, parts: Index, rank: int) -> Block:
         sends={other: speaking[speaking[:, 0] == other, 1] for other in others},
         receives={other: slice(*pair) for other, pair in zip(others, pairwise(ends), strict=True)},
     )
-
-
-class Between(Here):
-    """One rank's agents among those of all ranks, and what they say to each other.
-
-    `hats` (n + m, W) are the block's own θ̂_i, which the caller writes, and then the last heard.
-    """
-
-    def __init__(self, comm: MPI.Comm, own: Block, width: int):
-        self.comm, self.own, self._n = comm, own, len(own.agents)
-        self.hats = np.zeros((self._n + len(own.ghosts), width))
-
-    def agents(self, N: int) -> Index:
-        """The block's own."""
-        return self.own.agents
-
-    def columns(self, W: sparse.csr_array) -> sparse.csr_array:
-        """The block's rows of W, for an array of its agents and then the others that they hear."""
-        return self.own.columns(W)
-
-    def heard(self, rows: Rows) -> Rows:
-        """A row (n, …) of every agent, followed by those of the others that they hear."""
-        own = self.own
-        heard = np.empty((len(own.ghosts), *rows.shape[1:]), rows.dtype)
-        self._swap(
-            {rank: rows[at] for rank, at in own.sends.items()},
-            {rank: heard[at] for rank, at in own.receives.items()},
-        )
-        return np.concatenate([rows, heard])
-
-    def sum(self, row: Rows) -> Rows:
-        """Of all ranks."""
-        return np.asarray(everyones(self.comm, row).sum(axis=0))
-
-    def max(self, row: Rows) -> Rows:
-        """Of all ranks."""
-        return np.asarray(everyones(self.comm, row).max(axis=0))
-
-    def all(self, flags: Mask) -> Mask:
-        """At all ranks."""
-        return np.asarray(everyones(self.comm, flags).all(axis=0))
-
-    def __call__(self, spoke: Mask) -> None:
-        """Tells the other ranks θ̂_i of those agents (n,) that spoke, and hears theirs.
-
-        A bit for each agent that is heard elsewhere, then the rows of those whose bit is set.
-        """
-        own = self.own
-        said = {rank: spoke[at] for rank, at in own.sends.items()}
-        bits = {rank: np.packbits(mask) for rank, mask in said.items()}
-        lengths = {rank: part.stop - part.start for rank, part in own.receives.items()}
-        masks = {rank: np.empty(-(-n // 8), np.uint8) for rank, n in lengths.items()}
-        self._swap(bits, masks)
-        speaking = {
-            rank: np.flatnonzero(np.unpackbits(masks[rank], count=n)) for rank, n in lengths.items()
-        }
-        saying = {rank: at[said[rank]] for rank, at in own.sends.items()}
-        places = {rank: self._n + own.receives[rank].start + at for rank, at in speaking.items()}
-        longest = max(map(len, [*saying.values(), *places.values()]), default=0)
-        for first in range(0, longest, ROWS):
-            self._rows(_few(saying, first), _few(places, first))
-
-    def _rows(self, saying: dict[int, Index], places: dict[int, Index]) -> None:
-        """Some rows to every rank, and as many from it as it has to say at this turn."""
-        heard = {rank: np.empty((len(at), self.hats.shape[1])) for rank, at in places.items()}
-        self._swap({rank: self.hats[at] for rank, at in saying.items()}, heard)
-        for rank, at in places.items():
-            self.hats[at] = heard[rank]
-
-    def _swap(self, out: dict[int, Rows], into: dict[int, Rows]) -> None:
-        """Sends to and receives from every rank at once; empty parts do not travel."""
-        waiting = [self.comm.Irecv(part, rank) for rank, part in into.items() if part.size]
-        waiting += [self.comm.Isend(part, rank) for rank, part in out.items() if part.size]
-        for request in waiting:
-            request.Wait()
-
-
-def _few(rows: dict[int, Index], first: int) -> dict[int, Index]:
-    return {rank: at[first : first + ROWS] for rank, at in rows.items()}

@@ -17,12 +17,12 @@ import numpy as np
 from scipy import sparse
 
 from coke.engines.process import Checkpoint, Looks, Record, diverged, records, resumed
-from coke.engines.ranks.collectives import all_or_none, everyones
+from coke.engines.ranks.collectives import Rows, all_or_none, everyones
 from coke.engines.ranks.overall import Overall
-from coke.engines.ranks.partition import Between, Block
+from coke.engines.ranks.partition import Block, Index
 from coke.errors import InputError
 from coke.maths.algorithms.algorithm import Algorithm, Spoken, State
-from coke.maths.algorithms.stopping import Account, Limits, Stopping, at_first
+from coke.maths.algorithms.stopping import Account, Here, Limits, Stopping, at_first
 from coke.maths.arrays import Mask
 from coke.maths.ledger import Spent
 from coke.maths.losses.problem import Problem, Score
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 AGENTS = 256  # at a time: their rows of the state stay in the cache
+ROWS = 4096  # to each rank at a time: buffers for all of them would be another copy of θ̂
 
-Judge = Callable[[State, bool], tuple[Score, float, float]]
+_Judge = Callable[[State, bool], tuple[Score, float, float]]
 """The state of a rank's agents, whether to look closely ↦ losses and both gaps, of all agents."""
 
 
@@ -48,7 +49,7 @@ def simulate_block(
     spent: Spent | None = None,
     scored: Container[int] | None = None,
     resume: Checkpoint | None = None,
-    judge: Judge | None = None,
+    judge: _Judge | None = None,
 ) -> Iterator[Record]:
     """`simulate` for one rank: `problem` holds the block's agents only, A (N, N) is of all agents.
 
@@ -62,8 +63,9 @@ def simulate_block(
             f"rank {own.rank} holds {len(own.agents)} agents, but its problem has "
             f"{len(problem.train.T)}: build it from the rows of those agents, in that order"
         )
-    exchange, n = Between(comm, own, algorithm.width(problem.train)), len(own.agents)
-    stop = Stopping(limits.checked(), A, algorithm.told, exchange)
+    exchange, n = _Between(comm, own, algorithm.width(problem.train)), len(own.agents)
+    here = Here(A, own.agents, own.columns(A), exchange.heard, partial(everyones, comm))
+    stop = Stopping(limits.checked(), here, algorithm.told)
     nothing = np.zeros((n, 3), np.int64) if spent is None else spent
     at = Checkpoint(0, nothing, at_first(n), {}) if resume is None else resume
     account, threads = stop.begin(at.k, at.spent, at.quiet), OneThread()
@@ -71,6 +73,65 @@ def simulate_block(
         held = _Held(exchange, problem, algorithm, stop, judge or Overall(comm, problem))
         held.restore(at)
     return records(held, account, Looks(scored, limits.rounds), threads)
+
+
+class _Between:
+    """One rank's agents among those of all ranks, and what they say to each other.
+
+    `hats` (n + m, W) are the block's own θ̂_i, which the caller writes, and then the last heard.
+    """
+
+    def __init__(self, comm: MPI.Comm, own: Block, width: int):
+        self.comm, self.own, self._n = comm, own, len(own.agents)
+        self.hats = np.zeros((self._n + len(own.ghosts), width))
+
+    def heard(self, rows: Rows) -> Rows:
+        """A row (n, …) of every agent, followed by those of the others that they hear."""
+        own = self.own
+        heard = np.empty((len(own.ghosts), *rows.shape[1:]), rows.dtype)
+        self._swap(
+            {rank: rows[at] for rank, at in own.sends.items()},
+            {rank: heard[at] for rank, at in own.receives.items()},
+        )
+        return np.concatenate([rows, heard])
+
+    def __call__(self, spoke: Mask) -> None:
+        """Tells the other ranks θ̂_i of those agents (n,) that spoke, and hears theirs.
+
+        A bit for each agent that is heard elsewhere, then the rows of those whose bit is set.
+        """
+        own = self.own
+        said = {rank: spoke[at] for rank, at in own.sends.items()}
+        bits = {rank: np.packbits(mask) for rank, mask in said.items()}
+        lengths = {rank: part.stop - part.start for rank, part in own.receives.items()}
+        masks = {rank: np.empty(-(-n // 8), np.uint8) for rank, n in lengths.items()}
+        self._swap(bits, masks)
+        speaking = {
+            rank: np.flatnonzero(np.unpackbits(masks[rank], count=n)) for rank, n in lengths.items()
+        }
+        saying = {rank: at[said[rank]] for rank, at in own.sends.items()}
+        places = {rank: self._n + own.receives[rank].start + at for rank, at in speaking.items()}
+        longest = max(map(len, [*saying.values(), *places.values()]), default=0)
+        for first in range(0, longest, ROWS):
+            self._rows(_few(saying, first), _few(places, first))
+
+    def _rows(self, saying: dict[int, Index], places: dict[int, Index]) -> None:
+        """Some rows to every rank, and as many from it as it has to say at this turn."""
+        heard = {rank: np.empty((len(at), self.hats.shape[1])) for rank, at in places.items()}
+        self._swap({rank: self.hats[at] for rank, at in saying.items()}, heard)
+        for rank, at in places.items():
+            self.hats[at] = heard[rank]
+
+    def _swap(self, out: dict[int, Rows], into: dict[int, Rows]) -> None:
+        """Sends to and receives from every rank at once; empty parts do not travel."""
+        waiting = [self.comm.Irecv(part, rank) for rank, part in into.items() if part.size]
+        waiting += [self.comm.Isend(part, rank) for rank, part in out.items() if part.size]
+        for request in waiting:
+            request.Wait()
+
+
+def _few(rows: dict[int, Index], first: int) -> dict[int, Index]:
+    return {rank: at[first : first + ROWS] for rank, at in rows.items()}
 
 
 class _Piece(NamedTuple):
@@ -86,16 +147,16 @@ class _Held:
 
     def __init__(
         self,
-        exchange: Between,
+        exchange: _Between,
         problem: Problem,
         algorithm: Algorithm,
         stop: Stopping,
-        judge: Judge,
+        judge: _Judge,
     ):
         self.exchange, self.algorithm, self.stop, self.judge = exchange, algorithm, stop, judge
         self.pieces: list[_Piece] = []
         self.state: State = None
-        W, n = exchange.columns(algorithm.weights(stop.A)), len(stop.d)
+        W, n = exchange.own.columns(algorithm.weights(stop.here.A)), len(stop.d)
         for first in range(0, n, AGENTS):
             rows = slice(first, min(first + AGENTS, n))
             risk = problem.train.rows(rows)
@@ -142,7 +203,7 @@ class _Held:
     def judged(self, k: int, close: bool) -> tuple[Score, float, float]:
         """What the judge says of round k; an error at all ranks where numbers are none."""
         lost = np.count_nonzero(~np.isfinite(self.state.loss))
-        if total := int(self.exchange.sum(np.array([lost]))[0]):
+        if total := int(self.stop.here.sum(np.array([lost]))[0]):
             raise diverged(total, k, self.algorithm)
         return self.judge(self.state, close)
 

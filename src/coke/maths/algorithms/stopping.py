@@ -122,43 +122,27 @@ def counted(least: Quiet, ok: Flags, diameter: int) -> Quiet:
     return Quiet(count, ends, least.short)
 
 
-def _round_cost(size: Sizes, d: Array) -> Spent:
-    """What a round costs whose agents send so many bytes (N, 1) to d_i neighbours (N, 1)."""
-    return np.hstack([size > 0, size, (d * (HEADER + size)).astype(np.int64)], dtype=np.int64)
+class Here(NamedTuple):
+    """Where the agents are, and what those here hear of others; `Here.all` is one process."""
 
+    A: sparse.csr_array  # (N, N)  the adjacency of all agents
+    agents: Counts  # (n,)         those here
+    edges: sparse.csr_array  # (n, n + m)  their rows of A, for the rows that `heard` gives
+    heard: Callable[[Rows], Rows] = lambda rows: rows  # (n, …) ↦ with the m others' (n + m, …)
+    everyones: Callable[[Rows], Rows] | None = None  # (…) ↦ what all processes bring (R, …)
 
-def within(tol: float | None, x: Array, y: Array) -> Flags:
-    """Which ‖x_i − y_i‖ ≤ tol (A,); none where there is no tolerance."""
-    apart = x - y
-    return np.asarray(np.sqrt(np.vecdot(apart, apart)) <= (-1.0 if tol is None else tol))
-
-
-class Here:
-    """Where the agents are: all in this process. Ranks of a job tell each other instead."""
-
-    def agents(self, N: int) -> Counts:
-        """Those of all N that are here (n,)."""
-        return np.arange(N)
-
-    def columns(self, W: sparse.csr_array) -> sparse.csr_array:
-        """The rows of W (N, N) of the agents here, for the rows that `heard` gives (n, n + m)."""
-        return W
-
-    def heard(self, rows: Rows) -> Rows:
-        """The rows (n, …) of the agents here, then those of the m others that they hear."""
-        return rows
+    @classmethod
+    def all(cls, A: sparse.csr_array) -> Here:
+        """All agents are in this process."""
+        return cls(A, np.arange(A.shape[0]), A)
 
     def sum(self, row: Rows) -> Rows:
         """Number by number, of the rows that all processes bring."""
-        return row
+        return row if self.everyones is None else self.everyones(row).sum(axis=0)
 
     def max(self, row: Rows) -> Rows:
         """The largest, number by number."""
-        return row
-
-    def all(self, flags: Flags) -> Flags:
-        """Which flags are up at all processes."""
-        return flags
+        return row if self.everyones is None else self.everyones(row).max(axis=0)
 
 
 class Account(NamedTuple):
@@ -177,27 +161,25 @@ class Account(NamedTuple):
 class Stopping:
     """Who may say what, what it costs, and when all agents stop, as each of them sees it."""
 
-    def __init__(
-        self, limits: Limits, A: sparse.csr_array, told: Callable[[Array], Array], here: Here
-    ):
-        self.A, self._limits, self._told, self._here = A, limits, told, here
-        self.idle, self._share = limits.idle, limits.share(A.shape[0])
-        own = here.columns(A)
-        self.d, edges = degrees(own), own.tocoo()
+    def __init__(self, limits: Limits, here: Here, told: Callable[[Array], Array]):
+        self.here, self._limits, self._told = here, limits, told
+        self.idle, self._share = limits.idle, limits.share(here.A.shape[0])
+        self.d, edges = degrees(here.edges), here.edges.tocoo()
         self._i, self._n = edges.row, edges.col  # both ends of every edge, both ways
 
     @cached_property
     def diameter(self) -> int:
         """Of the graph: a search from every agent, each at its own process."""
-        agents, far = self._here.agents(self.A.shape[0]), 0.0
-        for some in _few(len(agents), _SEARCHES):
-            steps = sparse.csgraph.dijkstra(self.A, unweighted=True, indices=agents[some])
-            far = max(far, steps.max())
-        return int(self._here.max(np.array([far]))[0])
+        far = np.zeros(1)
+        for some in _few(len(self.here.agents), _SEARCHES):
+            from_some = self.here.agents[some]
+            steps = sparse.csgraph.dijkstra(self.here.A, unweighted=True, indices=from_some)
+            far = np.maximum(far, steps.max())
+        return int(self.here.max(far)[0])
 
     def begin(self, k: int, spent: Spent, quiet: Quiet) -> Account:
         """After round k, or before round 1."""
-        least = quiet if self.idle else self.least(quiet)
+        least = quiet if self.idle or k == 0 else self.least(quiet)
         nobody = np.zeros(len(spent), np.bool_)
         return Account(
             k=k, spent=spent, quiet=quiet, least=least, spoke=nobody, ledger=self._ledger(spent)
@@ -209,7 +191,7 @@ class Stopping:
         `hats` (n + m, W) are what the agents here, then the others they hear, last said; `s` is
         the state that `speak` left, and `said` what it would transmit.
         """
-        later = at.spent + _round_cost(said.size, self.d)
+        later = at.spent + _cost(said.size, self.d)
         if self.idle:
             return s.hat, self.booked(at, later)
         over = np.asarray((later > self._share).any(axis=1, keepdims=True) & (said.size > 0))
@@ -218,7 +200,7 @@ class Stopping:
         hat = s.hat
         if over.any():
             hat = np.where(over, hats[: len(over)], hat)
-            later = at.spent + _round_cost(np.where(over, 0, said.size), self.d)
+            later = at.spent + _cost(np.where(over, 0, said.size), self.d)
         quiet = counted(at.least, self._ok(self._told(hats), s.theta), self.diameter)
         return hat, self.booked(at, later, quiet.declared(over[:, 0], self.diameter))
 
@@ -227,8 +209,8 @@ class Stopping:
         ended = settled = False
         quiet, least = (at.quiet, at.least) if quiet is None else (quiet, self.least(quiet))
         if not self.idle:
-            flags = np.array([least.done().all(), not least.short.any()])
-            ended, settled = self._here.all(flags).tolist()
+            goes_on = np.array([not least.done().all(), bool(least.short.any())])
+            ended, settled = (~self.here.max(goes_on)).tolist()
         return Account(
             k=at.k + 1, spent=spent, quiet=quiet, least=least,
             spoke=spent[:, _SENT] > at.spent[:, _SENT], ledger=self._ledger(spent),
@@ -237,7 +219,7 @@ class Stopping:
 
     def least(self, quiet: Quiet) -> Quiet:
         """Over each agent's own word and its neighbours'; for want of budget, any of them."""
-        words = self._here.heard(quiet.words())
+        words = self.here.heard(quiet.words())
         heard = words[: len(quiet.count)].T.copy()
         for own, said in zip(heard, words.T, strict=True):
             np.minimum.at(own, self._i, said[self._n])
@@ -250,23 +232,34 @@ class Stopping:
         if tol is None:
             return ok
         for rows in _few(len(ok), _EDGES):
-            ok[rows] = within(tol, theta[rows], said[rows])
+            ok[rows] = _within(tol, theta[rows], said[rows])
         for edges in _few(len(self._i), _EDGES):
             i, n = self._i[edges], self._n[edges]
-            ok[i[~within(tol, said[i], said[n])]] = False
+            ok[i[~_within(tol, said[i], said[n])]] = False
         return ok
 
     def _ledger(self, spent: Spent) -> Ledger:
         """Of the agents of all processes."""
-        return Ledger(*self._here.sum(spent.sum(axis=0)).tolist())
+        return Ledger(*self.here.sum(spent.sum(axis=0)).tolist())
 
     def _refuse(self, over: Mask, taken: Ledger, later: Spent) -> None:
         """Refuses, at all processes, a budget that does not even allow the first messages."""
-        if self._here.max(np.array([over.any()]))[0]:
-            most = self._here.max(later.max(axis=0))
-            raise self._limits.too_small(taken, Ledger(*(self.A.shape[0] * most).tolist()))
+        if self.here.max(np.array([over.any()]))[0]:
+            most = self.here.max(later.max(axis=0))
+            raise self._limits.too_small(taken, Ledger(*(self.here.A.shape[0] * most).tolist()))
 
 
 def _few(n: int, most: int) -> Iterator[slice]:
     """0 … n − 1 in parts: what is made of each should stay in the cache."""
     yield from (slice(first, min(first + most, n)) for first in range(0, n, most))
+
+
+def _within(tol: float, x: Array, y: Array) -> Flags:
+    """Which ‖x_i − y_i‖ ≤ tol (A,)."""
+    apart = x - y
+    return np.asarray(np.sqrt(np.vecdot(apart, apart)) <= tol)
+
+
+def _cost(size: Sizes, d: Array) -> Spent:
+    """What a round costs (A, 3) whose agents send so many bytes (A, 1) to d_i neighbours (A, 1)."""
+    return np.hstack([size > 0, size, (d * (HEADER + size)).astype(np.int64)], dtype=np.int64)

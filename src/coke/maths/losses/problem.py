@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -45,6 +46,13 @@ class Problem:
             global_test = float(self.test.global_losses(theta).mean())
         global_train = float(self.train.global_losses(theta).mean())
         return Score(train, test, global_train, global_test)
+
+    def gaps(self, theta: Array) -> tuple[float, float]:
+        """max_i ‖θ_i − mean θ‖ and max_i ‖θ_i − θ*‖ of θ_i (N, D)."""
+        away = theta - theta.mean(axis=0)
+        consensus = np.vecdot(away, away).max()
+        np.subtract(theta, self.optimum, out=away)
+        return math.sqrt(consensus), math.sqrt(np.vecdot(away, away).max())
 
     def whitened(self, basis: Whitening) -> Problem:
         """The same problem as one of u = Cᵀθ."""
