@@ -27,8 +27,9 @@ from coke.learning.task import Task, algorithm_of
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph, checked_graph
+from coke.maths.losses import CLASSES, LOSSES, NUMBERS
 from coke.privacy.release import place
-from coke.settings.declaration import LOSSES, Features, Settings
+from coke.settings.declaration import Features, Settings
 from coke.settings.groups import CHOSEN, DKLA, DP, Coke, CokePaper, Diffusion, Until
 from coke.settings.reading import checked_settings
 from coke.transformer import checked_seed, fields, plain, validated
@@ -246,7 +247,7 @@ class COKERegressor(RegressorMixin, _Consensus):
     True
     """
 
-    _kind = "numbers"
+    _kind = NUMBERS
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
         """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
@@ -266,7 +267,7 @@ class COKEClassifier(ClassifierMixin, _Consensus):
     All other parameters and attributes are `COKERegressor`'s, and `classes_`.
     """
 
-    _kind = "classes"
+    _kind = CLASSES
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
         """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""

@@ -10,7 +10,8 @@ import pytest
 
 import coke
 from coke.maths.algorithms import ALGORITHMS
-from coke.settings.declaration import KNOBS, LOSSES
+from coke.maths.losses import LOSSES
+from coke.settings.declaration import KNOBS
 from coke.settings.groups import CHOSEN
 from coke.settings.knobs import Face
 

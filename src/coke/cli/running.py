@@ -25,7 +25,8 @@ from coke.learning.workflow import (
     yardsticks,
 )
 from coke.maths.graph import Graph
-from coke.settings.declaration import LOSSES, Settings
+from coke.maths.losses import CLASSES, LOSSES
+from coke.settings.declaration import Settings
 from coke.studies.audit import warnings
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _document(
 ) -> dict[str, Any] | None:
     """What there is to say, at the first process; None elsewhere."""
     right: dict[str, Any] = {}
-    if LOSSES[task.loss].kind == "classes":
+    if LOSSES[task.loss].kind == CLASSES:
         right = accuracy(task, consensus_model(task, outcomes[0]), sites)
     everybody = task.everybody
     if everybody is None:

@@ -102,7 +102,7 @@ def train_all(config: Settings, task: Task, graph: Graph, effects: Effects) -> l
             effects.folder.clear()
         effects.folder.keep_settings(config)
     outcomes: list[Outcome] = []
-    for name in dict.fromkeys([config.algorithm, *config.beside]):
+    for name in config.algorithms():
         run = Run(config, task, graph, name, effects)
         outcomes.append(run.train())
         if outcomes[0].error is not None:

@@ -7,31 +7,18 @@ those of the code that uses it; a test compares them.
 
 from functools import partial
 from math import inf
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 
 from coke.maths.algorithms import ALGORITHMS
+from coke.maths.losses import LOSSES
 from coke.settings.knobs import COMMANDS, EVERYWHERE, Face, Knob, Scope, declared
 
 Toml = dict[str, Any]
 AUTO, WAIT = "auto", "wait"
 PUBLIC = "public"  # units known before any row
 LOOKING = ("mixture", "moments")  # whitenings for which a site looks at its raw inputs
-
-
-class _Loss(NamedTuple):
-    about: str
-    kind: str  # of target: "numbers" or "classes"
-    statistics: bool = False  # whether sums over the rows are all that training needs
-    probabilities: bool = False
-
-
-LOSSES = {
-    "quadratic": _Loss("of numbers: ridge regression", "numbers", statistics=True),
-    "logistic": _Loss("of classes, with probabilities", "classes", probabilities=True),
-    "hinge": _Loss("of classes: support vector machine", "classes"),
-}
 
 
 def _names(*names: str) -> dict[str, str]:
@@ -185,6 +172,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: DataTable = DataTable()
     features: Features = Features()
     graph: GraphTable = GraphTable()
+
+    def algorithms(self) -> list[str]:
+        """The run's own, and those beside it."""
+        return list(dict.fromkeys([self.algorithm, *self.beside]))
 
     def tolerance(self, name: str) -> float | None:
         """In units of the target's spread; the paper's methods run all rounds unless told."""
