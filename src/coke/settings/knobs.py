@@ -51,8 +51,10 @@ class Knob(NamedTuple):
         """The help with all choices."""
         if not self.choices or self.expected:
             return self.help
-        each = [f"{name} ({about})" if about else name for name, about in self.choices.items()]
-        return f"{self.help.removesuffix('.')}: {', '.join(each)}."
+        if not any(self.choices.values()):
+            return f"{self.help.removesuffix('.')}: {', '.join(self.choices)}."
+        each = (": ".join(filter(None, choice)) for choice in self.choices.items())
+        return f"{self.help} {'; '.join(each)}."
 
 
 class Declared(NamedTuple):

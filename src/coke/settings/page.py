@@ -50,9 +50,9 @@ def _values(one: Declared) -> str:
     """The choices with what they are, or the bounds in words, or the type."""
     if one.knob.expected or one.knob.path:
         return one.knob.expected or "a path"
-    each = [f"`{name}`" + f" ({about})" * bool(about) for name, about in one.knob.choices.items()]
+    each = [f"`{name}`" + f": {about}" * bool(about) for name, about in one.knob.choices.items()]
     kind = one.kind.__name__ if isinstance(one.kind, type) and not get_args(one.kind) else one.kind
-    return ", ".join(each) or _KINDS[str(kind).removesuffix(" | None")]
+    return "; ".join(each) or _KINDS[str(kind).removesuffix(" | None")]
 
 
 def _default(one: Declared) -> str:

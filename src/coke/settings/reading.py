@@ -17,7 +17,7 @@ import msgspec
 
 from coke.errors import ConfigError, FileError, nearest, unknown
 from coke.maths.algorithms import ALGORITHMS
-from coke.maths.losses import LOSSES
+from coke.maths.losses import CLASSES, LOSSES
 from coke.settings.declaration import AUTO, KNOBS, LOOKING, PUBLIC, TABLES, Settings, Toml
 from coke.settings.knobs import Declared, Face, Knob
 
@@ -167,7 +167,7 @@ def _source(settings: Settings) -> Iterator[str]:
             f"{data.file}: arrays are read in chunks only: add data.out_of_core = true, or for "
             "class labels data.on_disk"
         )
-    if data.file is None and LOSSES[settings.loss].kind == "classes":
+    if data.file is None and LOSSES[settings.loss].kind == CLASSES:
         yield f'loss = "{settings.loss}" needs class labels: name a data.file with them'
 
 
