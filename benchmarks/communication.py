@@ -36,7 +36,7 @@ from coke.maths.graph import build_graph
 from coke.maths.losses.problem import local_only
 from coke.settings.reading import checked_settings
 from coke.studies.compare.compare import Comparison
-from coke.studies.reproduce.recipes import find_file
+from coke.studies.reproduce.recipes import _find_file
 from coke.threads import OneThread
 
 CASES = {  # σ, L, λ, v, μ of the paper's captions
@@ -63,7 +63,7 @@ def ready_of(rows: Rows, parts: Any, edges: int, seed: int, **settings: Any) -> 
 def paper_case(name: str, split: str, seed: int) -> Found:
     """All methods on one of the paper's data sets, and ours once more to the tighter goal."""
     sigma, L, lam, v, mu = CASES[name]
-    rows = read_rows(find_file(f"{name}_adaraker"), "y")
+    rows = read_rows(_find_file(f"{name}_adaraker"), "y")
     how = {"lambda": lam, "v": v, "mu": mu, "data": {"scale": "none"}}
     features = {"n_features": L, "sigma": sigma}
     parts = deal(rows.y, 10, split=split, seed=seed)
@@ -88,7 +88,7 @@ def synthetic_case(split: str, seed: int) -> Found:
 
 def adult_case(split: str, seed: int) -> Found:
     """Logistic regression on Adult, dealt out at random or sorted by a feature."""
-    table = pyarrow.parquet.read_table(find_file("adult_a9a"))
+    table = pyarrow.parquet.read_table(_find_file("adult_a9a"))
     names = [name for name in table.column_names if name.startswith("x")]
     whole = checked_rows(inputs_of(table, names), table["y"].to_numpy())
     train = np.array(table["split"].to_pylist()) == "train"
@@ -111,7 +111,7 @@ def beijing_case(split: str, seed: int) -> Found:
         "seed": seed,
         "lambda": 1e-3,
         "data": {
-            "file": str(find_file("beijing_air_multisite")),
+            "file": str(_find_file("beijing_air_multisite")),
             "target": "y",
             "site": "site",
             "drop": ["wd"],

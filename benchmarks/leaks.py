@@ -102,7 +102,7 @@ def rows_and_inversion() -> None:
     """φ → x, all rows of small sites, and the row that was added."""
     rng, features = np.random.default_rng(1), features_of(1)
     starts, points = rng.normal(size=(96, d)), rng.normal(size=(100, d))
-    found = [attack.inverted(features, features(x[None])[0], starts)[0] for x in points]
+    found = [attack._inverted(features, features(x[None])[0], starts)[0] for x in points]
     hits = int((np.abs(np.array(found) - points).max(axis=1) < 1e-6).sum())
     promise(f"φ(x) → x for {hits} of 100 points (noted 97 to 100)", hits >= 97)
     for T in (5, 10, 20):
@@ -114,6 +114,6 @@ def rows_and_inversion() -> None:
         promise(f"T_i = {T}: {len(got)} rows, off by {far:.0e}", len(got) == T and far < 1e-9)
     X, y = waves(rng, 30_001)
     pair = [Statistics(*statistics(features, X[:n], y[:n])[:2]) for n in (30_000, 30_001)]
-    x, target, _ = attack.added_row(features, pair[0], pair[1], 30_000, starts)
+    x, target, _ = attack._added_row(features, pair[0], pair[1], 30_000, starts)
     far = max(np.abs(x - X[-1]).max(), abs(target - y[-1]))
     promise(f"one row more among 30 000: off by {far:.0e}", far < 1e-6)

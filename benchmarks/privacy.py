@@ -36,12 +36,12 @@ from coke.privacy.noise import (
     Budget,
     Noise,
     Statistics,
+    _profile,
+    _separation,
     calibrated,
     draws,
-    profile,
     projected,
     ranking_bound,
-    separation,
     shared,
     steps,
     unpacked,
@@ -160,10 +160,10 @@ def collusion() -> None:
     """What is left of ε where more sites collude than a secure sum was made for."""
     print("Secure sum of 10 sites for colluding = 1: ε if c sites put together what they know")
     for epsilon in (1.0, 3.0):
-        mu, left = separation(Budget(epsilon, DELTA)), {}
+        mu, left = _separation(Budget(epsilon, DELTA)), {}
         for c in (1, 2, 5, 8, 9):
             closer = mu * math.sqrt((N - 1) / (N - c))
-            left[c] = brentq(lambda e, at=closer: profile(e, at) - DELTA, 1e-6, 1000)
+            left[c] = brentq(lambda e, at=closer: _profile(e, at) - DELTA, 1e-6, 1000)
         print(f"  ε = {epsilon:g}: " + ", ".join(f"{e:.2f} (c = {c})" for c, e in left.items()))
         promise("as promised for c = 1", left[1] <= epsilon)
 
@@ -248,7 +248,7 @@ def private_run(rng: np.random.Generator, features: DrawnFeatures) -> None:
     for _ in range(20):
         X, y = waves(rng, 1001)
         pair = [released(features, (X[:n], y[:n]), 10.0).found for n in (1000, 1001)]
-        x = attack.added_row(features, pair[0], pair[1], 1000, rng.normal(size=(96, d)))[0]
+        x = attack._added_row(features, pair[0], pair[1], 1000, rng.normal(size=(96, d)))[0]
         apart.append(float(np.linalg.norm(x - X[-1])))
         guess.append(float(np.linalg.norm(X[-1])))  # to the population's mean
     near, base = float(np.median(apart)), float(np.median(guess))

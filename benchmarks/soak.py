@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import numpy as np
 
 from coke.engines.process import simulate
-from coke.field.local import free_ports
+from coke.field.local import _free_ports
 from coke.maths.arrays import Array
 from kit.field import Field, made_rows
 from processes import cpu, resident, zenoh_cpu
@@ -237,7 +237,7 @@ def bare(pipe: Connection, me: int, others: list[int], ports: list[int], size: i
 
 def tcp(field: Field, size: int) -> float:
     """µs of CPU for a frame in one direction."""
-    spawn, ports = multiprocessing.get_context("spawn"), free_ports(AGENTS)
+    spawn, ports = multiprocessing.get_context("spawn"), _free_ports(AGENTS)
     ends, said = [spawn.Pipe() for _ in range(AGENTS)], list[bytes]()
     for i, (_, there) in enumerate(ends):
         given = there, i, sorted(field.graph[i]), ports, size

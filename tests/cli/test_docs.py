@@ -92,11 +92,11 @@ def test_changelog_and_version_agree() -> None:
 
 
 PUBLIC = """
-    Algorithm COKE COKEClassifier COKERegressor CTA Coarse Coke CokeError CokePaper DKLA DP
-    Diffusion FeatureSettings Features Float64 Geometric History Model Problem Quadratic
-    RandomFeatures Record Risk Schedule Sequential Shrinking Spoken Threshold Until
-    adjacency build_graph dkla draw_features load_model local_only metropolis
-    one_shot_average say simulate
+Agents Algorithm COKE COKEClassifier COKERegressor CTA Coarse Codec Coke CokeError CokePaper
+DKLA DP Diffusion FeatureSettings Features Float64 Geometric History Model Problem Quadratic
+RandomFeatures Record Risk Schedule Sequential Shrinking Spoken Threshold Until adjacency
+build_graph dkla draw_features load_model local_only metropolis one_shot_average say
+simulate
 """
 
 

@@ -21,7 +21,7 @@ from coke.data.scaling import Scaling, columns_of, fit_scaling
 from coke.data.site import Kept, Making
 from coke.data.sources import Source, open_arrays
 from coke.errors import CokeError, DataError
-from coke.learning.open import open_ready, open_sites
+from coke.learning.open import _open_sites, open_ready
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.losses.quadratic import Quadratic
 from coke.settings.reading import checked_settings
@@ -95,7 +95,7 @@ def test_a_streamed_task_is_the_loaded_one(
 def test_a_folder_of_files_is_a_file_with_a_column_of_sites(files: Path) -> None:
     """In memory: the same rows at the same sites."""
     file, folder = (
-        open_sites(config(files, kind, out_of_core=False)) for kind in ("file", "folder")
+        _open_sites(config(files, kind, out_of_core=False)) for kind in ("file", "folder")
     )
     assert isinstance(file.sites, Kept)
     assert isinstance(folder.sites, Kept)

@@ -18,7 +18,7 @@ from coke.data.site import Making, by_label, split
 from coke.data.sources import Source, open_arrays, open_table
 from coke.data.tables import checked_rows
 from coke.errors import CokeError, DataError
-from coke.learning.open import open_rows
+from coke.learning.open import _open_rows
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.losses.quadratic import Quadratic
 from kit.parted import HOW, SITES, T, X, Y, any_way, config, equal, save_all, whole
@@ -82,7 +82,7 @@ def test_of_a_sorted_file_little_more_than_the_sites_rows_is_read(
 
 def test_of_a_folder_only_the_sites_files_are_read(files: Path) -> None:
     """The others may be gone by then."""
-    source = open_rows(config(files, "folder", out_of_core=False))
+    source = _open_rows(config(files, "folder", out_of_core=False))
     rows = owners(source, HOW)
     assert rows.sites is not None
     places = split(by_label(rows.sites), test=0.3, seed=0)

@@ -22,7 +22,7 @@ from coke.data.ondisk import OnDisk
 from coke.data.site import Kept
 from coke.engines.process import simulate
 from coke.errors import CokeError, ConfigError, DataError, FileError
-from coke.learning.open import open_ready, open_sites
+from coke.learning.open import _open_sites, open_ready
 from coke.maths.algorithms.coke import COKE
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import build_graph
@@ -161,7 +161,7 @@ def test_rows_read_in_chunks_are_those_read_at_once(source: str, kind: str, tmp_
     saved(tmp_path, kind)
     at_once = settings(tmp_path, "rows.parquet" if source == "sites" else source)
     in_chunks = settings(tmp_path, source, on_disk=str(tmp_path / "scratch"))
-    wanted, found = open_sites(at_once), open_sites(in_chunks)
+    wanted, found = _open_sites(at_once), _open_sites(in_chunks)
     assert (found.columns, found.sites.names) == (wanted.columns, wanted.sites.names)
     assert isinstance(found.sites, Kept)
     assert isinstance(wanted.sites, Kept)
@@ -263,7 +263,7 @@ def test_a_row_on_disk_takes_few_bytes_of_memory(tmp_path: Path) -> None:
         del table, y, where
         how = settings(tmp_path, "rows.parquet", on_disk=str(tmp_path / "scratch"))
         tracemalloc.start()
-        open_sites(how)
+        _open_sites(how)
         most.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert most[1] - most[0] <= 90 * 50_000

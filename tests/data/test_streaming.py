@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data import formats as openers
-from coke.data.passes import Streamed, complete, stream_statistics
+from coke.data.passes import _Streamed, complete, stream_statistics
 from coke.data.scaling import columns_of, fit_scaling
 from coke.data.sources import open_arrays, open_table
 from coke.errors import CokeError, DataError, FileError
@@ -152,7 +152,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_refused(tmp_path: Path) -> None
         list(chunks)
 
 
-def statistics_of(folder: Path, name: str) -> Streamed:
+def statistics_of(folder: Path, name: str) -> _Streamed:
     if name.endswith(".npy"):
         source = open_arrays(folder / name, folder / "y.npy", chunk=64)
     else:

@@ -109,14 +109,14 @@ import sys
 from mpi4py import MPI
 from coke.cli.main import main
 from coke.errors import DataError
-from coke.maths.features.features import Features
+from coke.maths.features.features import DrawnFeatures
 
-made = Features.__call__
+made = DrawnFeatures.__call__
 def fails(*given):
     if MPI.COMM_WORLD.rank == 1:
         raise {error}
     return made(*given)
-Features.__call__ = fails
+DrawnFeatures.__call__ = fails
 sys.argv[0] = "coke"
 main()
 """

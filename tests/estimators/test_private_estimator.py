@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from coke import DP, Coke, COKEClassifier, COKERegressor, Features
 from coke.errors import ConfigError, DataError, InputError
-from coke.privacy.release import load_release
+from coke.privacy.release import _load_release
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-3, 3, size=(3000, 2))
@@ -34,7 +34,7 @@ def test_it_learns_and_says_what_its_sites_would_do_alone(tmp_path: Path) -> Non
     assert est.alone_ is not None
     assert est.alone_.shape == (3, 30)
     assert COKERegressor(n_agents=3).fit(X, y).alone_ is None
-    release, _ = load_release(tmp_path / "private-0.coke")
+    release, _ = _load_release(tmp_path / "private-0.coke")
     assert release.total == (3.0, 1e-5)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coke.errors import InputError
-from coke.field.carriers.base import OVERHEAD, Allowance, Bucket, Inbox
+from coke.field.carriers.base import OVERHEAD, Allowance, _Bucket, _Inbox
 from coke.field.carriers.memory import Memory, lossy
 from kit.sessions import drain
 
@@ -27,7 +27,7 @@ def test_any_t_seconds_admit_at_most_burst_plus_rate_t_frames(
     gaps: list[float], rate: float, burst: int
 ) -> None:
     now = 0.0
-    bucket = Bucket(Allowance(rate=rate, burst=burst), lambda: now)
+    bucket = _Bucket(Allowance(rate=rate, burst=burst), lambda: now)
     admitted: list[float] = []
     for gap in gaps:
         now += gap
@@ -40,7 +40,7 @@ def test_any_t_seconds_admit_at_most_burst_plus_rate_t_frames(
 
 def test_a_silent_neighbour_earns_its_burst_back() -> None:
     now = 0.0
-    bucket = Bucket(Allowance(rate=1.0, burst=5), lambda: now)
+    bucket = _Bucket(Allowance(rate=1.0, burst=5), lambda: now)
     assert sum(bucket.take() for _ in range(9)) == 5
     now = 100.0
     assert sum(bucket.take() for _ in range(9)) == 5
@@ -55,7 +55,7 @@ def test_an_inbox_keeps_order_and_bounds_and_accounts_for_every_frame(
     steps: list[tuple[str, bytes] | None],
 ) -> None:
     """None is a receive. What comes out of one neighbour is what was kept, in order."""
-    inbox = Inbox("ab", SMALL, lambda: 0.0)
+    inbox = _Inbox("ab", SMALL, lambda: 0.0)
     kept: dict[str, list[bytes]] = {"a": [], "b": []}
     offered = dict.fromkeys("ab", 0)
     for step in steps:
@@ -78,7 +78,7 @@ def test_an_inbox_keeps_order_and_bounds_and_accounts_for_every_frame(
 
 
 def test_a_loud_neighbour_starves_nobody() -> None:
-    inbox = Inbox("ab", Allowance(), lambda: 0.0)
+    inbox = _Inbox("ab", Allowance(), lambda: 0.0)
     for _ in range(100):
         inbox.offer("a", b"loud")
     inbox.offer("b", b"quiet")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coke.field import edge as edges
-from coke.field.edge import Reply
+from coke.field.edge import _Reply
 from coke.field.frames import Word
 from coke.maths.algorithms.codecs import Coarse, Codec, Float64
 from kit.machines import answers_all
@@ -91,7 +91,7 @@ def _cascade(hear: Any) -> int:
         pair.step(np.full(D, k), np.full(D, -k))
     frame, me, count = pair.sent[0][-2], 0, 0
     assert isinstance(frame, Word)
-    reply = Reply(pair.ends[0], frame._replace(again=True))
+    reply = _Reply(pair.ends[0], frame._replace(again=True))
     while reply.answer is not None and count < 1000:
         reply = hear(pair.lines[me], pair.ends[me], reply.answer)
         me, count = 1 - me, count + 1
@@ -106,7 +106,7 @@ def test_an_old_word_is_answered_once_and_only_if_its_sender_waits() -> None:
     for k in range(3):
         pair.step(np.full(D, k), np.full(D, -k))
     for frame in pair.sent[0][:-1]:
-        assert edges.hear(pair.lines[0], pair.ends[0], frame) == Reply(pair.ends[0])
+        assert edges.hear(pair.lines[0], pair.ends[0], frame) == _Reply(pair.ends[0])
     word = pair.sent[0][1]
     assert isinstance(word, Word)
     one_behind = word._replace(again=True, step=pair.ends[0].s - 1)

@@ -35,7 +35,7 @@ from coke.field.frames import (
     encode,
 )
 from coke.field.node import started
-from coke.field.phases import differing
+from coke.field.phases import _differing
 from coke.field.state import image, restored
 from coke.field.store import Heard, Store
 from coke.talk.conversation import Turn
@@ -113,8 +113,8 @@ def test_extremes_are_refused() -> None:
 
 def test_differences_are_named_from_both_ends() -> None:
     ours, theirs = {"lambda": "1", "same": "x"}, {"lambda": "2", "same": "x", "more": "y"}
-    assert differing(ours, ours) == ""
-    said = differing(ours, theirs)
+    assert _differing(ours, ours) == ""
+    said = _differing(ours, theirs)
     assert "lambda is 1 here and 2 there" in said
     assert "more is not set here and y there" in said
     assert "same" not in said

@@ -28,7 +28,7 @@ from coke.maths.features.features import draw_features
 from coke.maths.losses.quadratic import Quadratic
 from coke.privacy import release as private
 from coke.privacy.noise import Budget
-from coke.privacy.share import load_share
+from coke.privacy.share import _load_share
 from coke.settings.sites import read_site
 from coke.studies.audit import site_warnings
 from kit.agents import A, made_nets
@@ -56,7 +56,7 @@ def handed_over(source: Field, target: Field, name: str) -> None:
     assert units is not None
     X, y = units.inputs(mission.rows.X[0]), units.targets(mission.rows.y[0])
     terms = private.Conditions(draw_features(how, X.shape[1]), 1.0, Budget(3.0, 1e-5))
-    found, meta = private.load_release(release(source, name))
+    found, meta = private._load_release(release(source, name))
     meta = msgspec.structs.replace(meta, made_from=private.made_from(meta.salt, terms, (X, y)))
     release(target, name).parent.mkdir(parents=True, exist_ok=True)
     write_file(
@@ -131,7 +131,7 @@ def test_agents_add_up_securely_over_bad_links_and_through_a_crash(
         net.table[name]["releases"] = str(net.folder / name)
     shares = {name: net.folder / name / f"share-{name}.coke" for name in net.names}
     net.start()
-    net.until(lambda: shares[A].exists() and load_share(shares[A])[0].roster != "")
+    net.until(lambda: shares[A].exists() and _load_share(shares[A])[0].roster != "")
     net.stop(A)  # once its numbers are drawn
     before = shares[A].read_bytes()
     net.start(A)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from coke.errors import ConfigError, InputError
 from coke.field.carriers.address import Endpoint, Place
 from coke.field.carriers.base import Allowance
-from coke.field.carriers.zenoh import ZenohCarrier, access_control
+from coke.field.carriers.zenoh import ZenohCarrier, _access_control
 from kit.certificates import Authority
 from kit.sessions import LONG, PLAIN, address, heard, identity, outsider, site, until
 
@@ -75,7 +75,7 @@ def test_identities_of_others_and_broken_files_are_refused(tmp_path: Path, ca: A
 
 
 def test_everything_is_denied_but_a_neighbours_own_two_keys() -> None:
-    rules = access_control(PLAIN._replace(neighbours={"b": None, "c": None}))
+    rules = _access_control(PLAIN._replace(neighbours={"b": None, "c": None}))
     assert (rules["enabled"], rules["default_permission"]) == (True, "deny")
     assert [s["cert_common_names"] for s in rules["subjects"]] == [["b"], ["c"]]
     keys = {r["id"]: (r["flows"], r["messages"], r["key_exprs"]) for r in rules["rules"]}

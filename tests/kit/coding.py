@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,8 +15,20 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from coke.errors import MessageError
-from coke.maths.algorithms.codecs import GRID, LIMIT, Coarse, Codec, Float32, Float64
+from coke.maths.algorithms.codecs import GRID, LIMIT, Coarse, Codec, Float64, _Plain
 from coke.maths.arrays import Array
+
+
+@dataclass(frozen=True)
+class Float32(_Plain):
+    """4 bytes per number.
+
+    Rounding to float32 stays on the grid: a multiple of 2⁻⁴⁰ below 2⁻¹⁶ has at most 24 bits and
+    is kept, and from 2⁻¹⁶ on float32 numbers are 2⁻³⁹ or more apart.
+    """
+
+    dtype: ClassVar[str] = "<f4"
+
 
 CODECS: dict[str, Codec] = {
     "coarse": Coarse(),

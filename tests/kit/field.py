@@ -20,7 +20,7 @@ import numpy as np
 from coke.data.site import deal
 from coke.data.tables import Rows, checked_rows
 from coke.engines.process import Record, simulate
-from coke.field.local import NetworkPlan, site_names, write_network
+from coke.field.local import NetworkPlan, _site_names, write_network
 from coke.field.mission import Mission
 from coke.field.moves import Setup
 from coke.field.node import Node
@@ -62,7 +62,7 @@ class Field:
         self.rows, self.graph = rows, build_graph("random", agents, edges=edges, seed=SEED)
         plan = NetworkPlan("test", self.graph, rows, self.parts, self.settings, patience, carrier)
         self.paths = write_network(folder, plan)
-        self.names = site_names(list(self.parts))
+        self.names = _site_names(list(self.parts))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, *names: str) -> None:

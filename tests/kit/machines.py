@@ -35,7 +35,7 @@ def line(lower: bool) -> Edge:
 class Machine:
     """The rules of one end; a mutant is a machine with another rule."""
 
-    hear: Callable[[Edge, End, Frame], edges.Reply] = edges.hear
+    hear: Callable[[Edge, End, Frame], edges._Reply] = edges.hear
     complete: Callable[[Edge, End], End] = edges.complete
     kept: Callable[[End], End] = lambda end: end._replace(box=(None, None))  # what a kill leaves
     durable_first: bool = True  # the image is on disk before the first byte leaves
@@ -67,7 +67,7 @@ ONE_WORD = Machine(complete=lambda edge, end: edges.complete(edge, end)._replace
 NOTHING_OUTSTANDING = Machine(outstanding=False)
 
 
-def answers_all(edge: Edge, end: End, frame: Frame) -> edges.Reply:
+def answers_all(edge: Edge, end: End, frame: Frame) -> edges._Reply:
     """Every old word is answered, also one that is an answer."""
     again = frame._replace(again=True) if isinstance(frame, Word) else frame
     return edges.hear(edge, end, again)

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from coke.field import edge as edges
-from coke.field.edge import Edge, End, Reply
+from coke.field.edge import Edge, End, _Reply
 from coke.field.frames import Frame, Word
 from coke.maths.algorithms.codecs import Codec, Float64
 from coke.maths.arrays import Array
@@ -50,7 +50,7 @@ class Pair:
         self.ends[i] = self.disks[i] = end
         self.say(i, end.out)
 
-    def hear(self, i: int, frame: Frame) -> Reply:
+    def hear(self, i: int, frame: Frame) -> _Reply:
         """The answer is on its way."""
         reply = edges.hear(self.lines[i], self.ends[i], frame)
         if reply.end.standing != self.ends[i].standing:

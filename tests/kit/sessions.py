@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from coke.field.carriers.address import Place
 from coke.field.carriers.base import Carrier
-from coke.field.carriers.zenoh import zenoh_settings
+from coke.field.carriers.zenoh import _zenoh_settings
 from coke.field.identity import Identity
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def outsider(
     import zenoh
 
     wanted = site(own, at or "tls/127.0.0.1:1", {"x": to})
-    settings = zenoh_settings(wanted) | {"listen/endpoints": [at] if at else []}
+    settings = _zenoh_settings(wanted) | {"listen/endpoints": [at] if at else []}
     settings["access_control"] = {"enabled": False}
     settings["transport/link/protocols"] = ["tcp", "tls"]
     settings["transport/link/tls"]["enable_mtls"] = mtls

@@ -1,4 +1,4 @@
-"""The house keeps its order: few loose modules and public names, one meaning a name, short bodies."""
+"""The house keeps its order: few loose modules and public names, one meaning each, short bodies."""
 
 from __future__ import annotations
 

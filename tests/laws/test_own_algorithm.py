@@ -21,7 +21,7 @@ from kit.problems import case
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
-from gradient_tracking import GradientTracking
+from gradient_tracking import GradientTracking  # noqa: E402  of the examples
 
 N, ROUNDS = 6, 40
 GRAPH = nx.cycle_graph(N)

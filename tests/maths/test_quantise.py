@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from coke.maths.algorithms.codecs import GRID, LIMIT, Coarse, Codec, Float32, Float64
+from coke.maths.algorithms.codecs import GRID, LIMIT, Coarse, Codec, Float64
 from coke.maths.arrays import Array
 from kit.coding import (
     LAWS,
+    Float32,
     allowed,
     every_codec,
     literal,

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coke.errors import InputError, MessageError
-from coke.maths.algorithms.codecs import Coarse, Codec, Float32, Float64
+from coke.maths.algorithms.codecs import Coarse, Codec, Float64
 from coke.maths.arrays import Array
 from kit.coding import (
     LAWS,
+    Float32,
     allowed,
     decoded_or_refused,
     every_codec,

@@ -16,9 +16,9 @@ from coke.maths.features.features import KERNELS, FeatureSettings, draw_features
 from coke.maths.features.whitening import (
     Gaussian,
     Whitening,
+    _misfit,
     describe,
     expected_gram,
-    misfit,
     reduced,
 )
 from coke.maths.losses.problem import Problem
@@ -141,7 +141,7 @@ def test_misfit_tells_a_site_that_one_gaussian_does_not_describe() -> None:
     two_clouds = 0.1 * cloud + np.where(rng.random((5000, 1)) < 0.5, 5.0, -5.0)
 
     def of(X: np.ndarray) -> float:
-        return misfit(expected_gram(f, [Gaussian.of(X)]), f(X).T @ f(X) / len(X), 1e-4)
+        return _misfit(expected_gram(f, [Gaussian.of(X)]), f(X).T @ f(X) / len(X), 1e-4)
 
     assert of(cloud) < 2
     assert of(two_clouds) > 10

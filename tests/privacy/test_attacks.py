@@ -21,12 +21,12 @@ from coke.maths.losses.quadratic import Quadratic, statistics
 from coke.privacy.attacks import (
     Known,
     Probing,
-    added_row,
+    _added_row,
+    _inverted,
+    _least_epsilon,
     auc,
     from_probes,
     full_view,
-    inverted,
-    least_epsilon,
     membership_scores,
     neighbours_view,
     population,
@@ -172,7 +172,7 @@ def test_features_are_one_to_one_for_an_attacker(mapping: str) -> None:
     rng = np.random.default_rng(0)
     starts, hits = rng.normal(size=(96, 5)), 0
     for x in rng.normal(size=(40, 5)):
-        found, _ = inverted(features, features(x[None])[0], starts)
+        found, _ = _inverted(features, features(x[None])[0], starts)
         hits += bool(np.abs(found - x).max() < 1e-6)
     assert hits >= 39
 
@@ -185,7 +185,7 @@ def test_one_row_more_between_two_runs_is_read_off(seed: int, T: int) -> None:
     before = Statistics(*statistics(features, X[:-1], y[:-1])[:2])
     after = Statistics(*statistics(features, X, y)[:2])
     starts = np.random.default_rng(0).normal(size=(64, 5))
-    x, target, miss = added_row(features, before, after, T, starts)
+    x, target, miss = _added_row(features, before, after, T, starts)
     np.testing.assert_allclose(x, X[-1], atol=1e-9)
     assert target == pytest.approx(y[-1], abs=1e-9)
     assert miss < 1e-9
@@ -222,11 +222,11 @@ def test_the_bound_on_epsilon_holds_as_often_as_it_says() -> None:
     """Randomised response with chance p has ε = log(p/(1 − p)); the bound is below it 95 times."""
     p, n, rng = 0.7, 2000, np.random.default_rng(0)
     hits = binom.rvs(n, [[1 - p, p]] * 2000, random_state=rng)
-    bounds = np.array([least_epsilon((int(a), int(b)), n, 0.0) for a, b in hits])
+    bounds = np.array([_least_epsilon((int(a), int(b)), n, 0.0) for a, b in hits])
     true = np.log(p / (1 - p))
     assert np.mean(bounds <= true) >= 0.95
     assert bounds.mean() > 0.8 * true
-    assert least_epsilon((0, 0), n, 0.0) == 0.0
-    assert least_epsilon((n, n), n, 0.0) < 0.0
-    assert least_epsilon((0, n // 2), n, 0.3) < least_epsilon((0, n // 2), n, 0.0)
-    assert least_epsilon((0, n // 2), n, 0.6) == 0.0
+    assert _least_epsilon((0, 0), n, 0.0) == 0.0
+    assert _least_epsilon((n, n), n, 0.0) < 0.0
+    assert _least_epsilon((0, n // 2), n, 0.3) < _least_epsilon((0, n // 2), n, 0.0)
+    assert _least_epsilon((0, n // 2), n, 0.6) == 0.0

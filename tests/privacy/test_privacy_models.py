@@ -17,7 +17,7 @@ from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic, statistics
 from coke.privacy.attacks import (
     Known,
-    added_row,
+    _added_row,
     auc,
     full_view,
     membership_scores,
@@ -125,7 +125,7 @@ def test_nobody_finds_a_newcomer_or_a_member_in_releases() -> None:
             released(X[:n], y[:n], features, budget, rng.normal(size=draws(D))).found
             for n in (T, T + 1)
         )
-        x, _, miss = added_row(features, before, after, T, rng.normal(size=(64, 5)))
+        x, _, miss = _added_row(features, before, after, T, rng.normal(size=(64, 5)))
         assert miss > 0.1
         apart.append(np.linalg.norm(x - X[-1]))
         guess.append(np.linalg.norm(X[-1]))  # by whoever takes the population's mean

@@ -17,16 +17,16 @@ from coke.privacy.noise import (
     Budget,
     Noise,
     Statistics,
+    _profile,
+    _separation,
     calibrated,
     draws,
     least_lambda,
     noised,
     norm_bound,
-    profile,
     projected,
     ranking_bound,
     sensitivity,
-    separation,
     shared,
 )
 from coke.privacy.release import entropy_normals
@@ -38,18 +38,18 @@ from kit.releases import DELTA, NOTED, D, N, features_of
 def test_noise_is_calibrated(epsilon: float, s: float) -> None:
     """s = Δ/μ at δ = 1e-5; the grid adds one part in 10⁵."""
     budget = Budget(epsilon, DELTA)
-    assert sensitivity(1.0, 1.0) / separation(budget) == pytest.approx(s, abs=1e-3)
+    assert sensitivity(1.0, 1.0) / _separation(budget) == pytest.approx(s, abs=1e-3)
     assert calibrated(budget, 1.0, 1.0, D).s == pytest.approx(s, abs=1e-3)
-    assert calibrated(budget, 1.0, 1.0, D).s > sensitivity(1.0, 1.0) / separation(budget)
+    assert calibrated(budget, 1.0, 1.0, D).s > sensitivity(1.0, 1.0) / _separation(budget)
 
 
 @given(st.floats(-4, 2.5), st.floats(-10, -0.5))
 def test_the_budget_is_spent_and_not_exceeded(log_epsilon: float, log_delta: float) -> None:
     """profile(ε, μ) is δ, from below."""
     epsilon, delta = 10**log_epsilon, 10**log_delta
-    mu = separation(Budget(epsilon, delta))
-    assert profile(epsilon, mu) <= delta
-    assert profile(epsilon, mu * (1 + 1e-6)) >= delta * (1 - 1e-6)
+    mu = _separation(Budget(epsilon, delta))
+    assert _profile(epsilon, mu) <= delta
+    assert _profile(epsilon, mu * (1 + 1e-6)) >= delta * (1 - 1e-6)
 
 
 @pytest.mark.parametrize(("epsilon", "mu"), [(1.0, 0.27), (3.0, 0.9), (0.1, 2.0)])
@@ -57,7 +57,7 @@ def test_the_profile_is_the_hockey_stick_of_two_gaussians(epsilon: float, mu: fl
     """δ(ε) = ∫ max(p − e^ε q, 0), the definition of (ε, δ) for the pair N(0, 1), N(μ, 1)."""
     crossing = epsilon / mu + mu / 2  # beyond it N(μ, 1) is more than e^ε times likelier
     excess = quad(lambda x: norm.pdf(x - mu) - np.exp(epsilon) * norm.pdf(x), crossing, 40)[0]
-    assert profile(epsilon, mu) == pytest.approx(excess, rel=1e-5)
+    assert _profile(epsilon, mu) == pytest.approx(excess, rel=1e-5)
 
 
 def moved(phi: Array, y: Array) -> Array:
@@ -168,8 +168,8 @@ def test_no_attack_ranks_members_better_than_the_bound() -> None:
     for epsilon, most in ((1.0, 0.553), (3.0, 0.640), (10.0, 0.841)):
         budget = Budget(epsilon, DELTA)
         assert ranking_bound(budget) == pytest.approx(most, abs=1e-3)
-        p, mu = ranking_bound(budget), separation(budget)
-        room = [math.exp(e) * (1 - p) + profile(e, mu) - p for e in np.linspace(0.001, 9, 4000)]
+        p, mu = ranking_bound(budget), _separation(budget)
+        room = [math.exp(e) * (1 - p) + _profile(e, mu) - p for e in np.linspace(0.001, 9, 4000)]
         assert min(room) == pytest.approx(0, abs=1e-4)
 
 
@@ -197,7 +197,7 @@ def test_an_audit_finds_no_more_than_epsilon(epsilon: float) -> None:
 )
 def test_impossible_budgets_are_refused(epsilon: float, delta: float) -> None:
     with pytest.raises(InputError, match=r"epsilon|delta"):
-        separation(Budget(epsilon, delta))
+        _separation(Budget(epsilon, delta))
     with pytest.raises(InputError, match="bounds"):
         sensitivity(1.0, math.inf)
     with pytest.raises(InputError, match="mapping"):

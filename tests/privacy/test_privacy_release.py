@@ -18,7 +18,7 @@ from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.losses.quadratic import statistics
 from coke.privacy import release as private
 from coke.privacy.noise import Budget
-from coke.privacy.release import Conditions, load_release, private_statistics
+from coke.privacy.release import Conditions, _load_release, private_statistics
 from kit.forging import forgeries
 from kit.problems import Array
 from kit.releases import DELTA, NOTED, features_of
@@ -122,7 +122,7 @@ def test_forged_releases_are_refused_or_make_sense(
     cut = st.integers(0, len(good) - 1).map(lambda n: good[:n])
     path.write_bytes(data.draw(forgeries(good) | cut | st.binary(max_size=60)))
     try:
-        release, _ = load_release(path)
+        release, _ = _load_release(path)
     except FileError:
         return
     assert np.isfinite(release.found.A).all()
@@ -147,8 +147,8 @@ def test_releases_that_cannot_be_are_refused(what: str, tmp_path: Path) -> None:
     meta = {"T": 5, "s": 1.0, "spent": [[1.0, DELTA]], "salt": 32 * "a", "made_from": ""}
     path = tmp_path / "release.coke"
     path.write_bytes(pack(private.KIND, meta, {"A": A, "b": b}))
-    load_release(path)
+    _load_release(path)
     meta |= {what: {"T": 0, "s": 0.0, "spent": [], "salt": "a"}[what]} if what in meta else {}
     path.write_bytes(pack(private.KIND, meta, {"A": bad.get(what, A), "b": b}))
     with pytest.raises(FileError, match=r"release\.coke"):
-        load_release(path)
+        _load_release(path)

@@ -20,7 +20,7 @@ from coke.learning.ready import Ready
 from coke.maths.graph import build_graph
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
-from coke.privacy.release import load_release
+from coke.privacy.release import _load_release
 from coke.settings.reading import checked_settings
 from coke.studies.audit import RETRAINED, warnings
 from kit.field import made_rows
@@ -62,7 +62,7 @@ def test_a_second_start_spends_nothing_and_says_the_same(tmp_path: Path) -> None
     first, again = task(tmp_path), task(tmp_path)
     for a, b in zip(messages(first), messages(again), strict=True):
         assert_array_equal(a, b)
-    release, _ = load_release(tmp_path / "private-0.coke")
+    release, _ = _load_release(tmp_path / "private-0.coke")
     assert release.total == (3.0, 1e-5)
     other = task(tmp_path / "new")
     assert not np.array_equal(other.problem.train.gram(0), first.problem.train.gram(0))

@@ -26,7 +26,7 @@ from coke.privacy.masks import Words, _stream, masked, unmasked
 from coke.privacy.noise import Budget, Noise, Statistics, draws, shared, steps, unpacked
 from coke.privacy.release import AllSites, Conditions, Release
 from coke.privacy.secure_sum import MOST, _decode_roster, _decode_words, secure_sum
-from coke.privacy.share import Member, Share, load_share
+from coke.privacy.share import Member, Share, _load_share
 from coke.talk import sums
 from coke.talk.conversation import Talk, together
 from coke.talk.network import Network, flood
@@ -147,7 +147,7 @@ def test_everybody_gets_the_same_total_and_nobody_a_part(graph: nx.Graph, tmp_pa
     for name in NAMES:  # every partial sum that goes up is far from the numbers it hides
         up = [_decode_words(m, draws(8)) for m in said[name] if len(m) == SIZE]
         if name != net.tree.root:
-            v = load_share(tmp_path / f"share-{name}.coke")[1]
+            v = _load_share(tmp_path / f"share-{name}.coke")[1]
             assert np.abs(up[0].astype(np.float64) - v).min() > 2.0**36
 
 
@@ -173,7 +173,7 @@ def test_a_crash_between_the_key_and_the_sum_keeps_the_key(tmp_path: Path) -> No
     """Nothing is spent before the roster is known, and the key that was told is the one used."""
     own = share(tmp_path, 0)
     assert own.member == share(tmp_path, 0).member
-    assert load_share(own.path)[0].spent == []
+    assert _load_share(own.path)[0].spent == []
     changed = own._replace(rows=rows(7, 50))
     assert changed.member != own.member  # rows that were in no sum may change, with a new key
 
@@ -214,7 +214,7 @@ def test_masks_are_never_used_twice(tmp_path: Path) -> None:
     again = allowed.words({"a": own.member, "b": other._replace(T=70)})
     new = allowed._replace(rows=rows(8, 50))
     changed = new.words({"a": new.member, "b": other})
-    v = load_share(own.path)[1]
+    v = _load_share(own.path)[1]
     for one, two in ((words, again), (words, changed)):
         apart = (one - two).view(np.int64).astype(np.float64)
         assert kstest(apart / 2.0**64 + 0.5, "uniform").pvalue > 1e-4
@@ -267,7 +267,7 @@ def test_forged_shares_are_refused_or_make_sense(
     path = folder / "forged.coke"
     path.write_bytes(data.draw(forgeries(own.path.read_bytes()) | st.binary(max_size=60)))
     try:
-        kept, whole = load_share(path)
+        kept, whole = _load_share(path)
     except FileError:
         return
     assert len(kept.secret) == 32

@@ -165,7 +165,7 @@ def test_a_network_shares_all_but_where_its_rows_come_from() -> None:
     assert found["rho"] == 0.5
     assert found["data"] == {"target": None, "test": 0.1, "scale": "minmax", "ranges": {}}
     assert found["features"] == msgspec.to_builtins(settings.features)
-    assert not {"graph", "beside", "max_bytes"} & set(found)
+    assert not {"graph", "beside"} & set(found)
     site = checked_site(merged(found, {"data.file": "f", "data.target": "y", "site": SITE["site"]}))
     assert site.rho == 0.5
 
@@ -187,7 +187,7 @@ def test_paths_in_a_sites_file_are_beside_it(tmp_path: Path) -> None:
         ({"site.neighbours": {}}, "no neighbours"),
         ({"site.name": "ca"}, "not 'ca'"),
         ({"data.file": None}, "name its rows"),
-        ({"algorithm": "cta"}, "cannot run on agents: it needs every neighbour's word"),
+        ({"algorithm": "cta"}, "cannot run on agents: its messages are raw float64"),
         ({"beside": ["dkla"]}, "beside is for simulations"),
         ({"graph.kind": "ring"}, "graph.kind is for simulations"),
         ({"data.agents": 3}, "data.agents is for simulations"),

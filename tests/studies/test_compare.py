@@ -17,19 +17,19 @@ from coke.data.site import Kept
 from coke.engines.process import simulate
 from coke.errors import InputError
 from coke.maths.algorithms.codecs import Coarse, Float64
-from coke.maths.algorithms.coke import COKE, Geometric, Shrinking, automatic, step_size
+from coke.maths.algorithms.coke import COKE, Geometric, Shrinking, _step_size, automatic
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.features.whitening import (
     Component,
     Gaussian,
     Whitening,
     _logs,
+    _misfit,
     _unlogs,
     decode_mixture,
     describe,
     encode_mixture,
     expected_gram,
-    misfit,
 )
 from coke.maths.graph import build_graph
 from coke.maths.ledger import HEADER, Ledger
@@ -92,13 +92,13 @@ def test_sites_that_one_gaussian_does_not_describe_get_more() -> None:
         A = f(X).T @ f(X) / len(X)
         parts = describe(X, f, A, 1e-4, seed=0)
         P = expected_gram(f, [part.gaussian() for part in parts])
-        return len(parts), misfit(P, A, 1e-4)
+        return len(parts), _misfit(P, A, 1e-4)
 
     assert described(cloud)[0] == 1
     number, far = described(clouds)
     assert number > 1
     one = Gaussian.of(clouds).truncated(5).gaussian()
-    assert far < misfit(expected_gram(f, [one]), f(clouds).T @ f(clouds) / 3000, 1e-4)
+    assert far < _misfit(expected_gram(f, [one]), f(clouds).T @ f(clouds) / 3000, 1e-4)
 
 
 def test_the_tree_is_the_same_for_everybody() -> None:
@@ -177,9 +177,9 @@ def test_exact_messages_change_nothing_but_the_last_bits() -> None:
 
 def test_the_step_follows_the_graph() -> None:
     """ρ = 0.7 κ/(2√(λ₂ d̄)): complete graph on N nodes, λ₂ = N, d̄ = N − 1."""
-    assert_allclose(step_size(2.0, nx.complete_graph(5)), 0.7 / np.sqrt(5 * 4))
-    assert_allclose(step_size(0.25, nx.complete_graph(5)), 0.0875 / np.sqrt(5 * 4))
-    assert step_size(2.0, nx.empty_graph(1)) == 1.0
+    assert_allclose(_step_size(2.0, nx.complete_graph(5)), 0.7 / np.sqrt(5 * 4))
+    assert_allclose(_step_size(0.25, nx.complete_graph(5)), 0.0875 / np.sqrt(5 * 4))
+    assert _step_size(2.0, nx.empty_graph(1)) == 1.0
     with pytest.raises(InputError, match="factor"):
         Shrinking(1.0, 1.5)
 

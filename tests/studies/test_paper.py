@@ -25,7 +25,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from coke.data.tables import inputs_of
 from coke.errors import CokeError, DataError, FileError, InputError
 from coke.studies.reproduce.download import fetch
-from coke.studies.reproduce.recipes import find_file, paper_rows, raw_table
+from coke.studies.reproduce.recipes import _find_file, paper_rows, raw_table
 from coke.studies.reproduce.uci import AIR, FORMATS, _unpacked, parse_raw
 
 DataFile = Callable[[str], Path]
@@ -278,7 +278,7 @@ def test_missing_data_sets_say_where_they_were_looked_for(monkeypatch: Any, tmp_
     monkeypatch.setenv("COKE_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(FileError, match="coke data fetch energy"):
-        find_file("energy")
+        _find_file("energy")
     with pytest.raises(FileError, match=r"twitter_adaraker\.parquet.*cannot be downloaded"):
         paper_rows("twitter")
     with pytest.raises(FileError, match="cannot be read"):

@@ -18,7 +18,7 @@ from coke.studies.reproduce.experiments import (
     Result,
     _kept_rounds,
     _levels_of,
-    ready_of,
+    _ready_of,
     run_job,
 )
 from coke.studies.reproduce.published import LEVELS, MARKS, METHODS, NAMES, SETTINGS, K, settings_of
@@ -120,7 +120,7 @@ def test_a_job_is_the_papers_experiment(data_file: DataFile, monkeypatch: Any) -
     """Energy as its caption says: 10 sites, 70 % for training, 200 entries; near the paper."""
     monkeypatch.setenv("COKE_DATA", str(data_file("energy.parquet").parent))
     job = Job("energy", "iid", 0)
-    risk = ready_of(job).problem.train
+    risk = _ready_of(job).problem.train
     assert len(risk.T) == 10
     assert risk.size == 200
     assert_allclose(risk.T.sum(), 0.7 * 18_604, atol=10)

@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data.scaling import Columns, columns_of
 from coke.errors import CokeError, GraphError, InputError, MessageError
-from coke.learning.agreement import Agreement, Begun, Own, Terms, common_basis
+from coke.learning.agreement import Agreement, Own, Terms, _Begun, common_basis
 from coke.maths.features.whitening import Gaussian
 from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import HEADER, Ledger
@@ -258,7 +258,7 @@ def agreed(net: Network, sample: Any, **wanted: Any) -> Agreement:
     given = {"data": {"scale": "none"}, "sample": None if sample is None else "given", **wanted}
     nothing = Told(columns_of(np.empty((1, 0))))
     terms = Terms(checked_settings(given), ("a", "b", "c"), sample)
-    return Agreement(terms, Begun(net, nothing, None))
+    return Agreement(terms, _Begun(net, nothing, None))
 
 
 def test_a_basis_that_lacks_its_sample_is_refused() -> None:

@@ -52,7 +52,7 @@ class Passing(NamedTuple):
 PLAIN = Passing()
 
 
-class Streamed(NamedTuple):
+class _Streamed(NamedTuple):
     """The sites found, in the order of their sorted labels, and their risks."""
 
     names: tuple[str, ...]
@@ -112,7 +112,7 @@ def stream_statistics(
     *,
     lam: float,
     how: Passing = PLAIN,
-) -> Streamed:
+) -> _Streamed:
     """The statistics of every site in one pass, λ/N each; as `Quadratic.from_rows` has them.
 
     Rows without a site belong to one site, "0". Memory is that of the answer (N, D, D) and a few
@@ -145,7 +145,7 @@ def stream_statistics(
     if any(whose.held for whose in sums):
         nothing = _Sum(features.size, loops)
         test = _risk([sums.get(_Whose(name, True), nothing) for name in labels], kernel.unit, lam)
-    return Streamed(tuple(map(str, labels)), train, test)
+    return _Streamed(tuple(map(str, labels)), train, test)
 
 
 def _blocks(chunks: Iterable[Chunk], rows: int) -> Iterator[Batch]:

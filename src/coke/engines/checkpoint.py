@@ -28,7 +28,7 @@ _KIND = "checkpoint"
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
-class CheckpointHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _CheckpointHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the file says beside its arrays."""
 
     round: _Count
@@ -54,7 +54,7 @@ def save_checkpoint(
 ) -> None:
     """Written whole or not at all; `problem` is the run's fingerprint."""
     labels = history.labels
-    header = CheckpointHeader(
+    header = _CheckpointHeader(
         round=record.k, algorithm=labels.algorithm, metric=labels.metric, sites=labels.sites,
         problem=problem, settled=record.settled, config=config,
     )  # fmt: skip
@@ -69,7 +69,7 @@ def load_checkpoint(path: str | Path) -> tuple[Saved, str]:
     """What was saved, and the fingerprint of the problem it belongs to."""
     data = read_file(path)
     try:
-        header, arrays = unpack(data, _KIND, CheckpointHeader)
+        header, arrays = unpack(data, _KIND, _CheckpointHeader)
         history = History(header.algorithm, header.metric, header.sites)
         history.restore(arrays.pop("rows"), arrays.pop("spoke"))
         spent, quiet = _counts(arrays, len(header.sites))

@@ -91,7 +91,7 @@ def simulate(
     return records(run, account, Looks(scored, rounds), threads)
 
 
-class Runner(Protocol):
+class _Runner(Protocol):
     """Agents at work: those of this process and, where there are others, with theirs."""
 
     state: State  # of the agents here
@@ -119,7 +119,7 @@ class Looks(NamedTuple):
     last: int
 
 
-def records(run: Runner, at: Account, looks: Looks, threads: OneThread) -> Iterator[Record]:
+def records(run: _Runner, at: Account, looks: Looks, threads: OneThread) -> Iterator[Record]:
     """A record of every round after that of the account, up to the last."""
     while at.k < looks.last and not at.ended:
         with threads.limit(), np.errstate(over="ignore", invalid="ignore"):

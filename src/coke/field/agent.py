@@ -67,7 +67,7 @@ class Learnt(NamedTuple):
 
 
 @dataclass
-class Farewell:
+class _Farewell:
     """Until all neighbours know of the end and have shown their duals, or after a while."""
 
     name: ClassVar[str] = "part"
@@ -158,8 +158,8 @@ class Agent:
         return Train(self.desk, self.mission, self.store, self._agree)
 
     @cached_property
-    def _farewell(self) -> Farewell:
-        return Farewell(self.desk, self._train)
+    def _farewell(self) -> _Farewell:
+        return _Farewell(self.desk, self._train)
 
     @property
     def agreed(self) -> Ready | None:

@@ -75,7 +75,7 @@ class End(NamedTuple):
         return self.last is not None and self.s >= self.last
 
 
-class Reply(NamedTuple):
+class _Reply(NamedTuple):
     """The end after it has heard a frame, and the one frame to answer, if any."""
 
     end: End
@@ -150,36 +150,36 @@ def _chained(edge: Edge, tag: bytes, mine: bytes, his: bytes) -> bytes:
     return blake2b(tag + len(low).to_bytes(4, "little") + low + high, digest_size=CHAIN).digest()
 
 
-def hear(edge: Edge, end: End, frame: Frame) -> Reply:
+def hear(edge: Edge, end: End, frame: Frame) -> _Reply:
     """The end after a frame from the other side; MessageError for a payload that is none."""
     if isinstance(frame, Word) and frame.payload:
         edge.codec.decode(frame.payload, edge.size)
     his = frame if isinstance(frame, Standing) else Standing(frame.epoch, False)
     if his < end.standing:
-        return Reply(end, end.standing)
+        return _Reply(end, end.standing)
     if his > end.standing:
         end = zero(edge, his, end.strikes)
         if his.closed:
-            return Reply(end, end.standing)
+            return _Reply(end, end.standing)
     if isinstance(frame, Done):
-        return Reply(end._replace(ending=True, last=frame.said))
-    return Reply(end) if isinstance(frame, Standing) else _heard(edge, end, frame)
+        return _Reply(end._replace(ending=True, last=frame.said))
+    return _Reply(end) if isinstance(frame, Standing) else _heard(edge, end, frame)
 
 
-def _heard(edge: Edge, end: End, word: Word) -> Reply:
+def _heard(edge: Edge, end: End, word: Word) -> _Reply:
     """A word of this epoch, at a step that tells where its sender is."""
     ahead = word.step - end.s
     strange = ahead == 0 and word.tag != end.tag[:TAG]
     if strange or ahead > 1 or (ahead == 1 and end.out is None):  # one of us lost its memory
         end = bump(edge, end)
-        return Reply(end, end.standing)
+        return _Reply(end, end.standing)
     if ahead >= 0:
         box = (word, end.box[1]) if ahead == 0 else (end.box[0], word)
-        return Reply(end._replace(box=box, ending=end.ending or word.quiet < 0))
+        return _Reply(end._replace(box=box, ending=end.ending or word.quiet < 0))
     if not word.again:  # answers to answers would never end
-        return Reply(end)
+        return _Reply(end)
     # A peer that waits needs my last word; one that lost its memory will see that it is behind.
-    return Reply(end, end.prev if ahead == -1 else end.out or end.prev)
+    return _Reply(end, end.prev if ahead == -1 else end.out or end.prev)
 
 
 def bump(edge: Edge, end: End) -> End:

@@ -59,7 +59,7 @@ class Credential(NamedTuple):
     whole: x509.Certificate
 
 
-class Authority(NamedTuple):
+class _Authority(NamedTuple):
     """What signs for a network, now, and nothing that would outlive it."""
 
     network: str
@@ -72,7 +72,7 @@ def found(folder: Path, network: str, now: datetime, *, replace: bool = False) -
     """A new network: the key and certificate of its authority, for ten years."""
     _ready(now)
     key = ec.generate_private_key(ec.SECP256R1())
-    ca = Authority(site_name(network), key, now, now + timedelta(days=CA_DAYS))
+    ca = _Authority(site_name(network), key, now, now + timedelta(days=CA_DAYS))
     make_folder(folder)
     _check_free(folder, CA, replace)
     return _write_pair(folder, CA, key, _signed(ca, CA, key.public_key(), CA_DAYS), replace)
@@ -133,7 +133,7 @@ def read_credential(path: Path) -> Credential:
 
 
 def _signed(
-    ca: Authority, name: str, key: ec.EllipticCurvePublicKey, days: int
+    ca: _Authority, name: str, key: ec.EllipticCurvePublicKey, days: int
 ) -> x509.Certificate:
     if name != CA and not 1 <= days <= LONGEST_DAYS:
         raise InputError(f"{days} days: expected 1 to {LONGEST_DAYS}; renew instead")
@@ -221,9 +221,9 @@ def _paths(folder: Path, name: str) -> tuple[Path, Path]:
     return folder / f"{name}.crt", folder / f"{name}.key"
 
 
-def _authority(folder: Path, now: datetime) -> Authority:
+def _authority(folder: Path, now: datetime) -> _Authority:
     own = check(folder, CA, now)
-    return Authority(own.network, _read_key(_paths(folder, CA)[1], own), now, own.ends)
+    return _Authority(own.network, _read_key(_paths(folder, CA)[1], own), now, own.ends)
 
 
 def _write_pair(

@@ -64,7 +64,7 @@ class NetworkPlan(NamedTuple):
 
 def write_network(folder: Path, plan: NetworkPlan) -> list[Path]:
     """Rows and a file for every site; for processes certificates, too, and a script for all."""
-    names, together = site_names(list(plan.parts)), CARRIERS[plan.carrier].together
+    names, together = _site_names(list(plan.parts)), CARRIERS[plan.carrier].together
     if len(names) != len(plan.graph):
         raise GraphError(f"{len(names)} sites on a graph of {len(plan.graph)}: expected as many")
     make_folder(folder)
@@ -100,7 +100,7 @@ def _reachable(
     """The [site] of processes: an identity and a port for each; the lower name calls the higher."""
     now, authority = datetime.now(UTC), folder / "authority"
     found(authority, network, now)
-    tables, ports = list[dict[str, Any]](), dict(zip(names, free_ports(len(names)), strict=True))
+    tables, ports = list[dict[str, Any]](), dict(zip(names, _free_ports(len(names)), strict=True))
     for name, friends in zip(names, others, strict=True):
         own = folder / "sites" / name / "identity"
         make_folder(own)
@@ -114,7 +114,7 @@ def _reachable(
     return tables
 
 
-def site_names(labels: Sequence[Any]) -> list[str]:
+def _site_names(labels: Sequence[Any]) -> list[str]:
     """Names that certificates can carry, in the order of the labels."""
     width = len(str(len(labels) - 1))
     if all(isinstance(label, int) for label in labels):
@@ -125,7 +125,7 @@ def site_names(labels: Sequence[Any]) -> list[str]:
     return [site_name(name) for name in names]
 
 
-def free_ports(n: int) -> list[int]:
+def _free_ports(n: int) -> list[int]:
     """Ports of this machine that nobody listens on now."""
     sockets = [socket.socket() for _ in range(n)]
     try:
@@ -171,7 +171,7 @@ def _moved(source: Path, target: Path) -> None:
         source.unlink()
 
 
-class Found(NamedTuple):
+class _Found(NamedTuple):
     """What a network of agents came to."""
 
     models: list[Model]  # one a site
@@ -188,7 +188,7 @@ def train_on_agents(
     graph: Graph,
     carrier: str = "zenoh",
     own: Algorithm | None = None,
-) -> Found:
+) -> _Found:
     """Writes a network to a temporary folder, runs it, and reads what its sites came to."""
     settings = shared(config) | {"sample": None}
     if config.sample is not None:
@@ -210,7 +210,7 @@ def train_on_agents(
         ]
     total = Ledger(*(sum(result[name] for result in results) for name in Ledger._fields))
     converged = all(result["converged"] for result in results)
-    return Found(models, history, max(r["rounds"] for r in results), converged, total)
+    return _Found(models, history, max(r["rounds"] for r in results), converged, total)
 
 
 def run_network(

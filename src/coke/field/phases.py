@@ -122,7 +122,7 @@ class Phase(Protocol):
         ...
 
 
-def differing(ours: dict[str, str], theirs: dict[str, str]) -> str:
+def _differing(ours: dict[str, str], theirs: dict[str, str]) -> str:
     """Which settings differ, in words; nothing where none does."""
     keys = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
     return "; ".join(
@@ -162,7 +162,7 @@ class Meet:
         """Compares; ours is told first, so that the other end, too, can say what differs."""
         if hello.back:
             self.desk.post([(sender, Hello(self.mission.settings, back=False))])
-        different = differing(self.mission.settings, hello.settings)
+        different = _differing(self.mission.settings, hello.settings)
         if different:
             text = (
                 f"{self.mission.name} and {sender} do not fit together: {different}; "

@@ -101,7 +101,7 @@ def feature_settings(settings: Settings) -> FeatureSettings:
     return FeatureSettings(f.n_features, f.kernel, sigma, f.mapping, f.sampling, settings.seed)
 
 
-class Begun(NamedTuple):
+class _Begun(NamedTuple):
     """The first half of an agreement: what the rest follows from."""
 
     net: Network
@@ -109,26 +109,26 @@ class Begun(NamedTuple):
     public: Public | None  # what private sites tell instead
 
 
-def begin(site: Site, neighbours: Sequence[str], terms: Terms, totals: list[bytes]) -> Talk[Begun]:
+def begin(site: Site, neighbours: Sequence[str], terms: Terms, totals: list[bytes]) -> Talk[_Begun]:
     """One site learns the network, then what the units follow from; totals are for newcomers."""
     net = yield from flood(site.name, neighbours)
     sweep = partial(swept, net, site.name, totals)
     return (yield from numbers(sweep, net, site, terms))
 
 
-def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Begun]:
+def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[_Begun]:
     """What the units follow from, by sums over all sites; with privacy, what is public instead."""
     private, units = terms.private, terms.public
     if private is not None and units is not None:
         X, y = site.rows()
         features = draw_features(feature_settings(terms.settings), X.shape[1])
         mine = (site.name, features, units.inputs(X), units.targets(numbers_of(y)))
-        return Begun(net, _NOTHING, (yield from private.agree(sweep, net.names, *mine)))
+        return _Begun(net, _NOTHING, (yield from private.agree(sweep, net.names, *mine)))
     with OneThread().limit():
         told = _told(site, terms)
     if told is None:
-        return Begun(net, _NOTHING, None)
-    return Begun(net, (yield from tell(sweep, told)), None)
+        return _Begun(net, _NOTHING, None)
+    return _Begun(net, (yield from tell(sweep, told)), None)
 
 
 def _told(site: Site, terms: Terms) -> Told | None:
@@ -147,7 +147,7 @@ class Agreement:
     """The same at every site, once `begin` has come to its end."""
 
     terms: Terms
-    begun: Begun
+    begun: _Begun
 
     @property
     def net(self) -> Network:

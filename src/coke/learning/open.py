@@ -53,7 +53,7 @@ def open_ready(
 ) -> Ready:  # fmt: skip
     """Everything a run needs; most of its time goes into the passes over the rows."""
     with private_place(settings, releases) as folder:
-        sites, columns, names, graph, engine = open_sites(settings, comm, watch)
+        sites, columns, names, graph, engine = _open_sites(settings, comm, watch)
         sample = None
         if settings.sample is not None:
             sample = inputs_of(read_table(settings.sample), columns)
@@ -89,7 +89,7 @@ def dealing(settings: Settings) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def open_sites(
+def _open_sites(
     settings: Settings, comm: MPI.Comm | None = None, watch: Watch | None = None
 ) -> _Here:
     """The sites' rows, on ranks those of this rank; or, out of core, how to pass over them.
@@ -105,7 +105,7 @@ def open_sites(
         places = split(parts_of(rows.y, rows.sites, **dealt), test=data.test, seed=seed)
         kept = places.kept(rows, numbers=numbers, room=room, watch=watch)
         return _divided(settings, kept.names, rows.columns, comm, kept.of)
-    source, how = open_rows(settings), _passing(settings, comm)
+    source, how = _open_rows(settings), _passing(settings, comm)
     if data.out_of_core:
         passed = pass_over(source, how, test=data.test, seed=seed, watch=watch)
         return _divided(settings, passed.names, source.columns, comm, passed.of)
@@ -141,7 +141,7 @@ def _in_chunks(settings: Settings, comm: MPI.Comm | None) -> bool:
     return data.out_of_core or data.on_disk is not None or apart
 
 
-def open_rows(settings: Settings) -> Source:
+def _open_rows(settings: Settings) -> Source:
     """The rows a chunk at a time: of a file, of .npy arrays, or of a folder's files, one a site."""
     data, classes = settings.data, LOSSES[settings.loss].kind == "classes"
     assert data.file is not None

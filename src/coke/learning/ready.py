@@ -70,7 +70,7 @@ class Ready:
     noised: Noised | None = None  # with privacy
     spent: Spent = field(default_factory=lambda: np.zeros((1, 3), np.int64))
     engine: Engine = ALONE  # who else has a part of the sites
-    second: Second | None = None  # what a site in the field has agreed on beyond
+    second: _Second | None = None  # what a site in the field has agreed on beyond
 
     @property
     def totals(self) -> tuple[bytes, ...]:
@@ -191,7 +191,7 @@ class Wanted(NamedTuple):
     spread: bool  # of the target, for a tolerance or a cap
 
 
-class Second(NamedTuple):
+class _Second(NamedTuple):
     """What a site in the field has agreed on beyond units and features."""
 
     basis: Basis | None
@@ -223,18 +223,18 @@ def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -
 
 def _finished(
     sweep: Sweep, sites: Sites, agreement: Agreement, want: Wanted
-) -> Talk[tuple[Ready, Second]]:
+) -> Talk[tuple[Ready, _Second]]:
     """The second half: the site's risk, and a basis or the spread where they are wanted."""
     with OneThread().limit():
         ready = _made(sites, agreement)
         own = ready.own(0)
     if want.basis:
         basis = yield from common_basis(sweep, agreement, own)
-        return ready, Second(basis, basis.spread, ())
+        return ready, _Second(basis, basis.spread, ())
     spread = agreement.spread
     if want.spread and spread is None and agreement.terms.numbers:
         spread = yield from add_targets(sweep, own.y)
-    return ready, Second(None, spread, ())
+    return ready, _Second(None, spread, ())
 
 
 def _made(sites: Sites, agreement: Agreement) -> Ready:

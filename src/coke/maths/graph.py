@@ -16,10 +16,10 @@ from coke.maths.arrays import Array
 Graph = Any  # nx.Graph: networkx ships no types
 
 
-def random_connected(n: int, edges: int | None, rng: np.random.Generator) -> Graph:
+def _random_connected(n: int, edges: int | None, rng: np.random.Generator) -> Graph:
     """Connected with exactly E edges: a random tree, then random further pairs."""
     full = n * (n - 1) // 2
-    E = default_edges(n) if edges is None else edges
+    E = _default_edges(n) if edges is None else edges
     if not n - 1 <= E <= full:
         raise GraphError(
             f"{E} edges among {n} agents: expected {n - 1} (a tree) to {full} (complete)"
@@ -41,14 +41,14 @@ def _pairs(index: NDArray[np.int64], n: int) -> list[tuple[int, int]]:
     return list(zip(i.tolist(), j.tolist(), strict=True))
 
 
-def default_edges(n: int) -> int:
+def _default_edges(n: int) -> int:
     """Half of all pairs up to the paper's 20 agents (95 edges), then a mean degree of about 6."""
     return max(n - 1, min(-(-n * (n - 1) // 4), max(95, 3 * n)))
 
 
 def _erdos_renyi(n: int, edges: int | None, rng: np.random.Generator) -> Graph:
     """Every pair with probability p = E / (N(N−1)/2), drawn again until connected."""
-    p = (default_edges(n) if edges is None else edges) / max(1, n * (n - 1) // 2)
+    p = (_default_edges(n) if edges is None else edges) / max(1, n * (n - 1) // 2)
     for _ in range(1000):
         G = nx.gnp_random_graph(n, min(p, 1.0), seed=int(rng.integers(2**31)))
         if nx.is_connected(G):
@@ -73,7 +73,7 @@ def _small_world(n: int, rng: np.random.Generator) -> Graph:
 
 
 GRAPHS: dict[str, Callable[[int, int | None, np.random.Generator], Graph]] = {
-    "random": random_connected,
+    "random": _random_connected,
     "erdos-renyi": _erdos_renyi,
     "ring": lambda n, edges, rng: nx.cycle_graph(n) if n > 2 else nx.path_graph(n),
     "star": lambda n, edges, rng: nx.star_graph(n - 1),

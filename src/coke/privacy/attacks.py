@@ -163,7 +163,7 @@ def _slopes(features: DrawnFeatures, X: Array) -> Array:
     return np.asarray(np.sqrt(1 / L) * both)
 
 
-def inverted(features: DrawnFeatures, phi: Array, starts: Array) -> tuple[Array, float]:
+def _inverted(features: DrawnFeatures, phi: Array, starts: Array) -> tuple[Array, float]:
     """X (d,) with φ(x) nearest to phi (D,), and how far it is."""
     x, miss = _preimages(features, np.eye(len(phi)), phi, starts)
     return x[miss.argmin()], float(miss.min())
@@ -198,7 +198,7 @@ def _distinct(X: Array, new: Array) -> Array:
     return np.array(have[first:]).reshape(-1, X.shape[1])
 
 
-def added_row(
+def _added_row(
     features: DrawnFeatures, before: Statistics, after: Statistics, T: int, starts: Array
 ) -> tuple[Array, float, float]:
     """The row (x, y) that came between two runs with T and T + 1 rows, and how far φ(x) is off.
@@ -207,7 +207,7 @@ def added_row(
     """
     values, vectors = np.linalg.eigh((T + 1) * after.A - T * before.A)
     phi = np.sqrt(max(values[-1], 0.0)) * vectors[:, -1]
-    tried = [(inverted(features, sign * phi, starts), sign) for sign in (1.0, -1.0)]
+    tried = [(_inverted(features, sign * phi, starts), sign) for sign in (1.0, -1.0)]
     (x, miss), sign = min(tried, key=lambda one: one[0][1])
     y = sign * float(phi @ ((T + 1) * after.b - T * before.b)) / max(values[-1], 1e-300)
     return x, y, miss
@@ -248,7 +248,7 @@ def auc(members: Array, others: Array) -> float:
     return float(sum(beaten) / (2 * len(others)))  # a tie counts half
 
 
-def least_epsilon(hits: tuple[int, int], n: int, delta: float, error: float = 0.05) -> float:
+def _least_epsilon(hits: tuple[int, int], n: int, delta: float, error: float = 0.05) -> float:
     """A lower bound of ε that holds with probability 1 − error, from one fixed test of two worlds.
 
     `hits` of n draws in each world passed the test; (ε, δ) means P(pass | with) ≤ e^ε P(pass |
@@ -276,7 +276,7 @@ def audited(noise: Noise, delta: float, normals: Callable[[int], Array], n: int)
 
     def bound(at: float, pair: list[Array]) -> float:
         without, with_ = (int((one > at).sum()) for one in pair)
-        return least_epsilon((without, with_), len(pair[0]), delta)
+        return _least_epsilon((without, with_), len(pair[0]), delta)
 
     pilot = [scores(world, n // 4) for world in worlds]
     at = max(np.quantile(pilot[0], 1 - np.geomspace(1e-3, 0.5, 12)), key=lambda t: bound(t, pilot))

@@ -56,23 +56,23 @@ class Statistics(NamedTuple):
     b: Array  # (…, D)
 
 
-def profile(epsilon: float, mu: float) -> float:
+def _profile(epsilon: float, mu: float) -> float:
     """δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ): what ε leaves to δ, for Gaussians μ apart."""
     far, near = -mu / 2 - epsilon / mu, mu / 2 - epsilon / mu
     return float(ndtr(near) - np.exp(epsilon + log_ndtr(far)))
 
 
-def separation(budget: Budget) -> float:
+def _separation(budget: Budget) -> float:
     """The largest μ = Δ/s within the budget: profile(ε, μ) = δ, which grows with μ."""
     from scipy.optimize import brentq  # here, for it takes a fifth of a second to load
 
     epsilon, delta = budget.checked()
     low, high = 1.0, 1.0
-    while profile(epsilon, low) > delta:
+    while _profile(epsilon, low) > delta:
         low /= 2
-    while profile(epsilon, high) < delta:
+    while _profile(epsilon, high) < delta:
         high *= 2
-    mu = brentq(lambda x: profile(epsilon, x) - delta, low, high, xtol=1e-300, rtol=1e-13)
+    mu = brentq(lambda x: _profile(epsilon, x) - delta, low, high, xtol=1e-300, rtol=1e-13)
     return float(mu) * (1 - 1e-9)  # on the safe side of the root finder's error
 
 
@@ -81,7 +81,7 @@ def ranking_bound(budget: Budget) -> float:
 
     Swapping the two rows is replacing one, so with p the chance, p ≤ Φ(Φ⁻¹(1 − p) + μ).
     """
-    return float(ndtr(separation(budget) / 2))
+    return float(ndtr(_separation(budget) / 2))
 
 
 def norm_bound(mapping: str) -> float:
@@ -109,7 +109,7 @@ def calibrated(budget: Budget, B: float, Y: float, D: int) -> Noise:
     say nothing of the rows. Rounding, and sums in another order, move (TA, Tb) by 2 steps an entry
     at most; Δ grows by that, about one part in 10⁵.
     """
-    mu, delta = separation(budget), sensitivity(B, Y)
+    mu, delta = _separation(budget), sensitivity(B, Y)
     grid = 2.0 ** math.floor(math.log2(FINE * delta / mu))
     return Noise((delta + 2 * grid * math.sqrt(D * D + D)) / mu, grid)
 

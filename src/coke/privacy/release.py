@@ -127,7 +127,7 @@ def private_statistics(
     """
     before: tuple[Budget, ...] = ()
     if Path(path).exists():
-        release, meta = load_release(path)
+        release, meta = _load_release(path)
         if meta.still(path, terms, (X, y), again):
             return release
         before = release.spent
@@ -166,7 +166,7 @@ def entropy_normals(n: int) -> Array:
     return np.asarray(0.5 * ndtri(uniform).sum(axis=0))
 
 
-def load_release(path: str | Path) -> tuple[Release, _ReleaseHeader]:
+def _load_release(path: str | Path) -> tuple[Release, _ReleaseHeader]:
     """What was released, and what it was made from, or `FileError`."""
     try:
         meta, arrays = unpack(read_file(path), KIND, _ReleaseHeader)

@@ -108,7 +108,7 @@ class Share(NamedTuple):
         """From the disk; a new key where there is none, or where rows or terms have changed."""
         spent: list[tuple[float, float]] = []
         if self.path.exists():
-            kept, whole = load_share(self.path)
+            kept, whole = _load_share(self.path)
             if kept.still(self.path, self.terms, self.rows, self.again or not kept.roster):
                 return kept, whole
             spent = kept.spent
@@ -119,7 +119,7 @@ class Share(NamedTuple):
         return kept, np.empty(0)
 
 
-def load_share(path: Path) -> tuple[_ShareHeader, Array]:
+def _load_share(path: Path) -> tuple[_ShareHeader, Array]:
     """What was kept: the whole numbers are empty before a sum; or `FileError`."""
     try:
         kept, arrays = unpack(read_file(path), KIND, _ShareHeader)

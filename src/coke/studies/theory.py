@@ -48,7 +48,7 @@ def summary(settings: Settings, ready: Ready) -> dict[str, Any]:
     assert isinstance(risk, Quadratic)
     c, T = Constants.of(risk, graph), float(risk.T.sum())
     rate, rho = c.rate(settings.rho), c.best_rho()
-    pace = measured_factor(problem, graph, settings.rho)
+    pace = _measured_factor(problem, graph, settings.rho)
     assert rows is not None  # settings that keep none are refused
     X = np.concatenate(rows.X)
     some = X[np.random.default_rng(settings.seed).permutation(len(X))[:SAMPLE]]
@@ -75,7 +75,7 @@ def summary(settings: Settings, ready: Ready) -> dict[str, Any]:
     }
 
 
-def measured_factor(problem: Problem, graph: Graph, rho: float) -> float:
+def _measured_factor(problem: Problem, graph: Graph, rho: float) -> float:
     """By what the distance to θ* shrinks a round: the later half of the rounds before rounding."""
     floor = 1e-9 * float(np.linalg.norm(problem.optimum))  # below it only rounding is left
     gaps = [float(np.linalg.norm(problem.optimum))]

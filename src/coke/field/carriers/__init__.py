@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from coke.settings.declaration import SiteTable
 
 
-class Opening(NamedTuple):
+class _Opening(NamedTuple):
     """A carrier of the house."""
 
     about: str
@@ -24,7 +24,7 @@ class Opening(NamedTuple):
         return found
 
 
-CARRIERS: dict[str, Opening] = {
-    "zenoh": Opening("between machines, over mutual TLS", "coke.field.carriers.zenoh"),
-    "memory": Opening("between threads of one process", "coke.field.carriers.memory", True),
+CARRIERS: dict[str, _Opening] = {
+    "zenoh": _Opening("between machines, over mutual TLS", "coke.field.carriers.zenoh"),
+    "memory": _Opening("between threads of one process", "coke.field.carriers.memory", True),
 }

@@ -39,7 +39,7 @@ class Allowance(NamedTuple):
         return self
 
 
-class Counts(NamedTuple):
+class _Counts(NamedTuple):
     """What became of the frames to and from one neighbour."""
 
     sent: int = 0  # given to the network, which promises nothing
@@ -58,7 +58,7 @@ class Event(NamedTuple):
     why: str
 
 
-class Bucket:
+class _Bucket:
     """At most burst + rate · t frames in any t seconds."""
 
     def __init__(self, allowance: Allowance, clock: Clock) -> None:
@@ -76,20 +76,20 @@ class Bucket:
         return True
 
 
-class Inbox:
+class _Inbox:
     """Frames waiting: in order from each neighbour, the neighbours in turn, all bounded."""
 
     def __init__(self, neighbours: Iterable[str], allowance: Allowance, clock: Clock) -> None:
         self._allowance = allowance
         self._frames: dict[str, deque[bytes]] = {name: deque() for name in neighbours}
         self._held = dict.fromkeys(self._frames, 0)
-        self._bucket = {name: Bucket(allowance, clock) for name in self._frames}
+        self._bucket = {name: _Bucket(allowance, clock) for name in self._frames}
         self._turn: deque[str] = deque()  # neighbours with frames waiting, each once
         self._change = threading.Condition()
         self._closed = False
 
     def offer(self, sender: str, frame: bytes) -> str:
-        """Keep a frame, or drop it; the field of `Counts` that says which."""
+        """Keep a frame, or drop it; the field of `_Counts` that says which."""
         with self._change:
             fate = self._judge(sender, len(frame))
             if fate == "received":
@@ -143,7 +143,7 @@ class Carrier(AbstractContextManager["Carrier"]):
         self.allowance = allowance.checked()
         if site in self.neighbours:
             raise InputError(f"site {site!r} is its own neighbour: expected others; remove it")
-        self._inbox = Inbox(self.neighbours, allowance, clock)
+        self._inbox = _Inbox(self.neighbours, allowance, clock)
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self._counts: dict[str, Counter[str]] = {name: Counter() for name in self.neighbours}
         self._events: deque[Event] = deque(maxlen=EVENTS)
@@ -187,10 +187,10 @@ class Carrier(AbstractContextManager["Carrier"]):
         self._look()
         return self._refusals
 
-    def counts(self) -> dict[str, Counts]:
+    def counts(self) -> dict[str, _Counts]:
         """What became of the frames, by neighbour."""
         with self._lock:
-            return {n: Counts(**self._counts[n]) for n in sorted(self.neighbours)}
+            return {n: _Counts(**self._counts[n]) for n in sorted(self.neighbours)}
 
     def close(self) -> None:
         """Hang up; a closed carrier receives nothing and sends nothing. Twice is once."""

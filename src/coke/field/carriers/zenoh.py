@@ -78,7 +78,7 @@ def _open(place: Place) -> Any:
     except ImportError as error:
         raise ConfigError(f"agents need zenoh: pip install 'coke[agent]' ({error})") from error
     config = zenoh.Config()
-    for path, value in zenoh_settings(place).items():
+    for path, value in _zenoh_settings(place).items():
         config.insert_json5(path, json.dumps(value))
     try:
         return zenoh, zenoh.open(config)
@@ -161,7 +161,7 @@ class ZenohCarrier(Carrier):
         super()._look()
 
 
-def zenoh_settings(site: Place) -> dict[str, Any]:
+def _zenoh_settings(site: Place) -> dict[str, Any]:
     """The settings that differ from zenoh's own, as path ↦ value."""
     own = site.identity
     block = "transport/link/tx/queue/congestion_control/block/wait_before_close"
@@ -181,7 +181,7 @@ def zenoh_settings(site: Place) -> dict[str, Any]:
         block: 1000 * site.patience_ms,
         "transport/link/rx/max_message_size": 2 * site.allowance.frame + 4096,  # else dropped there
         "transport/link/tls": _tls_settings(own) if own else {},
-        "access_control": access_control(site) if own else {"enabled": False},
+        "access_control": _access_control(site) if own else {"enabled": False},
     }
 
 
@@ -202,7 +202,7 @@ def _tls_settings(own: Identity) -> dict[str, Any]:
     }
 
 
-def access_control(site: Place) -> dict[str, Any]:
+def _access_control(site: Place) -> dict[str, Any]:
     """Each neighbour, known by its certificate's common name, on its own two keys; nobody else."""
     rules = {n: _rules(site, n) for n in sorted(site.neighbours)}
     return {

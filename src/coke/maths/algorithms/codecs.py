@@ -98,11 +98,11 @@ def pack_integers(n: Integers) -> bytes:
     if not at.size:
         return b""
     runs, rest = np.diff(at, prepend=-1) - 1, folds[at] - 1
-    (r, run_cost), (k, rest_cost), (dense, dense_cost) = map(rice, (runs, rest, folds))
+    (r, run_cost), (k, rest_cost), (dense, dense_cost) = map(_rice, (runs, rest, folds))
     if dense_cost < run_cost + rest_cost:
-        r, k, bits = DENSE, dense, joined((folds, dense))
+        r, k, bits = DENSE, dense, _joined((folds, dense))
     else:
-        bits = joined((runs, r), (rest, k))
+        bits = _joined((runs, r), (rest, k))
     return bytes((16 * r + k,)) + np.packbits(bits).tobytes()
 
 
@@ -127,7 +127,7 @@ def unpack_integers(data: bytes, size: int) -> Integers:
     return np.where(folds % 2, n, -n)
 
 
-class Plain:
+class _Plain:
     """Each number for itself, little endian, rounded to the grid and then to `dtype`."""
 
     dtype: ClassVar[str]
@@ -151,21 +151,10 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class Float64(Plain):
+class Float64(_Plain):
     """8 bytes per number; exact for numbers on the grid."""
 
     dtype: ClassVar[str] = "<f8"
-
-
-@dataclass(frozen=True)
-class Float32(Plain):
-    """4 bytes per number.
-
-    Rounding to float32 stays on the grid: a multiple of 2⁻⁴⁰ below 2⁻¹⁶ has at most 24 bits and
-    is kept, and from 2⁻¹⁶ on float32 numbers are 2⁻³⁹ or more apart.
-    """
-
-    dtype: ClassVar[str] = "<f4"
 
 
 def checked(x: Array) -> Array:
@@ -191,14 +180,14 @@ def refuse(wrong: bool, what: str) -> None:
         )
 
 
-def rice(values: Integers) -> tuple[int, int]:
+def _rice(values: Integers) -> tuple[int, int]:
     """The cheapest number of low bits for these values, and the bits they then take."""
     costs = (values >> WIDTHS[:DENSE, None]).sum(axis=1) + len(values) * (1 + WIDTHS[:DENSE])
     k = int(costs.argmin())
     return k, int(costs[k])
 
 
-def joined(*parts: tuple[Integers, int]) -> Bits:
+def _joined(*parts: tuple[Integers, int]) -> Bits:
     """All low bits, then all unary codes, of values with k low bits each."""
     low = [((v[:, None] >> WIDTHS[:k][::-1]) & 1).ravel() for v, k in parts]
     ends = np.cumsum(np.concatenate([v >> k for v, k in parts]) + 1) - 1
@@ -217,7 +206,7 @@ def entries(bits: Bits, width: int) -> int:
 
 
 def split(bits: Bits, *parts: tuple[int, int]) -> list[Integers]:
-    """The values that `joined` made into bits, from how many they are and their low bits k."""
+    """The values that `_joined` made into bits, from how many they are and their low bits k."""
     start, count = sum(m * k for m, k in parts), sum(m for m, _ in parts)
     ends = np.flatnonzero(bits[start:])
     refuse(len(ends) != count, f"{len(ends)} unary codes instead of {count}")

@@ -262,7 +262,7 @@ def dkla(rho: float = 1e-2) -> COKE:
     return COKE(rho, NEVER_SILENT)
 
 
-def step_size(kappa: float, graph: Graph) -> float:
+def _step_size(kappa: float, graph: Graph) -> float:
     """ρ = 0.7 κ / (2 √(λ₂ d̄)): λ₂ of the Laplacian, d̄ the mean degree; κ/2 for one agent alone."""
     if len(graph) < 2:
         return kappa / 2
@@ -279,4 +279,4 @@ def automatic(kappa: float, graph: Graph, spread: float) -> COKE:
     ‖u − û‖ is nearly the root mean square change of the predictions, and the entries of an
     innovation are alike in size.
     """
-    return COKE(step_size(kappa, graph), Shrinking(0.5 * spread), _COARSE, warm=True)
+    return COKE(_step_size(kappa, graph), Shrinking(0.5 * spread), _COARSE, warm=True)

@@ -30,7 +30,7 @@ After = tuple[State, Spent, tuple[float, float]]
 """The state after a round, what each agent has sent since the start (N, 3), and both gaps."""
 
 
-class Fixed(NamedTuple):
+class _Fixed(NamedTuple):
     """What stays the same from round to round."""
 
     rho: float
@@ -40,11 +40,11 @@ class Fixed(NamedTuple):
     optimum: Array  # (D,)
 
 
-class Fused(NamedTuple):
+class _Fused(NamedTuple):
     """All of a round."""
 
     risks: Packed
-    fixed: Fixed
+    fixed: _Fixed
     threshold: Schedule
     warm: bool
 
@@ -61,15 +61,15 @@ class Fused(NamedTuple):
         return None if close else (after, sent, (consensus, optimality))
 
 
-def fused(problem: Problem, W: sparse.csr_array, algorithm: Algorithm, own: Local) -> Fused | None:
+def fused(problem: Problem, W: sparse.csr_array, algorithm: Algorithm, own: Local) -> _Fused | None:
     """For COKE on compiled quadratic risks, with h(k) and messages in float64; None for others."""
     if not isinstance(algorithm, COKE) or algorithm.codec is not None:
         return None
     if not isinstance(own.argmin, Ridge) or not isinstance(algorithm.threshold, Schedule):
         return None
     places = W.indptr.astype(np.int64), W.indices.astype(np.int64)
-    fixed = Fixed(own.rho, own.d, *places, problem.optimum)
-    return Fused(own.argmin.risks, fixed, algorithm.threshold, algorithm.warm)
+    fixed = _Fixed(own.rho, own.d, *places, problem.optimum)
+    return _Fused(own.argmin.risks, fixed, algorithm.threshold, algorithm.warm)
 
 
 @cache

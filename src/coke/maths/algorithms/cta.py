@@ -20,7 +20,7 @@ from coke.maths.graph import metropolis
 from coke.maths.losses.risk import Risk
 
 
-class CTAState(NamedTuple):
+class _CTAState(NamedTuple):
     """What a round changes."""
 
     theta: Array  # (A, D)  θ_i
@@ -47,17 +47,17 @@ class CTA(Algorithm):
         """The risk is all that a gradient step needs."""
         return risk
 
-    def start(self, risk: Risk) -> CTAState:
+    def start(self, risk: Risk) -> _CTAState:
         """Everything zero."""
         zero = np.zeros((len(risk.T), risk.size))
-        return CTAState(zero, zero, zero, risk.losses(zero))
+        return _CTAState(zero, zero, zero, risk.losses(zero))
 
-    def speak(self, own: Risk, s: CTAState, k: int) -> tuple[CTAState, Spoken]:
+    def speak(self, own: Risk, s: _CTAState, k: int) -> tuple[_CTAState, Spoken]:
         """A gradient step from the combination; everyone transmits."""
         theta = s.heard - self.eta * own.gradient(s.heard)
         size = np.full((len(theta), 1), FLOAT * theta.shape[-1])
-        return CTAState(theta, theta, s.heard, own.losses(theta)), Spoken(size)
+        return _CTAState(theta, theta, s.heard, own.losses(theta)), Spoken(size)
 
-    def listen(self, own: Risk, s: CTAState, heard: Array) -> CTAState:
+    def listen(self, own: Risk, s: _CTAState, heard: Array) -> _CTAState:
         """The combination of what was sent, for the next round."""
         return s._replace(heard=heard)

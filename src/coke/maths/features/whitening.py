@@ -15,7 +15,7 @@ likewise the sines, and products of cosines and sines are sums of these.
 
 A site **describes its inputs** in few bytes: a small mixture of Gaussians, coarsely coded. A
 component is a weight, a mean and a covariance FᵀF + diag(s²) with few factors F. One Gaussian will
-do for most sites; where the Gram matrix it predicts is far from the site's own (`misfit`), the
+do for most sites; where the Gram matrix it predicts is far from the site's own (`_misfit`), the
 inputs are split by k-means into 2 or 16 clusters with fewer factors each.
 
     spreads and factors   sign(x) round(log(1 + |x|/(10 s₀)) / log 1.1)    steps of 10 %, s₀ near 0
@@ -190,7 +190,7 @@ def _ward(a: Gaussian, b: Gaussian) -> float:
     return a.weight * b.weight / (a.weight + b.weight) * float(apart @ apart)
 
 
-def misfit(P: Array, A: Array, ridge: float) -> float:
+def _misfit(P: Array, A: Array, ridge: float) -> float:
     """λ_max((P + ridge I)⁻¹(A + ridge I)): near one where P describes A, large where not."""
     basis = Whitening.of(P + ridge * np.eye(len(P)))
     inner, _ = basis.statistics(A + ridge * np.eye(len(A)), np.zeros(len(A)))
@@ -202,7 +202,7 @@ def describe(
 ) -> list[Component]:
     """A mixture for the rows of X (T, d) whose predicted Gram matrix is near the site's own A."""
     one = Gaussian.of(X).truncated(RANKS[1])
-    far = misfit(expected_gram(features, [one.gaussian()]), A, ridge)
+    far = _misfit(expected_gram(features, [one.gaussian()]), A, ridge)
     K = 1 if far < 8 else 2 if far < 32 else 16
     if K == 1 or len(X) < 4 * K:
         return [one]

@@ -103,7 +103,7 @@ def _graph_of(job: Job) -> Graph:
     return build_graph("random", setting.agents, edges=setting.edges, seed=job.seed)
 
 
-def ready_of(job: Job) -> Ready:
+def _ready_of(job: Job) -> Ready:
     """The job's problem."""
     setting = SETTINGS[job.setting]
     rows = _load(setting, job.seed)
@@ -128,7 +128,7 @@ def ready_of(job: Job) -> Ready:
 
 def run_job(job: Job) -> Result:
     """CTA, DKLA and COKE on the job's problem, and the scores of those who do not talk."""
-    ready = ready_of(job)
+    ready = _ready_of(job)
     problem, graph = ready.problem, ready.graph
     phi = _probe(ready, job)
     keep = _kept_rounds(job.rounds)

@@ -67,7 +67,7 @@ def data_folders() -> list[Path]:
     return [*([Path(named)] if named else []), cache]
 
 
-def find_file(name: str) -> Path:
+def _find_file(name: str) -> Path:
     """The Parquet file of that name in one of the folders."""
     for folder in data_folders():
         if (folder / f"{name}.parquet").exists():
@@ -83,14 +83,14 @@ def paper_file(name: str) -> Path:
     """The file of one of the paper's data sets: UCI's rows, or Twitter's as they were prepared."""
     if name not in (*RECIPES, "twitter"):
         raise DataError(unknown("data set", name, (*RECIPES, "twitter")))
-    return find_file(name if name in RECIPES else "twitter_adaraker")
+    return _find_file(name if name in RECIPES else "twitter_adaraker")
 
 
 def raw_table(name: str, file: str | Path | None = None) -> pa.Table:
     """UCI's rows under their column names: of a file the user names, or of the folders."""
     format_of(name)
     if file is None:
-        return read_table(find_file(name))
+        return read_table(_find_file(name))
     path = Path(file)
     if path.suffix == ".parquet":
         return read_table(path)

@@ -130,11 +130,11 @@ def document(names: Sequence[str], results: Sequence[Result]) -> dict[str, Any]:
                 ]
             }
         else:
-            found[name] = {"rows": [row for s in FIGURE_SETTINGS for row in ends(s, results)]}
+            found[name] = {"rows": [row for s in FIGURE_SETTINGS for row in _ends(s, results)]}
     return found
 
 
-def ends(setting: str, results: Sequence[Result]) -> list[dict[str, Any]]:
+def _ends(setting: str, results: Sequence[Result]) -> list[dict[str, Any]]:
     """Where the curves of a figure end."""
     rows = []
     for name in METHODS:

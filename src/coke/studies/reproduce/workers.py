@@ -28,7 +28,7 @@ OFTEN = 0.1  # seconds between two looks whether Ctrl-C has come
 
 
 @contextmanager
-def team(function: Callable[[T], R], size: int) -> Iterator[Team[T, R]]:
+def team(function: Callable[[T], R], size: int) -> Iterator[_Team[T, R]]:
     """So many processes that call the function; all are ended at the end of the block.
 
     Ctrl-C ends it soon, and is raised after that.
@@ -38,7 +38,7 @@ def team(function: Callable[[T], R], size: int) -> Iterator[Team[T, R]]:
         try:
             with _deaf():
                 links = [_started(function, processes) for _ in range(size)]
-            yield Team(links, came)
+            yield _Team(links, came)
         finally:
             for process in processes:
                 process.kill()  # they write nothing: there is nothing to lose
@@ -46,7 +46,7 @@ def team(function: Callable[[T], R], size: int) -> Iterator[Team[T, R]]:
                 process.join()
 
 
-class Team(Generic[T, R]):
+class _Team(Generic[T, R]):
     """Processes at work, each at the other end of a link."""
 
     def __init__(self, links: Sequence[Connection], came: Sequence[int]):
