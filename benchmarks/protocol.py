@@ -2,9 +2,9 @@
 
 The long versions of tests/laws/test_interleavings.py and tests/field/test_node*.py. Prints what
 each schedule costs to come within 1e-9 of the optimum on one problem (10 sites, 40 numbers, 19
-edges, Coarse messages, h(s) = 0.3 · 0.9ˢ), steps and bytes relative to lockstep on five, and what was
-searched. Ends must agree to the last bit after every tick. Arguments choose parts by name; exits non-zero
-where a rule or a bound is broken.
+edges, Coarse messages, h(s) = 0.3 · 0.9ˢ), steps and bytes relative to lockstep on five, and what
+was searched. Ends must agree to the last bit after every tick. Arguments choose parts by name;
+exits non-zero where a rule or a bound is broken.
 """
 
 from __future__ import annotations
