@@ -58,7 +58,10 @@ class Field:
         self.settings = {**base, **settings}
         self.parts = deal(rows.y, agents, seed=SEED)
         self.rows, self.graph = rows, build_graph("random", agents, edges=edges, seed=SEED)
-        plan = NetworkPlan("test", self.graph, rows, self.parts, self.settings, patience)
+        plan = NetworkPlan(
+            network="test", graph=self.graph, rows=rows, parts=self.parts,
+            settings=self.settings, patience=patience,
+        )  # fmt: skip
         self.paths = write_network(folder, plan)
         self.names = site_names(list(self.parts))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}

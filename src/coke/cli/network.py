@@ -55,7 +55,10 @@ def init(
     parts = parts_of(wanted, rows)
     network = build_graph(wanted.graph.kind, len(parts), edges=wanted.graph.edges, seed=wanted.seed)
     wait = options.number_or_word(patience) or "auto"
-    paths = write_network(folder, NetworkPlan(name, network, rows, parts, wanted.shared(), wait))
+    plan = NetworkPlan(
+        network=name, graph=network, rows=rows, parts=parts, settings=wanted.shared(), patience=wait
+    )
+    paths = write_network(folder, plan)
     document = {"folder": str(folder), "sites": [str(path) for path in paths]}
     if json:
         print_json(document)
