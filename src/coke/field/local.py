@@ -263,7 +263,7 @@ class _Threads:
         self._errors: list[Exception] = []
 
     def run(self) -> list[dict[str, Any]]:
-        """What each came to."""
+        """Runs all agents to their end; what each came to."""
         threads = [threading.Thread(target=self._live, args=(agent,)) for agent in self._agents]
         try:
             for thread in threads:

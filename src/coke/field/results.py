@@ -30,7 +30,7 @@ def keep(agent: Agent) -> dict[str, Any]:
 
 
 def _summary(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, Any]:
-    """For people and machines."""
+    """The result as a document of plain values, for people and machines."""
     N = len(ready.task.net.names)
     known = [a for a in learnt.asymmetry.values() if a is not None]
     unit = mission.unit(ready)

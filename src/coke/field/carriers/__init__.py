@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Opening(NamedTuple):
-    """A carrier of the house."""
+    """A kind of carrier, and where to find how it is opened."""
 
     about: str
     module: str  # whose `opener` takes the [site] of a site's file
