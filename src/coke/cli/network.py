@@ -45,7 +45,11 @@ def init(
     parts, graph = parts_of(rows.y, rows.sites, **dealing(settings)), settings.graph
     network = build_graph(graph.kind, len(parts), edges=graph.edges, seed=settings.seed)
     wait = options.number_or_word(patience) or "auto"
-    paths = write_network(folder, NetworkPlan(name, network, rows, parts, shared(settings), wait))
+    plan = NetworkPlan(
+        network=name, graph=network, rows=rows, parts=parts, settings=shared(settings),
+        patience=wait,
+    )  # fmt: skip
+    paths = write_network(folder, plan)
     document = {"folder": str(folder), "sites": [str(path) for path in paths]}
     if json:
         print_json(document)

@@ -38,7 +38,7 @@ USUAL = Pace()
 
 
 class Status(NamedTuple):
-    """What there is to tell."""
+    """What an agent tells of itself while it runs."""
 
     phase: str  # meet, agree, train, part or over
     round: int
@@ -54,7 +54,7 @@ class Status(NamedTuple):
 
 
 class Learnt(NamedTuple):
-    """What training came to."""
+    """What training came to, at one site."""
 
     theta: Array  # (D,) in the basis of the setup
     rounds: int
@@ -78,7 +78,7 @@ class _Farewell:
     _until: float = math.inf
 
     def begin(self) -> None:
-        """From now on, for a while."""
+        """Starts the time after which nobody is waited for any more."""
         self._until = self.desk.clock() + self.desk.pace.linger
 
     def over(self) -> bool:
@@ -142,7 +142,7 @@ class Agent:
 
     @cached_property
     def desk(self) -> Desk:
-        """What its phases use."""
+        """The links, clock and timers that its phases share."""
         return Desk(self.carrier, self.pace, self.clock)
 
     @cached_property

@@ -61,7 +61,7 @@ class End(NamedTuple):
 
     @property
     def standing(self) -> Standing:
-        """Where this end is."""
+        """Its epoch, and whether it is closed: what the two ends compare first."""
         return Standing(self.epoch, self.closed)
 
     @property

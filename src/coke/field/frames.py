@@ -86,7 +86,7 @@ class Hello(NamedTuple):
 
 
 class Said(NamedTuple):
-    """A message of the agreement."""
+    """A message of the agreement, and the how-manieth of its sender on this edge it is."""
 
     which: int
     message: bytes

@@ -78,7 +78,7 @@ class Setup:
 
     @cached_property
     def moves(self) -> _Elastic | _Lockstep:
-        """How the site moves."""
+        """How θ moves and what is told: elastic or in lockstep, as the algorithm declares."""
         return _Elastic(self) if self.algorithm.elastic else _Lockstep(self)
 
     def edge(self, neighbour: str) -> Edge:
@@ -193,7 +193,7 @@ class _Lockstep:
 
     @cached_property
     def kept(self) -> tuple[str, ...]:
-        """All of the state."""
+        """Names of the state's arrays: all of them are kept on disk."""
         fields: tuple[str, ...] = self._setup.start()._fields
         return fields
 

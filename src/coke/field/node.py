@@ -62,13 +62,13 @@ class Node(NamedTuple):
 
     @property
     def theta(self) -> Array:
-        """θ (1, D)."""
+        """θ (1, D), the site's own estimate."""
         theta: Array = self.state.theta
         return theta
 
     @property
     def open(self) -> dict[str, End]:
-        """The edges that count."""
+        """The edges that are not closed, by neighbour: d of them."""
         return {n: end for n, end in self.ends.items() if not end.closed}
 
     @property

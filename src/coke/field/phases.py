@@ -31,7 +31,7 @@ ROUNDS = 10  # usual rounds that a missing neighbour is waited for
 
 
 class Pace(NamedTuple):
-    """All in seconds."""
+    """How long an agent waits, and how soon it repeats itself; all in seconds."""
 
     tick: float = 0.05  # to wait for a frame before looking at the clock again
     again: float = 0.25  # until a thing is said again; twice as long each time …
@@ -110,7 +110,7 @@ class Phase(Protocol):
     missing: Sequence[str]  # whom it waits for
 
     def begin(self) -> None:
-        """Before anything else."""
+        """Called once, before the phase works."""
         ...
 
     def over(self) -> bool:
@@ -143,7 +143,7 @@ class Meet:
     missing: Sequence[str] = ()
 
     def begin(self) -> None:
-        """Nothing to prepare."""
+        """There is nothing to prepare: neighbours are greeted when they are due."""
 
     def over(self) -> bool:
         """Whether enough have been met."""
@@ -213,7 +213,7 @@ class Agree:
             )
 
     def over(self) -> bool:
-        """Whether all is known."""
+        """Whether what all sites know alike is known here."""
         if self._talking is not None and self._talking.done:
             self.result, self.ledger = self._talking.result, self._talking.ledger
         if self.result is not None:
