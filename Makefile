@@ -8,13 +8,17 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 BENCHES := start simulate communication protocol carrier soak privacy streaming sweep mpi growth
 
-.PHONY: walk run test lint format docs bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
+.PHONY: walk test-busy run test lint format docs bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/coke run --beside coke-paper --beside dkla --beside cta --out $(OUT)
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Beside eight busy loops: all tests once, those of processes three times (half an hour and more).
+test-busy: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/busy.py $(ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

@@ -15,6 +15,8 @@ from coke.cli.main import main
 from kit.commands import COKE, coke
 from kit.processes import LONG, ctrl_c, group, wait_until
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 
 def interrupt(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the command and sends Ctrl-C once it is well into its rounds."""

@@ -18,6 +18,8 @@ from coke.field.phases import Pace
 from coke.settings.declaration import SiteSettings, SiteTable
 from coke.settings.sites import checked_site
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 GUIDE = (Path(__file__).parents[2] / "docs/deploying.md").read_text("utf-8")
 
 

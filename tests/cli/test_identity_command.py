@@ -21,6 +21,8 @@ from coke.field.identity import load
 from kit.clinics import NOW, network
 from kit.commands import command
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 
 def with_changes(whole: bytes, changes: list[tuple[int, int]]) -> bytes:
     """The PEM file with a few bytes of its content changed."""

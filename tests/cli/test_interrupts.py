@@ -12,6 +12,8 @@ from coke.cli.main import _hear
 from coke.interrupts import held
 from kit.processes import hearing
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 
 @pytest.fixture(autouse=True)
 def heard() -> Iterator[None]:

@@ -12,6 +12,8 @@ from typer.main import get_command
 
 from coke.cli.main import COMMANDS
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 HEAVY = ("numpy", "scipy", "pyarrow", "sklearn", "networkx", "matplotlib")
 PROGRAM = f"""
 import json, sys

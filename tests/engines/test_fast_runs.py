@@ -22,6 +22,8 @@ from kit.commands import coke
 from kit.field import Field, made_rows
 from kit.jobs import on_ranks
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 numba = pytest.mark.skipif(not compiled.available(), reason="needs the extra `fast`")
 SMALL = {"data.size_range": [60, 90], "data.agents": 5, "features.n_features": 10}
 

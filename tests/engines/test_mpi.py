@@ -48,6 +48,8 @@ from kit.jobs import on_ranks
 from kit.problems import case
 from kit.tracked import Tracking
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 N, ROUNDS, HALF = 17, 30, 12
 GRAPH = build_graph("random", N, edges=40, seed=3)
 ROWS = case(N, L=6, seed=5)

@@ -19,6 +19,8 @@ from coke.errors import InputError
 from kit.commands import coke
 from kit.jobs import on_ranks
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 KINDS = np.array(["no", "perhaps", "yes"])
 
 

@@ -14,6 +14,8 @@ from coke.field.carriers.base import OVERHEAD, Allowance, _Bucket, _Inbox
 from coke.field.carriers.memory import Memory, lossy
 from kit.sessions import drain
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 SMALL = Allowance(frame=100, backlog=500, rate=10.0, burst=20)
 
 # What both carriers share

@@ -18,6 +18,8 @@ from coke.errors import InputError
 from coke.learning.model import load_model
 from kit.field import Field, antisymmetric, made_rows
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 pytest.importorskip("zenoh", reason="agents need the extra coke[agent]")
 
 

@@ -19,6 +19,8 @@ from coke.field import identity
 from coke.field.identity import found, issue, load, renew
 from kit.clinics import DAY, NOW, POSIX, SECOND, move, network
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 # What TLS says
 
 

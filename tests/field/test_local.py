@@ -19,6 +19,8 @@ from coke.field.local import _processes
 from kit.field import Field, made_rows
 from kit.processes import LONG, ctrl_c, group, hearing, wait_until
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 
 class Sleeper(subprocess.Popen[bytes]):
     """Stands in for an agent that would not end; Ctrl-C comes as soon as it has started."""

@@ -35,6 +35,8 @@ from kit.agents import A, made_nets
 from kit.field import Field, made_rows
 from kit.ready import rows_of
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 pytest.importorskip("zenoh", reason="agents need the extra coke[agent]")
 
 RANGES = {f"x{j}": [-4.0, 4.0] for j in range(4)} | {"y": [-6.0, 6.0]}

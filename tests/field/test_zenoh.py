@@ -20,6 +20,8 @@ from coke.field.carriers.zenoh import ZenohCarrier, _access_control
 from kit.certificates import Authority
 from kit.sessions import LONG, PLAIN, address, heard, identity, outsider, site, until
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 PAST = timedelta(days=-1)
 
 # Configuration: what is refused before any socket opens

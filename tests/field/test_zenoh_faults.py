@@ -12,6 +12,8 @@ from coke.field.carriers.zenoh import ZenohCarrier
 from kit.certificates import Authority
 from kit.sessions import LONG, PLAIN, address, answered, drain, echo, identity, site, until
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 pytest.importorskip("zenoh", reason="coke[agent] is not installed")
 
 

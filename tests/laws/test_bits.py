@@ -17,6 +17,8 @@ import pytest
 
 from kit.faces import CASES, FACES, PINNED, wanted
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 HERE = Path(__file__).parent
 STORED = HERE / "bits.json"
 

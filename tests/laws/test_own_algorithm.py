@@ -23,6 +23,8 @@ sys.path.insert(0, str(EXAMPLES))
 
 from gradient_tracking import GradientTracking  # noqa: E402  of the examples
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 N, ROUNDS = 6, 40
 GRAPH = nx.cycle_graph(N)
 TRACKING = GradientTracking(eta=0.1)

@@ -28,6 +28,8 @@ from coke.studies.reproduce.download import fetch
 from coke.studies.reproduce.recipes import _find_file, paper_rows, raw_table
 from coke.studies.reproduce.uci import AIR, FORMATS, _unpacked, parse_raw
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 DataFile = Callable[[str], Path]
 
 

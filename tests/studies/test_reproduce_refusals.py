@@ -20,6 +20,8 @@ from coke.studies.reproduce.experiments import (
 from kit.commands import COKE, command
 from kit.processes import IGNORING, LONG, ctrl_c, group, wait_until
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 
 @pytest.fixture
 def small_twitter(monkeypatch: Any, tmp_path: Path) -> Path:

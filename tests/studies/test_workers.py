@@ -16,6 +16,8 @@ from coke.errors import CokeError, DataError
 from coke.studies.reproduce.workers import team
 from kit.processes import hearing, wait_until
 
+pytestmark = pytest.mark.processes  # it starts some, or opens sockets
+
 
 def half(n: int) -> int:
     if n % 2:
