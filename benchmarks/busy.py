@@ -1,4 +1,4 @@
-"""`make test-busy`: the suite beside eight busy loops, once; tests of processes three times in a row.
+"""`make test-busy`: the suite beside eight busy loops; tests of processes three times in a row.
 
 A machine that is busy with something else must not change what a test says. Exits non-zero at the
 first run that fails. `--processes` leaves the whole suite out.
