@@ -270,7 +270,7 @@ def test_a_row_on_disk_takes_few_bytes_of_memory(tmp_path: Path) -> None:
 
 
 def test_the_quadratic_loss_keeps_no_features(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"use data\.stream"):
+    with pytest.raises(ConfigError, match=r"use data\.out_of_core"):
         open_ready(checked_settings({"data": {"on_disk": str(tmp_path)}}))
 
 

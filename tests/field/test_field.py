@@ -100,7 +100,7 @@ def test_the_estimator_can_run_on_agents() -> None:
     assert_array_equal(field.predict(rows.X), one.predict(rows.X))
     with pytest.raises(InputError, match="unknown engine"):
         COKERegressor(engine="agent").fit(rows.X, rows.y)
-    with pytest.raises(InputError, match="another process knows algorithms by name only"):
+    with pytest.raises(InputError, match="they know algorithms by name only"):
         COKERegressor(engine="agents", algorithm=dkla()).fit(rows.X, rows.y)
 
 

@@ -13,6 +13,7 @@ from coke.engines.process import simulate
 from coke.errors import ConfigError, ConvergenceError, InputError
 from coke.field.carriers.memory import lossy
 from coke.field.frames import Standing
+from coke.field.mission import _check_algorithm
 from coke.field.state import image, restored
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.algorithms.algorithm import Spoken
@@ -177,17 +178,17 @@ def _file(**site: Any) -> dict[str, Any]:
 def test_messages_without_a_codec_are_refused_with_that_reason() -> None:
     assert CTA().codec is None
     with pytest.raises(ConfigError, match="its messages are raw float64 numbers"):
-        checked_site(_file(patience="wait"))
+        _check_algorithm(checked_site(_file(patience="wait")), None)
 
 
 def test_what_cannot_be_in_lockstep_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ALGORITHMS, "cta", ENTRY)
-    checked_site(_file(patience="wait"))
+    _check_algorithm(checked_site(_file(patience="wait")), None)
     for wrong in ({}, {"patience": 3.0}, {"patience": "wait", "joins": True}):
         with pytest.raises(ConfigError, match='expected patience = "wait" and no site that joins'):
-            checked_site(_file(**wrong))
+            _check_algorithm(checked_site(_file(**wrong)), None)
     with pytest.raises(ConfigError, match="it keeps no dual"):
-        checked_site(_file(patience="wait", cap=1.0))
+        _check_algorithm(checked_site(_file(patience="wait", cap=1.0)), None)
 
 
 def test_weights_beyond_the_neighbours_are_refused(

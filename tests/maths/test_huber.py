@@ -286,5 +286,5 @@ def test_features_on_disk_are_the_same_bits(tmp_path: Path) -> None:
 
 
 def test_out_of_core_it_is_refused_with_the_reason(tmp_path: Path) -> None:
-    run = coke(*faces.written(CASE, tmp_path, stream=True), cwd=tmp_path, code=2)
+    run = coke(*faces.written(CASE, tmp_path, out_of_core=True), cwd=tmp_path, code=2)
     assert 'loss = "huber": that needs rows' in run.stderr.replace("\n", " ")

@@ -120,7 +120,7 @@ def summed(
     talks = {}
     for i, name in enumerate(NAMES):
         own = share(folder, i, **changes.get(name, {}))
-        talks[name] = spied(secure_sum(partial(swept, net, name), NAMES, own), said[name])
+        talks[name] = spied(secure_sum(partial(swept, net, name, []), NAMES, own), said[name])
     found, ledgers = together(talks)
     total = Ledger(*map(sum, zip(*ledgers.values(), strict=True)))
     return [found[name] for name in NAMES], total, said

@@ -31,7 +31,7 @@ from coke.maths.graph import Graph, adjacency
 from coke.maths.losses.quadratic import Quadratic, matrix
 
 
-class _Rate(NamedTuple):
+class _Guarantee(NamedTuple):
     """The best guarantee of Theorem 4 and the ν that gives it."""
 
     delta: float  # δ_d: the squared error shrinks by 1/(1 + δ_d) a round
@@ -77,7 +77,7 @@ class Constants(NamedTuple):
         first, fast = (1.0 - 1.0 / nu) / self.spread**2, 0.25 * rho * self.s_max**2
         return min(first, self.m / (fast + nu * self.M**2 / (rho * self.s_min**2)))
 
-    def rate(self, rho: float) -> _Rate:
+    def rate(self, rho: float) -> _Guarantee:
         """Theorem 4 with the best ν: its first term grows with ν, its second falls."""
         if not rho > 0:
             raise InputError(f"rho={rho}: expected a step size ρ > 0")
@@ -90,7 +90,7 @@ class Constants(NamedTuple):
             options={"xatol": 1e-10},
         )  # fmt: skip
         nu = 1.0 + math.exp(found)
-        return _Rate(self.delta(rho, nu), nu)
+        return _Guarantee(self.delta(rho, nu), nu)
 
     def best_rho(self) -> float:
         """The ρ with the best guarantee: 2√ν M/(σ̃_max σ̃_min), which balances δ_d's second term."""

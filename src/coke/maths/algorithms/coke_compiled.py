@@ -30,7 +30,7 @@ After = tuple[State, Spent, tuple[float, float]]
 """The state after a round, what each agent has sent since the start (N, 3), and both gaps."""
 
 
-class _Fixed(NamedTuple):
+class _Frozen(NamedTuple):
     """What stays the same from round to round."""
 
     rho: float
@@ -44,7 +44,7 @@ class _Fused(NamedTuple):
     """All of a round."""
 
     risks: Packed
-    fixed: _Fixed
+    fixed: _Frozen
     threshold: Schedule
     warm: bool
 
@@ -68,7 +68,7 @@ def fused(problem: Problem, W: sparse.csr_array, algorithm: Algorithm, own: Loca
     if not isinstance(own.argmin, Ridge) or not isinstance(algorithm.threshold, Schedule):
         return None
     places = W.indptr.astype(np.int64), W.indices.astype(np.int64)
-    fixed = _Fixed(own.rho, own.d, *places, problem.optimum)
+    fixed = _Frozen(own.rho, own.d, *places, problem.optimum)
     return _Fused(own.argmin.risks, fixed, algorithm.threshold, algorithm.warm)
 
 
