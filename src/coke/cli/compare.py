@@ -20,7 +20,7 @@ from coke.settings.knobs import Face
 if TYPE_CHECKING:
     from coke.learning.folder import Folder
     from coke.studies.compare.compare import Comparison
-    from coke.studies.compare.goal import Row
+    from coke.studies.compare.goal import Goal, Row
 
 app = options.app()
 
@@ -51,7 +51,7 @@ def compare(
     document = {
         "goal": goal,
         "optimum": comparison.goal.optimum,
-        "rows": [row.document(comparison.goal.metric) for row in rows],
+        "rows": [row.document(comparison.goal) for row in rows],
         "advice": advice(rows),
     }
     if folder:
@@ -59,7 +59,7 @@ def compare(
     if json:
         print_json(document)
     else:
-        _show(rows, comparison.goal.metric, document)
+        _show(rows, comparison.goal, document)
 
 
 def _rows(comparison: Comparison, methods: list[str]) -> list[Row]:
@@ -73,8 +73,8 @@ def _rows(comparison: Comparison, methods: list[str]) -> list[Row]:
     return rows
 
 
-def _show(rows: list[Row], metric: str, document: dict[str, Any]) -> None:
-    of = "MSE" if metric == "mse" else "objective"
+def _show(rows: list[Row], goal: Goal, document: dict[str, Any]) -> None:
+    of = "MSE" if goal.by_loss else "objective"
     title = f"to {document['goal']:g} × the optimum's {of} {document['optimum']:.4g}"
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in ("method", "rounds", "sends", "bytes", "wire", "agreed", of):

@@ -27,7 +27,7 @@ class Labels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the numbers are of."""
 
     algorithm: str
-    metric: str  # "mse", "logistic" or "hinge"
+    metric: str  # the name of the mean loss, such as "mse"
     sites: list[str]
 
 

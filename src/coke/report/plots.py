@@ -203,6 +203,6 @@ def cost_plot(rows: Sequence[Row], goal: Goal) -> Figure:
             axes.scatter(*at, s=45, **look)
         axes.axhline(goal.wanted / goal.optimum - 1.0, color="#888888", lw=0.8, ls="--")
         axes.set(xscale="log", yscale="log", xlabel="bytes on the wire")
-        axes.set_ylabel(f"{'training MSE' if goal.metric == 'mse' else 'objective'} above optimum")
+        axes.set_ylabel(f"{'training MSE' if goal.by_loss else 'objective'} above optimum")
         axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure

@@ -16,6 +16,7 @@ import numpy as np
 from coke.data.files import read_file, write_file
 from coke.engines.checkpoint import marks
 from coke.engines.process import simulate
+from coke.errors import InputError
 from coke.learning.agreement import feature_settings
 from coke.learning.ready import Case, Ready
 from coke.maths.algorithms.coke import COKE
@@ -87,8 +88,11 @@ def victim_of(ready: Ready) -> tuple[int, int]:
 def audited(ready: Ready, case: Case, rounds: int, probes: bool = True) -> list[Finding]:
     """Every attack that fits the configuration, against the most exposed site."""
     risk, how = case.problem.train, case.algorithm
-    assert isinstance(risk, Quadratic)
-    assert isinstance(how, COKE)
+    if not (isinstance(risk, Quadratic) and isinstance(how, COKE)):
+        raise InputError(
+            f"{how} on the {risk.metric} loss: the attacks are on what ADMM sends of quadratic "
+            "risks; audit coke, coke-paper or dkla"
+        )
     i, n = victim_of(ready)
     heard = overheard(ready, case, rounds)
     known = Known(risk.G, how.rho, ready.graph.degree[i], how.warm)

@@ -80,7 +80,7 @@ class Comparison:
     @property
     def methods(self) -> tuple[str, ...]:
         """Those to run where none is named."""
-        left = () if self.goal.metric == "mse" else (*QUADRATIC, *SLOW)
+        left = () if self.goal.by_loss else (*QUADRATIC, *SLOW)
         return tuple(name for name in METHODS if name not in left)
 
     def row(self, method: str) -> Row:
@@ -120,7 +120,7 @@ class Comparison:
     def coke_tuned(self) -> Row:
         """The paper's COKE at the best of a grid of ρ, v and μ, known in hindsight only."""
         grid = [COKE(rho, Geometric(v, mu)) for rho, v, mu in GRID]
-        best = self._best(grid) if self.goal.metric == "mse" else None
+        best = self._best(grid) if self.goal.by_loss else None
         if best is not None:
             return self.plain("coke-tuned", best, HORIZONS["coke-tuned"])
         rows = [self.plain("coke-tuned", one, HORIZONS["coke-tuned"]) for one in grid]

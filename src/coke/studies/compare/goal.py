@@ -44,13 +44,13 @@ class Row(NamedTuple):
     value: float  # what the goal is about
     curve: tuple[tuple[int, float], ...]  # wire bytes and value, round by round
 
-    def document(self, metric: str) -> dict[str, Any]:
+    def document(self, goal: Goal) -> dict[str, Any]:
         """The documented keys."""
         plain = self._asdict()
         losses = {"train": plain.pop("train"), "test": plain.pop("test")}
         value, _ = plain.pop("value"), plain.pop("curve")
-        named = {f"global_{key}_{metric}": loss for key, loss in losses.items()}
-        return plain | named | ({} if metric == "mse" else {"objective": value})
+        named = {f"global_{key}_{goal.metric}": loss for key, loss in losses.items()}
+        return plain | named | ({} if goal.by_loss else {"objective": value})
 
 
 class Goal:
@@ -60,13 +60,15 @@ class Goal:
         if not factor > 1:
             raise InputError(f"goal={factor}: expected a factor above 1, such as 1.01")
         self.problem, self.metric = problem, problem.train.metric
+        # Where sums over the rows say all, the loss on everybody's rows is free in every round.
+        self.by_loss = problem.train.sums is not None
         self.optimum = self.value(problem.optimum[None])
         self.wanted = factor * self.optimum
 
     def value(self, theta: Array) -> float:
         """The mean over agents' models (N, D) of what is to come near its optimum."""
         risk = self.problem.train
-        values = risk.global_losses if self.metric == "mse" else risk.objectives
+        values = risk.global_losses if self.by_loss else risk.objectives
         with np.errstate(over="ignore", invalid="ignore"):  # of a method that diverges
             return float(values(theta).mean())
 
