@@ -46,7 +46,7 @@ from coke.talk.network import flood
 from coke.talk.sums import Told, swept, tell
 from kit.jobs import on_ranks
 from kit.problems import case
-from kit.tracked import Tracking
+from kit.tracked import GradientTracking
 
 pytestmark = pytest.mark.processes  # it starts some, or opens sockets
 
@@ -97,7 +97,7 @@ CASES = {
     "ours": Run(quadratic, OURS, {"tol": 0.4}),
     "budget": Run(quadratic, OURS, {"max_bytes": 1400}),
     "cta": Run(quadratic, CTA(0.2), {}),
-    "wide": Run(quadratic, Tracking(0.1), {"tol": 0.5}),
+    "wide": Run(quadratic, GradientTracking(0.1), {"tol": 0.5}),
     "thin": Run(thin, CENSORED, {}),
     "logistic": Run(logistic, CENSORED, {}),
 }

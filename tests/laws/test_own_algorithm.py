@@ -17,11 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import coke
 from kit.jobs import on_ranks
 from kit.problems import case
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path.insert(0, str(EXAMPLES))
-
-from gradient_tracking import GradientTracking  # noqa: E402  of the examples
+from kit.tracked import GradientTracking
 
 pytestmark = pytest.mark.processes  # it starts some, or opens sockets
 

@@ -20,7 +20,7 @@ from coke.maths.graph import adjacency, build_graph
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
 from kit.problems import GRAPHS, case
-from kit.tracked import Tracking
+from kit.tracked import GradientTracking
 
 
 def neighbourhoods(graph: nx.Graph) -> list[list[int]]:
@@ -114,7 +114,7 @@ def test_where_the_automatic_method_stops_nothing_is_far(graph: nx.Graph, tol: f
 def test_the_tolerance_is_one_of_theta_whatever_else_messages_say(graph: nx.Graph) -> None:
     """With (θ̂, ŷ) in a message: a step η∇ of at most tol is ‖θ_i − θ*‖ ≤ tol/η, for ∇² ≈ 2I."""
     eta, tol = 0.03, 1e-4
-    last = list(simulate(whitened(graph), graph, Tracking(eta), rounds=2000, tol=tol))[-1]
+    last = list(simulate(whitened(graph), graph, GradientTracking(eta), rounds=2000, tol=tol))[-1]
     assert last.settled
     assert last.state.hat.shape[1] == 2 * last.state.theta.shape[1]
     assert last.optimality_gap <= tol / eta
