@@ -234,7 +234,7 @@ MUTANTS = [
     Mutant("all features copied once more", "maths/losses/rowwise.py", "_end_to_end(self.Phi)",
            "np.concatenate(self.Phi)", "test_rooms.py::test_features_in_files"),
     Mutant("every class has features of its own", "maths/losses/one_vs_rest.py",
-           "replace(self.first, y=y)", "replace(self.first.rows(slice(None)), y=y)",
+           "replace(self.first, y=y)", "replace(self.first, y=y, Phi=(*self.first.Phi,))",
            "test_rooms.py::test_classes_share"),
     Mutant("rows in memory all the same", "out_of_core.py", "X, near = room(",
            "X, near = np.empty(",
