@@ -173,8 +173,7 @@ def test_the_best_nu_and_rho_are_best(c: Constants, log_rho: float, log_nu: floa
     rate = c.rate(rho)
     assert c.delta(rho, nu) <= rate.delta * (1 + 1e-6)
     assert rate.delta <= c.rate(c.best_rho()).delta * (1 + 1e-6)
-    assert rate.delta > 0
-    assert 0 < rate.factor <= 1  # a δ_d below 1e-16 is lost in it
+    assert 0 < rate.factor < 1
 
 
 def test_degrees_of_freedom_count_directions() -> None:
