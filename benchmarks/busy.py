@@ -20,7 +20,8 @@ TESTS = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal"]
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
     """While so many processes do nothing as fast as they can."""
-    spin = [sys.executable, "-c", "while True: pass"]
+    whole_life = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
+    spin = [sys.executable, "-c", whole_life]  # and none outlives this process
     running = [subprocess.Popen(spin) for _ in range(loops)]
     try:
         yield
