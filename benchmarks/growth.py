@@ -25,8 +25,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 import naive
-from coke.data.passes import Passing, stream_statistics
-from coke.data.sources import open_arrays
+from coke.data.npy import open_arrays
+from coke.data.passes import stream_statistics
+from coke.data.sources import Passing
 from coke.engines.process import simulate
 from coke.maths import compiled
 from coke.maths.algorithms.coke import COKE, Geometric

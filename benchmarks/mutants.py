@@ -241,7 +241,7 @@ MUTANTS = [
            "test_rooms.py::test_rows_on_disk"),
     Mutant("scaled rows in memory", "data/site.py", "mapped(scaling.inputs, part, d, self.room)",
            "mapped(scaling.inputs, part, d, np.empty)", "test_rooms.py::test_rows_on_disk"),
-    Mutant("an infinite label is a class", "data/sources.py", "math.isinf(name)", "False",
+    Mutant("an infinite label is a class", "data/formats.py", "math.isinf(name)", "False",
            "test_rooms.py::test_rows_read_in_chunks"),
     Mutant("classes in another order", "data/sources.py",
            "np.array(self.classes, kind)[", "np.sort(np.array(self.classes, kind))[",
@@ -270,7 +270,7 @@ MUTANTS = [
     Mutant("help imports NumPy", "cli/main.py", "formatter.write_dl(",
            "import numpy\n            formatter.write_dl(",
            "test_start.py::identity"),
-    Mutant("float32 however large the angle", "data/blocks.py", "raise _BeyondError", "pass",
+    Mutant("float32 however large the angle", "data/passes.py", "raise _BeyondError", "pass",
            "test_passes.py::test_blocks_beyond"),
 ]  # fmt: skip
 

@@ -30,9 +30,11 @@ import pyarrow.parquet
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import Ridge
 
-from coke.data.passes import Passing, complete, stream_statistics
+from coke.data.formats import open_table
+from coke.data.npy import open_arrays
+from coke.data.passes import stream_statistics
 from coke.data.scaling import Columns, columns_of, fit_scaling
-from coke.data.sources import Source, open_arrays, open_table
+from coke.data.sources import Passing, Source, complete
 from coke.maths import compiled
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from figures import Found, Goal, Section, by_turns, cpu, main, ratio

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.data.blocks import BLOCK
-from coke.data.passes import Passing, complete, stream_statistics
+from coke.data.formats import open_table
+from coke.data.npy import open_arrays
+from coke.data.passes import BLOCK, stream_statistics
 from coke.data.scaling import Scaling, columns_of, fit_scaling
-from coke.data.sources import Chunk, Source, open_arrays, open_table
+from coke.data.sources import Chunk, Passing, Source, complete
 from coke.errors import DataError, InputError
 from coke.maths import compiled
 from coke.maths.losses.quadratic import Quadratic

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data import formats as openers
-from coke.data.passes import _Streamed, complete, stream_statistics
+from coke.data.formats import open_table
+from coke.data.npy import open_arrays
+from coke.data.passes import _Streamed, stream_statistics
 from coke.data.scaling import columns_of, fit_scaling
-from coke.data.sources import open_arrays, open_table
+from coke.data.sources import complete
 from coke.errors import CokeError, DataError, FileError
 from kit.streams import (
     DOUBLE,

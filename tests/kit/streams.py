@@ -16,9 +16,10 @@ import pyarrow.feather
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from coke.data.passes import Passing, complete
+from coke.data.formats import open_table
+from coke.data.npy import open_arrays
 from coke.data.scaling import Columns, Scaling, columns_of
-from coke.data.sources import Source, open_arrays, open_table
+from coke.data.sources import Passing, Source, complete
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.losses.quadratic import Quadratic
 

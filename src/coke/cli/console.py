@@ -26,7 +26,7 @@ from rich.text import Text
 from coke.report.tables import Row, lines
 
 if TYPE_CHECKING:
-    from coke.data.site import Watch as Passes
+    from coke.data.sources import Watch as Passes
     from coke.engines.process import Record
     from coke.learning.train import Watch
     from coke.settings.declaration import Settings

@@ -1,23 +1,42 @@
-"""Files and tables as Arrow's record batches: Parquet, CSV, Arrow files, and what speaks Arrow."""
+"""Files and tables as sources of rows: Parquet, CSV, Arrow files, and what speaks Arrow.
+
+Each opener gives Arrow's record batches; `open_table` makes chunks of them.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
+from numpy.typing import NDArray
 
-from coke.errors import DataError
+from coke.data.sources import Chunk, Numbers, Source
+from coke.data.tables import NUMBERS, SITES, TARGETS, Test, input_names, plain, require
+from coke.errors import DataError, FileError
+from coke.maths.arrays import Array
 
+CHUNK = 16384  # rows
 BUFFER = 1 << 12  # bytes read ahead of each Parquet column; 0 would read whole row groups
 MANY = 1 << 18  # rows of Parquet after which Arrow gives back the memory it keeps for itself
 BLOCK = 1 << 23  # bytes of CSV text at a time
+TARGET = (NUMBERS[0], "the statistics of the quadratic loss need numbers; convert it before")
+REFUSALS = (  # what NumPy's and Arrow's readers raise
+    *(OSError, ValueError, TypeError, EOFError, OverflowError, pa.ArrowException),
+    *(SyntaxError, TokenError, MemoryError, UserWarning),  # heads of .npy files are Python
+)
 
-Batches = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
+_Batches = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
 """Names of columns ↦ their rows, in order."""
 
 
@@ -26,19 +45,137 @@ class _Opened(NamedTuple):
 
     schema: pa.Schema
     rows: int | None
-    batches: Batches
-    only: Callable[[Collection[str]], tuple[int, Batches]] | None = None
+    batches: _Batches
+    only: Callable[[Collection[str]], tuple[int, _Batches]] | None = None
     """Names of sites ↦ how many rows are left, and they, without most of the other sites'."""
 
 
-class Named(NamedTuple):
+class _Named(NamedTuple):
     """Columns whose values are names, whatever they look like."""
 
     site: str | None = None
     target: str | None = None  # where it holds classes
 
 
-def opener(source: Any) -> Callable[[Any, int, Named], _Opened]:
+def open_table(
+    source: Any,
+    target: str,
+    *,
+    site: str | None = None,
+    drop: Sequence[str] = (),
+    classes: bool = False,
+    chunk: int = CHUNK,
+) -> Source:
+    """As `read_rows`, but a chunk at a time: a path, or any table that speaks Arrow.
+
+    The target is numbers, or with `classes` class labels. Paths end in .parquet, .csv, .arrow or
+    .feather. A stream that can be read only once (a `RecordBatchReader`) gives one pass only.
+    """
+    said, kind = (
+        (str(source), FileError) if isinstance(source, str | Path) else ("table", DataError)
+    )
+    open_ = _opener(source)
+    named = _Named(site, target if classes else None)
+    schema, rows, batches, near = guarded(said, kind, lambda: open_(source, chunk, named))
+    guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
+    inputs = _inputs(schema, target, site, drop, TARGETS if classes else TARGET)
+    dtype = exact_float(*(_numpy_type(schema.field(name).type) for name in inputs))
+
+    def chunks(batches: _Batches, inputs: Sequence[str] = inputs) -> Iterator[Chunk]:
+        reading = iter(batches([*inputs, target, *([] if site is None else [site])]))
+        while (batch := guarded(said, kind, lambda: next(reading, None))) is not None:
+            for first in range(0, batch.num_rows, chunk):
+                some = batch.slice(first, chunk)
+                codes, labels = (None, ()) if site is None else coded(some.column(site))
+                y, found = (
+                    as_classes(*coded(some.column(target)))
+                    if classes
+                    else (_matrix(some, [target], np.float64)[:, 0], None)
+                )
+                yield Chunk(_matrix(some, inputs, dtype), y, codes, labels, found)
+
+    def coded(column: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
+        return guarded(said, kind, lambda: encoded(plain(column)))  # text may be none
+
+    def only(names: frozenset[str]) -> Source:
+        left, some = guarded(said, kind, lambda: near(names))
+        these = partial(chunks, some)
+        return Source(tuple(inputs), left, these, partial(these, ()), part=True)
+
+    slim = partial(chunks, batches, ())
+    by_site = only if near is not None and site is not None else None
+    return Source(tuple(inputs), rows, partial(chunks, batches), slim, by_site)
+
+
+def _inputs(
+    schema: pa.Schema, target: str, site: str | None, drop: Sequence[str], kind: tuple[Test, str]
+) -> list[str]:
+    """The inputs' names, once every column has one name and a type for its part."""
+    twice = [name for name, n in Counter(schema.names).items() if n > 1]
+    if twice:
+        raise DataError(f"columns {twice[:8]} are there more than once; rename or remove them")
+    fields = [field for field in schema if not field.name.startswith("__index_level_")]
+    empty = pa.table({field.name: plain(pa.array([], field.type)) for field in fields})
+    inputs = input_names(empty, target, site, drop)
+    require(empty, inputs, *NUMBERS)
+    require(empty, [target], *kind)
+    require(empty, [] if site is None else [site], *SITES)
+    return inputs
+
+
+def _numpy_type(kind: pa.DataType) -> Any:
+    """NumPy's name for it; float64 for decimals and what else is written out first."""
+    t = pa.types
+    known = t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind)
+    return kind.to_pandas_dtype() if known else np.float64
+
+
+def _matrix(batch: pa.RecordBatch, names: Sequence[str], dtype: Any) -> Numbers:
+    """The named columns (t, d), NaN where nothing is; by column, as Arrow has them."""
+    kind, X = pa.from_numpy_dtype(dtype), np.empty((len(names), batch.num_rows), dtype)
+    for x, name in zip(X, names, strict=True):
+        values = plain(batch.column(name))
+        same = values if values.type == kind else pc.cast(values, kind, safe=False)
+        x[:] = same.to_numpy(zero_copy_only=False)
+    return X.T
+
+
+def encoded(labels: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
+    """Each label's place among the different ones (t,), −1 where it is missing; and those."""
+    text = labels.cast(pa.string()) if pa.types.is_temporal(labels.type) else labels
+    if pa.types.is_floating(text.type):
+        text = pc.add(text, 0.0)  # −0 is 0
+    found = text.dictionary_encode()
+    codes = found.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    names = tuple(found.dictionary.to_pylist())
+    for place, name in enumerate(names):
+        if name != name:  # NaN
+            codes[codes == place] = -1
+    return codes, names
+
+
+def as_classes(codes: NDArray[np.int64], classes: tuple[Any, ...]) -> tuple[Array, tuple[Any, ...]]:
+    """The same codes as numbers, so that what is missing is NaN as elsewhere."""
+    lost = [i for i, name in enumerate(classes) if isinstance(name, float) and math.isinf(name)]
+    return np.where((codes < 0) | np.isin(codes, lost), np.nan, codes), classes
+
+
+def guarded(said: str, kind: type[Exception], work: Callable[[], Any]) -> Any:
+    """What `work` returns, or whatever NumPy and Arrow refuse as an error that says where."""
+    try:
+        return work()
+    except REFUSALS as error:
+        raise kind(
+            f"{said}: cannot be read: {error}; is it whole, and of the kind its name says?"
+        ) from error
+
+
+def exact_float(*kinds: Any) -> type[np.floating[Any]]:
+    """float32 where it holds every value of these types exactly, else float64."""
+    return np.float32 if all(np.can_cast(kind, np.float32) for kind in kinds) else np.float64
+
+
+def _opener(source: Any) -> Callable[[Any, int, _Named], _Opened]:
     """What opens that: it is given the source and rows of a batch."""
     if hasattr(source, "__arrow_c_stream__"):
         return _memory
@@ -51,7 +188,7 @@ def opener(source: Any) -> Callable[[Any, int, Named], _Opened]:
     return openers[Path(source).suffix.lower()]
 
 
-def _memory(source: Any, chunk: int, named: Named) -> _Opened:
+def _memory(source: Any, chunk: int, named: _Named) -> _Opened:
     def reader() -> pa.RecordBatchReader:
         once = isinstance(source, pa.RecordBatchReader)
         return source if once else pa.RecordBatchReader.from_stream(source)
@@ -60,13 +197,13 @@ def _memory(source: Any, chunk: int, named: Named) -> _Opened:
     return _Opened(reader().schema, rows, lambda names: (b.select(list(names)) for b in reader()))
 
 
-def _parquet(path: Any, chunk: int, named: Named) -> _Opened:
+def _parquet(path: Any, chunk: int, named: _Named) -> _Opened:
     # A page of every column at a time. Reading ahead by row groups is no faster on one core, and
     # takes memory by the size of the groups: a million rows where the writer was left alone.
     def file() -> pa.parquet.ParquetFile:
         return pa.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
 
-    def of(bundles: Sequence[_Bundle]) -> Batches:
+    def of(bundles: Sequence[_Bundle]) -> _Batches:
         def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
             read = 0
             with file() as rows:
@@ -79,7 +216,7 @@ def _parquet(path: Any, chunk: int, named: Named) -> _Opened:
 
         return batches
 
-    def only(sites: Collection[str]) -> tuple[int, Batches]:
+    def only(sites: Collection[str]) -> tuple[int, _Batches]:
         with file() as head:
             some = [
                 b for b in every if any(_may_hold(head, i, named.site, sites) for i in b.groups)
@@ -129,7 +266,7 @@ def _may_hold(
     return True
 
 
-def _csv(path: Any, chunk: int, named: Named) -> _Opened:
+def _csv(path: Any, chunk: int, named: _Named) -> _Opened:
     blocks = pa.csv.ReadOptions(block_size=BLOCK)
     with pa.csv.open_csv(path, read_options=blocks) as head:
         found = head.schema
@@ -150,7 +287,7 @@ def _csv(path: Any, chunk: int, named: Named) -> _Opened:
     return _Opened(found, None, batches)
 
 
-def _ipc(path: Any, chunk: int, named: Named) -> _Opened:
+def _ipc(path: Any, chunk: int, named: _Named) -> _Opened:
     def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as rows:
             for i in range(rows.num_record_batches):

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coke.data.passes import Passing, complete, labelled, stream_statistics
+from coke.data.passes import stream_statistics
 from coke.data.scaling import Columns, Scaling, columns_of
-from coke.data.site import Kept, Making, Places, Sites, Watch, by_label, held_out
-from coke.data.sources import Chunk, Source
+from coke.data.site import Kept, Making, Places, Sites, by_label, held_out
+from coke.data.sources import Chunk, Passing, Source, Watch, complete, labelled
 from coke.data.tables import Labels
 from coke.errors import DataError
 from coke.maths.arrays import Mask, Room
@@ -61,7 +61,7 @@ class _Owners(NamedTuple):
 def owners(source: Source, how: Passing, watch: Watch | None = None) -> _Owners:
     """One pass, to say whose the rows are."""
     y, labels = list[Labels](), list[Labels]()
-    for chunk in complete(labelled(source, how), _watched(how, watch, "sites", source)):
+    for chunk in complete(labelled(source, how), how.watched(watch, "sites", source)):
         y.append(chunk.targets)
         if chunk.codes is not None:
             labels.append(np.array(chunk.labels, dtype=object)[chunk.codes])
@@ -86,7 +86,7 @@ def picked(
     order = np.argsort(numbers)
     sorted_numbers, names, first, done = numbers[order], frozenset(places.names), 0, 0
     X, near = room((len(numbers), len(source.columns))), source.near(names) if by_label else source
-    for chunk in complete(near, _watched(how, watch, "rows", near)):
+    for chunk in complete(near, how.watched(watch, "rows", near)):
         if by_label:
             ours = np.array([str(label) in names for label in chunk.labels])
             rows = np.flatnonzero(ours[chunk.codes])
@@ -170,7 +170,7 @@ class Passed(Sites):
     def _chunks(self, purpose: str) -> Iterator[Chunk]:
         """The rows of these sites, each said to be for training or for testing."""
         seen, place = [0] * len(self.own), {label: i for i, label in enumerate(self.own)}
-        for chunk in complete(self.source, _watched(self.how, self.watch, purpose, self.source)):
+        for chunk in complete(self.source, self.how.watched(self.watch, purpose, self.source)):
             sites = np.array([place.get(label, -1) for label in chunk.labels])[chunk.codes]
             held = np.zeros(len(sites), np.bool_)
             for i in np.unique(sites[sites >= 0]).tolist():
@@ -192,17 +192,10 @@ def pass_over(
 ) -> Passed:
     """All sites of a source, a share `test` of each held out as `split` does: one pass."""
     T: Counter[Any] = Counter()
-    for chunk in complete(labelled(source, how), _watched(how, watch, "sites", source)):
+    for chunk in complete(labelled(source, how), how.watched(watch, "sites", source)):
         assert chunk.codes is not None  # the sites are named
         for code, n in zip(*np.unique(chunk.codes, return_counts=True), strict=True):
             T[chunk.labels[code]] += int(n)
     own, rng = tuple(by_label(np.array(list(T), dtype=object))), np.random.default_rng(seed)
     held = tuple(held_out(T[label], test, rng) for label in own)
     return Passed(tuple(map(str, own)), source, how, own, held, watch)
-
-
-def _watched(how: Passing, watch: Watch | None, purpose: str, source: Source) -> Passing:
-    """The same pass, told to whoever watches."""
-    if watch is None:
-        return how
-    return how._replace(progress=lambda rows: watch(purpose, rows, source.rows))

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coke.data.scaling import Columns, Scaling, columns_of, numbers_of
+from coke.data.sources import Watch
 from coke.data.tables import Labels, Rows
 from coke.errors import DataError, unknown
 from coke.maths.arrays import Array, Mask, Room, mapped
@@ -25,8 +26,6 @@ from coke.maths.losses.risk import Risk
 
 Index = NDArray[np.int64]
 SPLITS = ("iid", "sorted")
-Watch = Callable[[str, int, int | None], None]
-"""Told what a pass is for, how many rows it has read, and how many there are, if that is known."""
 
 
 class Making(NamedTuple):

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from coke.data.formats import open_table
+from coke.data.npy import open_arrays
 from coke.data.ondisk import OnDisk
 from coke.data.out_of_core import joined, owners, pass_over, picked
-from coke.data.passes import Passing
-from coke.data.site import Kept, Sites, Watch, parts_of, split
-from coke.data.sources import Source, open_arrays, open_table
+from coke.data.site import Kept, Sites, parts_of, split
+from coke.data.sources import Passing, Source, Watch
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.engines.engine import ALONE, Engine, Ranks
@@ -105,7 +106,7 @@ def _open_sites(
         places = split(parts_of(rows.y, rows.sites, **dealt), test=data.test, seed=seed)
         kept = places.kept(rows, numbers=numbers, room=room, watch=watch)
         return _divided(settings, kept.names, rows.columns, comm, kept.of)
-    source, how = _open_rows(settings), _passing(settings, comm)
+    how, source = _passing(settings, comm), _open_rows(settings)
     if data.out_of_core:
         passed = pass_over(source, how, test=data.test, seed=seed, watch=watch)
         return _divided(settings, passed.names, source.columns, comm, passed.of)

@@ -9,6 +9,7 @@ NumPy's in float32 and a fifteenth in float64.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -49,11 +50,7 @@ def _waves(Phi: Numbers, L: int) -> None:
     np.cos(angle, out=angle)
 
 
-def _add(A: Array, part: Numbers) -> None:
-    A += part
-
-
-PLAIN = Loops(1.0, _scaled, _waves, _add)
+PLAIN = Loops(1.0, _scaled, _waves, operator.iadd)
 
 
 @cache
