@@ -26,7 +26,7 @@ from scipy import sparse
 
 from coke.engines.process import Record, simulate
 from coke.engines.ranks.collectives import everyones, world
-from coke.engines.ranks.partition import Block, block, partition
+from coke.engines.ranks.engine import Block, block, partition
 from coke.engines.ranks.rounds import simulate_block
 from coke.maths.algorithms.coke import COKE, Geometric
 from coke.maths.algorithms.stopping import Limits

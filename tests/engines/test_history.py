@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from coke.engines.checkpoint import check_same, fingerprint, load_checkpoint, save_checkpoint
+from coke.engines.checkpoint import check_same, load_checkpoint, save_checkpoint
+from coke.engines.fingerprint import fingerprint
 from coke.engines.history import History
 from coke.engines.process import simulate
 from coke.errors import FileError, InputError

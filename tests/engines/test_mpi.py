@@ -21,12 +21,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data.scaling import columns_of
-from coke.engines.checkpoint import fingerprint, load_checkpoint, save_checkpoint
-from coke.engines.engine import Ranks
+from coke.engines.checkpoint import load_checkpoint, save_checkpoint
+from coke.engines.fingerprint import fingerprint
 from coke.engines.history import History
 from coke.engines.process import Record, simulate
 from coke.engines.ranks import rounds as mpi
 from coke.engines.ranks.collectives import posted, world
+from coke.engines.ranks.engine import Ranks
 from coke.errors import ConvergenceError, GraphError, InputError, MessageError
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.codecs import Coarse
@@ -164,10 +165,11 @@ def main(folder: Path) -> None:
             list(records(run))
         except (ConvergenceError, InputError) as error:
             (folder / f"{name}-{comm.size}-{comm.rank}.txt").write_text(str(error), "utf-8")
-    heard = ranks.together({NAMES[i]: conversation(i) for i in mine})
+    talks = {NAMES[i]: conversation(i) for i in mine}
+    heard = ranks.guarded(partial(together, talks, ranks.post))
     (folder / f"talk-{comm.size}-{comm.rank}").write_bytes(msgspec.msgpack.encode(heard))
     with pytest.raises(GraphError, match="wait for each other"):
-        ranks.together({NAMES[i]: patient() for i in mine})
+        ranks.guarded(partial(together, {NAMES[i]: patient() for i in mine}, ranks.post))
     mark = ranks.fingerprint(quadratic(mine), GRAPH, OURS)
     for path in sorted(folder.glob("*.coke")):
         saved, before = load_checkpoint(path)

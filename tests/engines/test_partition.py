@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
-from coke.engines.ranks.partition import block, partition
+from coke.engines.ranks.engine import block, partition
 from coke.errors import GraphError, InputError
 from coke.maths.graph import adjacency, build_graph, metropolis
 

@@ -89,8 +89,8 @@ def test_where_it_cannot_run_the_reason_is_said() -> None:
 
 def _rank(out: Path) -> None:
     """One rank's agents; the first leaves everybody's θ."""
-    from coke.engines.engine import Ranks
     from coke.engines.ranks.collectives import world
+    from coke.engines.ranks.engine import Ranks
     from coke.maths.algorithms.stopping import Limits
     from coke.maths.graph import adjacency
 

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
-from scipy import sparse
 
 from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
 from coke.engines.history import History
 from coke.engines.process import Checkpoint, Record
 from coke.errors import FileError
-from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Quiet
-from coke.maths.arrays import Array
-from coke.maths.graph import Graph, adjacency
 from coke.maths.ledger import Spent
-from coke.maths.losses.problem import Problem
-from coke.threads import OneThread
 
 _KIND = "checkpoint"
 
@@ -105,37 +97,6 @@ def _state(arrays: Arrays) -> Arrays:
     if "theta" not in kinds or set(kinds.values()) != {"float64"}:
         raise ValueError(f"a state of {kinds}")
     return state
-
-
-def fingerprint(problem: Problem, graph: Graph, algorithm: Algorithm) -> str:
-    """Changes whenever the rows, the features, λ, the network or the algorithm's settings do."""
-    return digest_of(problem, adjacency(graph), algorithm, marks(problem)).hex()
-
-
-def marks(problem: Problem) -> list[Array]:
-    """Of every agent a few numbers that change whenever its rows, the features or λ do."""
-    ones = np.ones((len(problem.train.T), problem.train.size))  # its gradient sees A, b and G
-    with OneThread().limit():
-        parts = [problem.train.T, problem.train.gradient(ones)]
-        if problem.test is not None:
-            parts += [problem.test.T, problem.test.losses(ones)]
-    return parts
-
-
-def digest_of(
-    problem: Problem,
-    A: sparse.csr_array,
-    algorithm: Algorithm,
-    parts: Iterable[Array | None],
-) -> bytes:
-    """16 bytes of all agents' marks `parts`, the network and the algorithm's settings."""
-    upper = sparse.csr_array(sparse.triu(A, 1)).sorted_indices().tocoo()
-    edges = np.column_stack([upper.row, upper.col]).astype(np.int64)
-    digest = hashlib.blake2b(repr(algorithm).encode(), digest_size=16)
-    digest.update(repr(getattr(problem.train, "fast", False)).encode())  # other last bits
-    for part in (edges, *parts):
-        digest.update(np.ascontiguousarray(part).tobytes())
-    return digest.digest()
 
 
 def check_same(path: str | Path, saved: str, now: str) -> None:

@@ -1,14 +1,15 @@
-"""Rounds in one process: all N agents as the rows of one array."""
+"""All agents in this process: their engine, and its rounds, all N as the rows of one array."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coke.engines.fingerprint import fingerprint
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithms.algorithm import Algorithm, State
 from coke.maths.algorithms.coke_compiled import fused
@@ -17,7 +18,11 @@ from coke.maths.arrays import Array, Mask
 from coke.maths.graph import Graph, adjacency, checked_graph
 from coke.maths.ledger import Ledger, Spent
 from coke.maths.losses.problem import Problem, Score, pooled
+from coke.talk.conversation import Post, nobody_else
 from coke.threads import OneThread
+
+R = TypeVar("R")
+Rows = NDArray[Any]
 
 
 class Record(NamedTuple):
@@ -89,6 +94,60 @@ def simulate(
         run = _Together(problem, algorithm, stop)
         run.state = run.state if resume is None else resumed(run.state, resume.state)
     return records(run, account, Looks(scored, rounds), threads)
+
+
+class Engine:
+    """All agents in this process."""
+
+    first = True  # of the processes: the one that writes and speaks
+    post: Post = staticmethod(nobody_else)  # between the sites here and those elsewhere
+
+    def agents(self, N: int) -> Sequence[int]:
+        """Those of N that are here."""
+        return range(N)
+
+    def names(self, here: tuple[str, ...]) -> tuple[str, ...]:
+        """Of all sites, given those here."""
+        return here
+
+    def guarded(self, work: Callable[[], R]) -> R:
+        """What the work gives; an error at one process is an error at all."""
+        return work()
+
+    def any(self, *flags: bool) -> tuple[bool, ...]:
+        """Which flags are up at any process."""
+        return flags
+
+    def gather(self, rows: Rows) -> Rows | None:
+        """The rows of all agents (N, …) at the first process, None elsewhere."""
+        return rows
+
+    def everyones(self, rows: Rows) -> Rows:
+        """The rows of all agents (N, …) at every process."""
+        return rows
+
+    def record(self, record: Record) -> Record | None:
+        """The record with all agents' state at the first process, None elsewhere."""
+        return record
+
+    def whole(self, problem: Problem) -> Problem | None:
+        """The problem of all agents at the first process, None elsewhere."""
+        return problem
+
+    def fingerprint(self, problem: Problem, graph: Graph, algorithm: Algorithm) -> str:
+        """Of the problem of all agents, see `coke.engines.fingerprint`."""
+        return fingerprint(problem, graph, algorithm)
+
+    def rounds(
+        self, problem: Problem, graph: Graph, algorithm: Algorithm, limits: Limits,
+        spent: Spent, resume: Checkpoint | None,
+    ) -> Iterator[Record]:  # fmt: skip
+        """The rounds; `problem` and `spent` are of the agents here, `resume` is of all."""
+        most = limits._asdict()
+        return simulate(problem, graph, algorithm, **most, spent=spent, resume=resume)
+
+
+ALONE = Engine()
 
 
 class _Runner(Protocol):

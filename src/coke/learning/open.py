@@ -22,7 +22,8 @@ from coke.data.site import Kept, Sites, parts_of, split
 from coke.data.sources import Passing, Source, Watch
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
-from coke.engines.engine import ALONE, Engine, Ranks
+from coke.engines.process import ALONE, Engine
+from coke.engines.ranks.engine import Ranks
 from coke.errors import ConfigError
 from coke.learning.agreement import Terms
 from coke.learning.ready import Ready, agree

@@ -17,7 +17,7 @@ import numpy as np
 
 from coke.data.scaling import Columns
 from coke.data.site import Kept, Site, Sites
-from coke.engines.engine import ALONE, Engine
+from coke.engines.process import ALONE, Engine
 from coke.errors import CokeError, DataError, MessageError
 from coke.learning.agreement import Agreement, Basis, Own, Terms, begin, common_basis, numbers
 from coke.maths.algorithms import ALGORITHMS, Seen
@@ -30,7 +30,7 @@ from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.quadratic import Quadratic
 from coke.privacy.private import SPREAD, Noised, Private
-from coke.talk.conversation import Talk
+from coke.talk.conversation import Talk, together
 from coke.talk.network import network_of
 from coke.talk.sums import Sweep, add_targets, given, swept
 from coke.threads import OneThread
@@ -129,7 +129,8 @@ class Ready:
             name: common_basis(partial(swept, net, name, []), self.agreement, self.own(i))
             for i, name in enumerate(here)
         }
-        agreed, ledgers = self.engine.together(talks)
+        engine = self.engine
+        agreed, ledgers = engine.guarded(partial(together, talks, engine.post))
         return agreed[here[0]], self.spent + _spent(here, ledgers)
 
     @property
@@ -175,7 +176,7 @@ def agree(
             )
             for at, i in enumerate(engine.agents(len(names)))
         }
-        found, ledgers = engine.together(talks)
+        found, ledgers = engine.guarded(partial(together, talks, engine.post))
         begun, spent = found[sites.names[0]], _spent(sites.names, ledgers)
         ready = engine.guarded(lambda: _made(sites, Agreement(terms, begun)))
         ready = replace(ready, names=names, graph=graph, spent=spent, engine=engine)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from coke.data.files import read_file, write_file
-from coke.engines.checkpoint import marks
+from coke.engines.fingerprint import marks
 from coke.engines.process import simulate
 from coke.errors import InputError
 from coke.learning.agreement import feature_settings

@@ -75,13 +75,13 @@ Post = Callable[[Callable[[], list[Letter]]], list[Letter] | None]
 """Lets the sites here go on and brings what those elsewhere tell them; None once all are silent."""
 
 
-def _nobody_else(go_on: Callable[[], list[Letter]]) -> None:
+def nobody_else(go_on: Callable[[], list[Letter]]) -> None:
     """All sites are here."""
     go_on()
 
 
 def together(
-    talks: Mapping[str, Talk[R]], post: Post = _nobody_else
+    talks: Mapping[str, Talk[R]], post: Post = nobody_else
 ) -> tuple[dict[str, R], dict[str, Ledger]]:
     """All these sites' conversations: what each concluded, and what each spent."""
     held = {name: Conversation(talk) for name, talk in talks.items()}

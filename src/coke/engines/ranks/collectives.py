@@ -11,13 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from coke import errors
+from coke.engines.process import Rows
 from coke.errors import CokeError, InputError, MessageError, unknown
 from coke.talk.conversation import Letter
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 R = TypeVar("R")
-Rows = NDArray[Any]
 ENGINES = ("simulation", "mpi")
 _GRACE = 1.0  # seconds for a message to get out
 _REFUSED = 2  # the exit code

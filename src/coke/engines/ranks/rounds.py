@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from coke.engines.process import Checkpoint, Looks, Record, diverged, records, resumed
-from coke.engines.ranks.collectives import Rows, all_or_none, everyones
+from coke.engines.process import Checkpoint, Looks, Record, Rows, diverged, records, resumed
+from coke.engines.ranks.collectives import all_or_none, everyones
 from coke.engines.ranks.overall import Overall
-from coke.engines.ranks.partition import Block, Index
 from coke.errors import InputError
 from coke.maths.algorithms.algorithm import Algorithm, Spoken, State
 from coke.maths.algorithms.stopping import Account, Here, Limits, Stopping, at_first
@@ -30,6 +29,8 @@ from coke.threads import OneThread
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from coke.engines.ranks.engine import Block, Index
 
 AGENTS = 256  # at a time: their rows of the state stay in the cache
 ROWS = 4096  # to each rank at a time: buffers for all of them would be another copy of θ̂
