@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 
-from coke.data.site import by_label, deal
-from coke.data.site import split as split_rows
+from coke.data.split import by_label, deal
+from coke.data.split import split as split_rows
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows, inputs_of, read_rows
 from coke.engines.process import simulate

@@ -119,7 +119,7 @@ MUTANTS = [
            "test_stopping.py::test_the_tolerance"),
     Mutant("a budget is a wish", STOPPING, "if over.any():", "if False:",
            "test_stopping.py::test_a_budget"),
-    Mutant("scaling forgets the distance of the means", "data/scaling.py",
+    Mutant("scaling forgets the distance of the means", "data/site.py",
            "within + share * (1.0 - share) * apart**2", "within", "test_agree.py::test_told"),
     Mutant("whitened statistics depend on the number of sites", WHITE,
            "np.matvec(inverse, b)", "b @ inverse.T", "test_field.py::test_the_estimator"),

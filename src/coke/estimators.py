@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from coke.data.site import by_label, deal, split
+from coke.data.split import by_label, deal, split
 from coke.data.tables import Labels, Rows, checked_rows
 from coke.errors import ConvergenceError, DataError, InputError, unknown
 from coke.learning.agreement import Terms

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from coke.data.site import by_label, deal
+from coke.data.split import by_label, deal
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import checked_rows, read_rows
 from coke.errors import CokeError, DataError, FileError

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.data.scaling import columns_of
+from coke.data.site import columns_of
 from coke.engines.checkpoint import load_checkpoint, save_checkpoint
 from coke.engines.fingerprint import fingerprint
 from coke.engines.history import History

@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 from coke import COKERegressor, Features, Until
 from coke.cli.agent import agent
-from coke.data.site import deal
+from coke.data.split import deal
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS, memory
 from coke.field.local import NetworkPlan, run_network, train_on_agents, write_network

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coke.data.site import deal
+from coke.data.split import deal
 from coke.data.tables import Rows, checked_rows
 from coke.field.agent import Agent, Status
 from coke.field.carriers.memory import Fault, Memory, faithful

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from coke.data.site import deal
+from coke.data.split import deal
 from coke.data.tables import Rows, checked_rows
 from coke.engines.process import Record, simulate
 from coke.field.local import NetworkPlan, _site_names, write_network

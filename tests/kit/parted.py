@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from coke.data.site import Kept, by_label
+from coke.data.site import Kept
 from coke.data.sources import Passing
+from coke.data.split import by_label
 from coke.data.tables import checked_rows
 from coke.settings.declaration import Settings
 from coke.settings.reading import checked_settings

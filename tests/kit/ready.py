@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from coke.data.site import Index, Kept, split
+from coke.data.site import Kept
+from coke.data.split import Index, split
 from coke.data.tables import Rows
 from coke.learning.agreement import Terms
 from coke.learning.ready import Ready, agree

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from coke.data.site import deal
+from coke.data.split import deal
 from coke.data.tables import checked_rows, inputs_of
 from coke.engines.process import simulate
 from coke.errors import InputError

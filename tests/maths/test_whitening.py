@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from coke.data.scaling import columns_of
+from coke.data.site import columns_of
 from coke.engines.process import simulate
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithms.coke import dkla
@@ -162,7 +162,7 @@ def test_very_many_rows_are_described_a_part_at_a_time(monkeypatch: pytest.Monke
     A = features(X).T @ features(X) / len(X)
     whole, columns = Gaussian.of(X), columns_of(X)
     monkeypatch.setattr("coke.maths.features.whitening.PART", 7)
-    monkeypatch.setattr("coke.data.scaling.PART", 7)
+    monkeypatch.setattr("coke.data.site.PART", 7)
     monkeypatch.setattr("coke.maths.features.whitening.ENOUGH", 90)
     in_parts, told = Gaussian.of(X), columns_of(X)
     assert (in_parts.weight, told.T) == (whole.weight, columns.T)

@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from coke.cli.main import main
-from coke.data.site import deal
+from coke.data.split import deal
 from coke.data.tables import Rows
 from coke.engines.process import simulate
 from coke.errors import ConfigError, DataError, InputError

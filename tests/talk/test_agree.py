@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.data.scaling import Columns, columns_of
+from coke.data.site import Columns, columns_of
 from coke.errors import CokeError, GraphError, InputError, MessageError
 from coke.learning.agreement import Agreement, Own, Terms, _Begun, common_basis
 from coke.maths.features.whitening import Gaussian

@@ -35,7 +35,7 @@ def init(
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder}: expected a new or empty folder; choose another")
     settings = wanted()
-    from coke.data.site import parts_of
+    from coke.data.split import parts_of
     from coke.field.local import NetworkPlan, write_network
     from coke.learning.open import dealing, load_rows
     from coke.maths.graph import build_graph

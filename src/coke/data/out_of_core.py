@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coke.data.passes import stream_statistics
-from coke.data.scaling import Columns, Scaling, columns_of
-from coke.data.site import Kept, Making, Places, Sites, by_label, held_out
+from coke.data.site import Columns, Kept, Making, Scaling, Sites, columns_of
 from coke.data.sources import Chunk, Passing, Source, Watch, complete, labelled
+from coke.data.split import Places, by_label, held_out
 from coke.data.tables import Labels
 from coke.errors import DataError
 from coke.maths.arrays import Mask, Room

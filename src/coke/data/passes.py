@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coke.data.scaling import Scaling
+from coke.data.site import Scaling
 from coke.data.sources import PLAIN, Chunk, Numbers, Passing, Source, complete
 from coke.errors import DataError, InputError
 from coke.maths.arrays import Array

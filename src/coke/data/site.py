@@ -1,7 +1,10 @@
-"""Holders of rows: what each can tell of its own, and the problem that their rows make.
+"""Holders of rows: what each can tell of its own, the units of all, and the problem they make.
 
 `Site` is one holder, as a conversation sees it. `Sites` are those whose rows are in this process:
 `Kept` in memory or on disk, `coke.data.out_of_core.Passed` in a file that is passed over.
+
+Units are common to all sites: x ↦ (x − shift)/scale by column, and y alike. A site gives away
+moments or ranges of its columns, never rows; merged, they are those of all sites' training rows.
 """
 
 from __future__ import annotations
@@ -9,23 +12,78 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coke.data.scaling import Columns, Scaling, columns_of, numbers_of
 from coke.data.sources import Watch
-from coke.data.tables import Labels, Rows
+from coke.data.tables import Labels
 from coke.errors import DataError, unknown
-from coke.maths.arrays import Array, Mask, Room, mapped
+from coke.maths.arrays import PART, Array, Room, mapped
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.losses import LOSSES
+from coke.maths.losses import CLASSES, LOSSES, NUMBERS, losses_of
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.risk import Risk
 
-Index = NDArray[np.int64]
-SPLITS = ("iid", "sorted")
+SCALES = ("none", "standard", "minmax", "public")
+
+
+class Scaling(NamedTuple):
+    """The common numbers."""
+
+    x_shift: Array  # (d,)
+    x_scale: Array  # (d,)
+    y_shift: float
+    y_scale: float
+
+    def inputs(self, X: Array) -> Array:
+        """Scaled inputs."""
+        return (X - self.x_shift) / self.x_scale
+
+    def targets(self, y: Array) -> Array:
+        """Scaled targets."""
+        return (y - self.y_shift) / self.y_scale
+
+    def predictions(self, f: Array) -> Array:
+        """Predictions in the target's own units."""
+        return f * self.y_scale + self.y_shift
+
+
+class Columns(NamedTuple):
+    """What is told of some rows: their number, and of each column as much as is needed."""
+
+    T: float
+    mean: Array  # (c,)
+    sd: Array  # (c,)
+    low: Array  # (c,)
+    high: Array  # (c,)
+
+    @classmethod
+    def of_number(cls, T: float, mean: float, sd: float) -> Columns:
+        """Of T numbers with that mean and standard deviation."""
+        at = np.array([mean])
+        return cls(T, at, np.array([sd]), at, at)
+
+    def needed(self, *, moments: bool, ranges: bool) -> Columns:
+        """Without those numbers that nobody needs."""
+        nothing = np.empty(0)
+        mean, sd = (self.mean, self.sd) if moments else (nothing, nothing)
+        low, high = (self.low, self.high) if ranges else (nothing, nothing)
+        return Columns(self.T, mean, sd, low, high)
+
+    def merged(self, other: Columns) -> Columns:
+        """Of both sets of rows together."""
+        T = self.T + other.T
+        share, apart = other.T / T, other.mean - self.mean
+        within = (1.0 - share) * self.sd**2 + share * other.sd**2
+        return Columns(
+            T,
+            self.mean + share * apart,
+            np.sqrt(within + share * (1.0 - share) * apart**2),
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+        )
 
 
 class Making(NamedTuple):
@@ -164,113 +222,65 @@ class Kept(Sites):
         return phi
 
 
-def parts_of(
-    y: Labels, sites: Labels | None, split: str | None, **dealing: Any
-) -> dict[Any, Index]:
-    """Whose the rows are: by label, or dealt out where a split is asked for or needed."""
-    if sites is not None and split is None:
-        return by_label(sites)
-    return deal(y, split=split or "iid", **dealing)
+def columns_of(Z: Array) -> Columns:
+    """Of the rows Z (T, c); of very many a part at a time, for a spread takes a copy of them."""
+    firsts = range(0, max(1, len(Z)), PART)
+    return reduce(Columns.merged, (_columns_of(Z[first : first + PART]) for first in firsts))
 
 
-def by_label(labels: Labels) -> dict[Any, Index]:
-    """The row numbers of every site, in the order of the sorted labels."""
-    try:
-        names, which, T = np.unique(labels, return_inverse=True, return_counts=True)
-    except TypeError as error:
-        raise DataError(
-            "site labels of different kinds cannot be sorted: use all text or all numbers"
-        ) from error
-    parts = np.split(np.argsort(which, kind="stable"), np.cumsum(T)[:-1])
-    return dict(zip(names.tolist(), parts, strict=True))
+def _columns_of(Z: Array) -> Columns:
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = Columns(float(len(Z)), Z.mean(axis=0), Z.std(axis=0), Z.min(axis=0), Z.max(axis=0))
+    if not (np.isfinite(found.mean).all() and np.isfinite(found.sd).all()):
+        raise DataError("numbers beyond 1e150 or so cannot be scaled: give them in larger units")
+    return found
 
 
-def deal(
-    y: Labels,
-    n_agents: int,
-    *,
-    split: str = "iid",
-    sizes: Sequence[int] | None = None,
-    size_range: tuple[int, int] | None = None,
-    seed: int,
-) -> dict[Any, Index]:
-    """Row numbers for n_agents: at random ("iid"), or in order of the target ("sorted").
+def fit_scaling(how: str, d: int, told: Columns) -> Scaling:
+    """For d inputs, and the target if it is the last of the columns.
 
-    Sites are near equal, or have the given sizes, or sizes drawn from a range; all rows are used.
+    "none", "standard" (to mean 0, spread 1) or "minmax" (to [0, 1]). "public" needs no rows:
+    see `coke.privacy.release.public_scaling`.
     """
-    if split not in SPLITS:
-        raise DataError(unknown("split", split, SPLITS))
-    T, rng = len(y), np.random.default_rng(seed)
-    if not 1 <= n_agents <= T:
+    if how not in SCALES:
+        raise DataError(unknown("scale", how, SCALES))
+    if how == "none":
+        return Scaling(np.zeros(d), np.ones(d), 0.0, 1.0)
+    shift, scale = told.mean, told.sd
+    if how == "minmax":
+        shift, scale = told.low, told.high - told.low
+    # A constant column carries nothing: leave it at zero instead of dividing by (nearly) zero.
+    flat = (scale <= 1e-12 * np.abs(shift)) | (scale < 1e-150)
+    scale = np.where(flat, 1.0, scale)
+    y_shift, y_scale = (shift[d], scale[d]) if len(shift) > d else (0.0, 1.0)
+    return Scaling(shift[:d], scale[:d], float(y_shift), float(y_scale))
+
+
+def checked_classes(labels: Sequence[Any]) -> Labels:
+    """The sorted labels of all sites; one class at one site is fine, one class in all is not."""
+    classes = np.array(labels)
+    if classes.dtype.kind == "f" and not np.equal(classes, np.round(classes)).all():
         raise DataError(
-            f"{n_agents} agents for n_samples={T} rows: every site needs a row; "
-            f"expected 1 to {T} agents"
+            f"the target has {len(classes)} values such as {classes[0]}: a class label is text or "
+            f"a whole number; for numbers use loss = {_either(NUMBERS)}"
         )
-    order = rng.permutation(T)
-    if split == "sorted":
-        order = order[np.argsort(y[order], kind="stable")]
-    if size_range is not None:
-        sizes = _drawn(T, n_agents, size_range, rng)
-    if sizes is None:
-        sizes = [len(part) for part in np.array_split(order, n_agents)]
-    if len(sizes) != n_agents or min(sizes, default=0) < 1 or sum(sizes) != T:
+    if len(classes) < 2:
         raise DataError(
-            f"{len(sizes)} sizes, the smallest {min(sizes, default=0)}, with sum {sum(sizes)}: "
-            f"expected {n_agents} sizes of at least 1 with sum {T}"
+            f"all rows have the one class {classes[0]!r}: expected at least two; a classifier "
+            "with one class has nothing to learn"
         )
-    parts = np.split(order, np.cumsum(sizes)[:-1])
-    return {i: np.sort(part) for i, part in enumerate(parts)}
+    return classes
 
 
-def _drawn(T: int, n: int, bounds: tuple[int, int], rng: np.random.Generator) -> list[int]:
-    """N sizes within the bounds that add up to T: uniform draws, then the rest given or taken."""
-    low, high = bounds
-    if not (1 <= low <= high and n * low <= T <= n * high):
+def numbers_of(y: Labels) -> Array:
+    """The target as numbers, or why it is none."""
+    if y.dtype.kind not in "fiub":
         raise DataError(
-            f"sizes from {low} to {high} for {n} agents: cannot add up to {T} rows; "
-            f"expected a range around {T / n:.0f}"
+            f"the target holds {y.dtype}: expected numbers for loss = {_either(NUMBERS)}; "
+            f"for class labels use loss = {_either(CLASSES)}"
         )
-    sizes = rng.integers(low, high + 1, n)
-    for i in rng.permutation(n):
-        rest = T - sizes.sum()
-        sizes[i] += np.clip(rest, low - sizes[i], high - sizes[i])
-    return [int(size) for size in sizes]
+    return y.astype(np.float64)
 
 
-def held_out(T: int, test: float, rng: np.random.Generator) -> Mask:
-    """Which of a site's T rows are for testing: a share `test`, rounded, never all."""
-    tested = np.zeros(T, np.bool_)
-    tested[rng.permutation(T)[: min(round(test * T), T - 1)]] = True
-    return tested
-
-
-class Places(NamedTuple):
-    """Which rows of a table are whose: row numbers, for training and for testing."""
-
-    names: tuple[str, ...]
-    train: tuple[Index, ...]
-    test: tuple[Index, ...]
-
-    def of(self, agents: Sequence[int]) -> Places:
-        """Of those sites alone."""
-        some: list[Any] = [tuple(part[i] for i in agents) for part in self]
-        return Places(*some)
-
-    def kept(self, rows: Rows, **how: Any) -> Kept:
-        """The sites with their rows of that table."""
-        X, y = ([part[i] for i in self.train] for part in (rows.X, rows.y))
-        X_test, y_test = ([part[i] for i in self.test] for part in (rows.X, rows.y))
-        return Kept(self.names, tuple(X), tuple(y), tuple(X_test), tuple(y_test), **how)
-
-
-def split(parts: dict[Any, Index], *, test: float, seed: int) -> Places:
-    """A share `test` of each site's rows (rounded, never all) is held out at random."""
-    if not 0 <= test < 1:
-        raise DataError(f"test={test}: expected a share from 0 to below 1; the paper uses 0.3")
-    rng = np.random.default_rng(seed)
-    train, held = [], []
-    for part in parts.values():
-        tested = held_out(len(part), test, rng)
-        held.append(np.sort(part[tested]))
-        train.append(np.sort(part[~tested]))
-    return Places(tuple(map(str, parts)), tuple(train), tuple(held))
+def _either(kind: str) -> str:
+    return " or ".join(f'"{name}"' for name in losses_of(kind))

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from coke.data.files import atomically, make_folder, write_file
-from coke.data.site import Index
+from coke.data.split import Index
 from coke.data.tables import Rows
 from coke.errors import ConfigError, ConvergenceError, GraphError, InputError
 from coke.field.carriers import CARRIERS

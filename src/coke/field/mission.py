@@ -13,7 +13,8 @@ import networkx as nx
 import numpy as np
 
 from coke.data.files import read_file
-from coke.data.site import Kept, split
+from coke.data.site import Kept
+from coke.data.split import split
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
 from coke.field.moves import Setup

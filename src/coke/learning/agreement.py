@@ -23,8 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coke.data.scaling import Columns, Scaling, checked_classes, fit_scaling, numbers_of
-from coke.data.site import Making, Site
+from coke.data.site import Columns, Making, Scaling, Site, checked_classes, fit_scaling, numbers_of
 from coke.data.tables import Labels
 from coke.errors import ConfigError
 from coke.learning.model import Model

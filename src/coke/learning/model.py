@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import expit
 
 from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
-from coke.data.scaling import Scaling
+from coke.data.site import Scaling
 from coke.data.tables import Labels, inputs_of, numbers, read_table
 from coke.errors import DataError, FileError, InputError
 from coke.maths.arrays import Array

@@ -18,8 +18,9 @@ from coke.data.formats import open_table
 from coke.data.npy import open_arrays
 from coke.data.ondisk import OnDisk
 from coke.data.out_of_core import joined, owners, pass_over, picked
-from coke.data.site import Kept, Sites, parts_of, split
+from coke.data.site import Kept, Sites
 from coke.data.sources import Passing, Source, Watch
+from coke.data.split import parts_of, split
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.engines.process import ALONE, Engine

@@ -15,8 +15,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from coke.data.scaling import Columns
-from coke.data.site import Kept, Site, Sites
+from coke.data.site import Columns, Kept, Site, Sites
 from coke.engines.process import ALONE, Engine
 from coke.errors import CokeError, DataError, MessageError
 from coke.learning.agreement import Agreement, Basis, Own, Terms, begin, common_basis, numbers

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from coke.data.scaling import Columns
+from coke.data.site import Columns
 from coke.errors import DataError, MessageError
 from coke.maths.arrays import Array
 from coke.maths.features.whitening import (

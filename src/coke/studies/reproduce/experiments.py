@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import coke
 from coke.data.files import read_file, write_file
-from coke.data.site import by_label, deal, split
+from coke.data.split import by_label, deal, split
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows, inputs_of
 from coke.engines.process import Record, simulate
