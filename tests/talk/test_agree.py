@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.data.site import Columns, columns_of
+from coke.data.site import Columns, columns_of, fit_scaling
 from coke.errors import CokeError, GraphError, InputError, MessageError
 from coke.learning.agreement import Agreement, Own, Terms, _Begun, common_basis
 from coke.maths.features.whitening import Gaussian
@@ -258,7 +258,8 @@ def agreed(net: Network, sample: Any, **wanted: Any) -> Agreement:
     given = {"data": {"scale": "none"}, "sample": None if sample is None else "given", **wanted}
     nothing = Told(columns_of(np.empty((1, 0))))
     terms = Terms(checked_settings(given), ("a", "b", "c"), sample)
-    return Agreement(terms, _Begun(net, nothing, None))
+    units = fit_scaling("none", 3, nothing.columns)
+    return Agreement(terms, _Begun(net, units, nothing, None))
 
 
 def test_a_basis_that_lacks_its_sample_is_refused() -> None:

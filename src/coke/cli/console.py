@@ -1,35 +1,16 @@
-"""What commands show: JSON and tables on stdout; progress and messages on stderr."""
+"""What commands show: JSON and tables on stdout; messages on stderr."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from rich import box
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
-from rich.text import Text
 
 from coke.report.tables import Row, lines
-
-if TYPE_CHECKING:
-    from coke.data.sources import Watch as Passes
-    from coke.engines.process import Record
-    from coke.learning.train import Watch
-    from coke.settings.declaration import Settings
 
 console = Console(stderr=True)
 # what a run says beside its numbers
@@ -68,55 +49,3 @@ def show_run(document: dict[str, Any], as_json: bool) -> None:
         console.print(f"{other['algorithm']} failed: {other['error']}", markup=False)
     if "report" in document:
         sys.stdout.write(f"model:  {document['model']}\nreport: {document['report']}\n")
-
-
-class _Bars:
-    """A bar for each name, made when it is first heard of."""
-
-    def __init__(self, progress: Progress):
-        self._progress = progress
-        self._known: dict[str, TaskID] = {}
-
-    def show(self, name: str, done: int, total: int | None, note: str = "") -> None:
-        """So much of that is done."""
-        if name not in self._known:
-            self._known[name] = self._progress.add_task(name, total=total, note="")
-        self._progress.update(self._known[name], completed=done, note=note)
-
-
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text(f"{speed:,.0f} rows/s" if speed else "")
-
-
-@contextmanager
-def reading(settings: Settings) -> Iterator[Passes | None]:
-    """While rows are read; whom to tell of the passes over those that memory may not hold."""
-    if not (settings.data.out_of_core or settings.data.on_disk):
-        with console.status("reading rows, one pass over them"):
-            yield None
-        return
-    columns = (
-        TextColumn("{task.description:>8}"),
-        BarColumn(),
-        TextColumn("{task.completed:,} rows"),
-    )
-    with Progress(*columns, _Rate(), console=console) as progress:
-        yield _Bars(progress).show
-
-
-@contextmanager
-def training(settings: Settings, metric: str) -> Iterator[Watch]:
-    """While agents train; whom to tell of every round."""
-    note = TextColumn("{task.fields[note]}")
-    columns = (TextColumn("{task.description:>5}"), BarColumn(), MofNCompleteColumn(), note)
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        bars = _Bars(progress)
-
-        def watch(name: str, record: Record) -> None:
-            if record.k % 10 == 0 or record.k == settings.rounds or record.k < 10:
-                loss, sent = record.score.global_train, record.ledger.transmissions
-                bars.show(name, record.k, settings.rounds, f"{metric} {loss:.4g}, {sent} sent")
-
-        yield watch

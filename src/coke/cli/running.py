@@ -1,25 +1,41 @@
-"""What `coke run` does once its settings are known: read, train, say and leave."""
+"""What `coke run` does once its settings are known: read, train, say and leave, with progress."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from coke.cli import INTERRUPTED
-from coke.cli.console import console, reading, run_rows, show_run, training
+from coke.cli.console import console, run_rows, show_run
 from coke.data.files import write_file
 from coke.learning.folder import Folder
 from coke.learning.open import open_ready
 from coke.learning.ready import Ready
-from coke.learning.train import Effects, Interrupted, Trained, train_all
+from coke.learning.train import Effects, Interrupted, Trained, Watch, train_all
 from coke.report.summary import accuracy, summary, yardsticks
 from coke.settings.declaration import Settings
 from coke.studies.audit import warnings
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from coke.data.sources import Watch as Passes
+    from coke.engines.process import Record
 
 
 class Where(NamedTuple):
@@ -35,7 +51,7 @@ def run(settings: Settings, where: Where, json: bool) -> None:
     """Trains every algorithm asked for, shows what came of it and leaves it in the folder."""
     folder = Folder(where.folder) if where.folder else None
     effects = Effects(folder, None, where.resume, where.checkpoint)
-    with reading(settings) as watch:
+    with _reading(settings) as watch:
         ready = open_ready(settings, where.folder, where.comm, watch)
     everybody = ready.everybody
     said = [] if everybody is None else warnings(everybody, where.folder)
@@ -60,7 +76,7 @@ def run(settings: Settings, where: Where, json: bool) -> None:
 
 def _trained(settings: Settings, ready: Ready, effects: Effects) -> tuple[list[Trained], bool]:
     """What came of the rounds, and whether Ctrl-C ended them."""
-    with training(settings, ready.problem.train.metric) as watch:
+    with _training(settings, ready.problem.train.metric) as watch:
         try:
             return train_all(ready, effects._replace(watch=watch)), False
         except Interrupted as interruption:
@@ -97,3 +113,55 @@ def _leave(
     report = folder.path / "report.html"
     write_file(report, html_report(run_rows(document), images, text).encode())
     return {"model": str(folder.model), "report": str(report)}
+
+
+class _Bars:
+    """A bar for each name, made when it is first heard of."""
+
+    def __init__(self, progress: Progress):
+        self._progress = progress
+        self._known: dict[str, TaskID] = {}
+
+    def show(self, name: str, done: int, total: int | None, note: str = "") -> None:
+        """So much of that is done."""
+        if name not in self._known:
+            self._known[name] = self._progress.add_task(name, total=total, note="")
+        self._progress.update(self._known[name], completed=done, note=note)
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.0f} rows/s" if speed else "")
+
+
+@contextmanager
+def _reading(settings: Settings) -> Iterator[Passes | None]:
+    """While rows are read; whom to tell of the passes over those that memory may not hold."""
+    if not (settings.data.out_of_core or settings.data.on_disk):
+        with console.status("reading rows, one pass over them"):
+            yield None
+        return
+    columns = (
+        TextColumn("{task.description:>8}"),
+        BarColumn(),
+        TextColumn("{task.completed:,} rows"),
+    )
+    with Progress(*columns, _Rate(), console=console) as progress:
+        yield _Bars(progress).show
+
+
+@contextmanager
+def _training(settings: Settings, metric: str) -> Iterator[Watch]:
+    """While agents train; whom to tell of every round."""
+    note = TextColumn("{task.fields[note]}")
+    columns = (TextColumn("{task.description:>5}"), BarColumn(), MofNCompleteColumn(), note)
+    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        bars = _Bars(progress)
+
+        def watch(name: str, record: Record) -> None:
+            if record.k % 10 == 0 or record.k == settings.rounds or record.k < 10:
+                loss, sent = record.score.global_train, record.ledger.transmissions
+                bars.show(name, record.k, settings.rounds, f"{metric} {loss:.4g}, {sent} sent")
+
+        yield watch

@@ -133,14 +133,6 @@ class Site(NamedTuple):
     i: int
     name: str  # which no other site has
 
-    def columns(self) -> Columns:
-        """Of its training inputs and, last, its target where that is a number."""
-        return self.here.columns(self.i)
-
-    def labels(self) -> tuple[Any, ...]:
-        """The classes among its rows."""
-        return self.here.labels(self.i)
-
     def rows(self) -> tuple[Array, Labels]:
         """Its training inputs and targets, as they came."""
         assert isinstance(self.here, Kept)  # whoever passes over rows is not asked for them

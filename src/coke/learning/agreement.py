@@ -104,6 +104,7 @@ class _Begun(NamedTuple):
     """The first half of an agreement: what the rest follows from."""
 
     net: Network
+    units: Scaling  # of inputs and target
     told: Told  # moments or ranges of all columns, and all classes
     public: Public | None  # what private sites tell instead
 
@@ -122,12 +123,13 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[_Begun
         X, y = site.rows()
         features = draw_features(feature_settings(terms.settings), X.shape[1])
         mine = (site.name, features, units.inputs(X), units.targets(numbers_of(y)))
-        return _Begun(net, _NOTHING, (yield from private.agree(sweep, net.names, *mine)))
+        return _Begun(net, units, _NOTHING, (yield from private.agree(sweep, net.names, *mine)))
     with OneThread().limit():
         told = _told(site, terms)
-    if told is None:
-        return _Begun(net, _NOTHING, None)
-    return _Begun(net, (yield from tell(sweep, told)), None)
+    everyones = _NOTHING if told is None else (yield from tell(sweep, told))
+    if units is None:
+        units = fit_scaling(terms.settings.data.scale, len(terms.columns), everyones.columns)
+    return _Begun(net, units, everyones, None)
 
 
 def _told(site: Site, terms: Terms) -> Told | None:
@@ -137,8 +139,8 @@ def _told(site: Site, terms: Terms) -> Told | None:
     ranges = scale == "minmax"
     if terms.numbers and not (moments or ranges):
         return None
-    labels = site.labels()
-    return Told(site.columns().needed(moments=moments, ranges=ranges), labels)
+    labels, columns = site.here.labels(site.i), site.here.columns(site.i)
+    return Told(columns.needed(moments=moments, ranges=ranges), labels)
 
 
 @dataclass(frozen=True)
@@ -158,11 +160,10 @@ class Agreement:
         """How many sites there are."""
         return len(self.net.names)
 
-    @cached_property
+    @property
     def units(self) -> Scaling:
         """Of inputs and target."""
-        given, d = self.terms.public, len(self.terms.columns)
-        return given or fit_scaling(self.terms.settings.data.scale, d, self.begun.told.columns)
+        return self.begun.units
 
     @cached_property
     def sigma(self) -> float:

@@ -240,8 +240,8 @@ def _finished(
 def _made(sites: Sites, agreement: Agreement) -> Ready:
     """The problem of these sites once the units are known."""
     terms, how = agreement.terms, agreement.making
-    rows, private = sites.units(how.units), terms.private
     targets = tuple(sites.targets(i, how.units) for i in range(len(sites.names)))
+    rows, private = sites.units(how.units), terms.private
     problem = (sites if rows is None else rows).problem(how)
     ready = Ready(agreement, problem, rows, targets, sites.names, agreement.net.graph)
     if private is not None:

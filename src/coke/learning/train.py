@@ -72,7 +72,7 @@ def train_all(ready: Ready, effects: Effects) -> list[Trained]:
     if effects.folder is not None and ready.engine.first:
         effects.folder.begin(settings, resume=effects.resume)
     done: list[Trained] = []
-    for name in settings.algorithms():
+    for name in dict.fromkeys([settings.algorithm, *settings.beside]):
         training = _Training(ready, name, ready.case(name), effects)
         done.append(training.run())
         if done[0].error is not None:

@@ -173,10 +173,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     features: Features = Features()
     graph: GraphTable = GraphTable()
 
-    def algorithms(self) -> list[str]:
-        """The run's own, and those beside it."""
-        return list(dict.fromkeys([self.algorithm, *self.beside]))
-
     def plain(self) -> Toml:
         """Plain dictionaries, as a file has them."""
         plain: Toml = msgspec.to_builtins(self)
