@@ -16,19 +16,22 @@ from coke.cli.main import main
 from coke.data.site import Kept
 from coke.engines.process import simulate
 from coke.errors import InputError
-from coke.maths.algorithms.codecs import Coarse, Float64
+from coke.maths.algorithms.codecs import (
+    Coarse,
+    Float64,
+    _logs,
+    _unlogs,
+    decode_mixture,
+    encode_mixture,
+)
 from coke.maths.algorithms.coke import COKE, Geometric, Shrinking, _step_size, automatic
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.features.whitening import (
     Component,
     Gaussian,
     Whitening,
-    _logs,
     _misfit,
-    _unlogs,
-    decode_mixture,
     describe,
-    encode_mixture,
     expected_gram,
 )
 from coke.maths.graph import build_graph

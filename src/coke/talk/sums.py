@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,16 +18,9 @@ import numpy as np
 
 from coke.data.site import Columns
 from coke.errors import DataError, MessageError
+from coke.maths.algorithms.codecs import decode_mixture, encode_mixture
 from coke.maths.arrays import Array
-from coke.maths.features.whitening import (
-    RANKS,
-    Component,
-    Gaussian,
-    decode_mixture,
-    encode_mixture,
-    kind_of,
-    reduced,
-)
+from coke.maths.features.whitening import RANKS, Component, Gaussian, kind_of, reduced
 from coke.talk.conversation import Talk, Turn
 from coke.talk.network import Network
 
@@ -147,18 +141,13 @@ _TARGET = struct.Struct("<3f")  # rows, mean and standard deviation of a site's 
 def describe_inputs(sweep: Sweep, own: Sequence[Component], y: Columns, s0: float) -> Talk[_Inputs]:
     """All sites' mixtures merged, as many components as the largest description has."""
     d = len(own[0].mean)
-
-    def merged(children: Sequence[bytes]) -> bytes:
-        parts = [child[_TARGET.size :] for child in children]
-        return _targets(y, children) + _merged_mixtures(own, parts, d, s0)
-
-    total = yield from sweep(merged)
-    parts = decode_mixture(total[_TARGET.size :], d, s0)
-    return _Inputs([part.gaussian() for part in parts], _spread(total))
+    merged = partial(_merged_mixtures, own, d, s0)
+    total, spread = yield from _after_targets(sweep, y, merged)
+    return _Inputs([part.gaussian() for part in decode_mixture(total, d, s0)], spread)
 
 
 def _merged_mixtures(
-    own: Sequence[Component], children: Sequence[bytes], d: int, s0: float
+    own: Sequence[Component], d: int, s0: float, children: Sequence[bytes]
 ) -> bytes:
     """A site's message to its parent: its own description and its children's, merged."""
     heard = [decode_mixture(data, d, s0) for data in children]
@@ -171,20 +160,20 @@ def add_grams(sweep: Sweep, A: Array, y: Columns) -> Talk[tuple[Array, float]]:
     """Σ_i A_i (D, D) in float32, and the target's spread: most bytes, and reveals most."""
     below = np.tril_indices(len(A))
 
-    def total(children: Sequence[bytes]) -> bytes:
+    def added(children: Sequence[bytes]) -> bytes:
         packed = A[below] + sum(_packed(child, len(below[0])) for child in children)
-        return _targets(y, children) + packed.astype("<f4").tobytes()
+        return np.asarray(packed, "<f4").tobytes()
 
-    data = yield from sweep(total)
+    total, spread = yield from _after_targets(sweep, y, added)
     G = np.zeros_like(A)
-    G[below] = _packed(data, len(below[0]))
-    return G + np.tril(G, -1).T, _spread(data)
+    G[below] = _packed(total, len(below[0]))
+    return G + np.tril(G, -1).T, spread
 
 
 def _packed(data: bytes, size: int) -> Array:
-    if len(data) != _TARGET.size + 4 * size:
+    if len(data) != 4 * size:
         raise MessageError(f"{len(data)} bytes: expected a Gram matrix of {size} numbers")
-    found = np.frombuffer(data, "<f4", offset=_TARGET.size).astype(np.float64)
+    found = np.frombuffer(data, "<f4").astype(np.float64)
     if not np.isfinite(found).all():
         raise MessageError("a Gram matrix with numbers that are not finite")
     return found
@@ -211,13 +200,22 @@ def _numbers(data: bytes, size: int) -> Array:
 
 def add_targets(sweep: Sweep, y: Columns) -> Talk[float]:
     """The target's spread alone, where P needs no message."""
-    return _spread((yield from sweep(lambda children: _targets(y, children))))
+    _, spread = yield from _after_targets(sweep, y, lambda _: b"")
+    return spread
 
 
-def _targets(y: Columns, children: Sequence[bytes]) -> bytes:
-    for child in children:
-        y = y.merged(_target(child))
-    return _TARGET.pack(y.T, y.mean[0], y.sd[0])
+def _after_targets(
+    sweep: Sweep, y: Columns, own: Callable[[Sequence[bytes]], bytes]
+) -> Talk[tuple[bytes, float]]:
+    """A total that comes after the target's moments in every message; and the target's spread."""
+
+    def merged(children: Sequence[bytes]) -> bytes:
+        target = reduce(Columns.merged, map(_target, children), y)
+        head = _TARGET.pack(target.T, target.mean[0], target.sd[0])
+        return head + own([child[_TARGET.size :] for child in children])
+
+    total = yield from sweep(merged)
+    return total[_TARGET.size :], float(_target(total).sd[0])
 
 
 def _target(data: bytes) -> Columns:
@@ -228,7 +226,3 @@ def _target(data: bytes) -> Columns:
         raise MessageError("a target whose numbers cannot be")
     at = np.array([mean])
     return Columns(T, at, np.array([sd]), at, at)
-
-
-def _spread(data: bytes) -> float:
-    return float(_target(data).sd[0])

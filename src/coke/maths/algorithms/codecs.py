@@ -1,6 +1,6 @@
-"""Innovations θ_i − θ̂_i as bytes and back; sums of what was decoded are exact in any order.
+"""Innovations θ_i − θ̂_i as bytes and back, and mixtures of Gaussians.
 
-Every decoded value is GRID × an integer of size at most 2⁵², and never −0. So a sum of them is
+Every decoded innovation is GRID × an integer of size at most 2⁵², and never −0. So a sum of them is
 exact, hence the same bits in any order, on any machine, fused or not, as long as every partial
 sum is at most 2¹³ = 2⁵³ GRID in size; Σ |values| ≤ 2¹³ is enough. Sender and receivers use the
 decoded value. The length of the bytes is what a ledger counts; both ends know D.
@@ -19,11 +19,18 @@ with n folded to 2|n| − [n > 0]: 0, 1, −1, 2, −2, … ↦ 0, 1, 2, 3, 4, �
 
 m is not sent: a larger m leaves fewer bits to `unary` and needs more ones there, so at most one
 m fits. Low bits and unary codes stand apart so that neither end needs a loop over entries.
+
+The numbers of a mixture of Gaussians (`coke.maths.features.whitening`) are such integers, too:
+
+    spreads and factors   sign(x) round(log(1 + |x|/(10 s₀)) / log 1.1)    steps of 10 %, s₀ near 0
+    means                 round(m_j / max(sd_j/10, s₀))                    a tenth of the spread
+    s₀ = 0.3 σ √(λ/N)     what the ridge hides anyway
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -32,11 +39,14 @@ from numpy.typing import NDArray
 
 from coke.errors import InputError, MessageError
 from coke.maths.arrays import SQRT_HALF, Array
+from coke.maths.features.whitening import RANKS, Component, kind_of
 
 FINEST, COARSEST = -40, 12  # smallest and largest exponent of a step
 GRID, LIMIT = 2.0**FINEST, 2.0**COARSEST  # every decoded value: a multiple of, and at most
 DENSE = 15  # in place of r: no zero runs
 WIDTHS = np.arange(16)
+GROWTH = math.log(1.1)
+MOST = 2.0**40  # of a mixture's number: far beyond any input that could be scaled
 
 Integers = NDArray[np.int64]
 Bits = NDArray[np.uint8]
@@ -216,3 +226,56 @@ def split(bits: Bits, *parts: tuple[int, int]) -> list[Integers]:
         values.append((quotients[first : first + m] << k) + low)
         at, first = at + m * k, first + m
     return values
+
+
+def encode_mixture(parts: Sequence[Component], s0: float) -> bytes:
+    """Head (kind, components, weights as float32), then all numbers as coded integers."""
+    spread = [_logs(part.spread, s0) for part in parts]
+    factors = [_logs(part.factors, s0) for part in parts]
+    sds = [_sd(_unlogs(f, s0), _unlogs(s, s0)) for f, s in zip(factors, spread, strict=True)]
+    means = [
+        np.rint(part.mean / _step(sd, s0)).astype(np.int64)
+        for part, sd in zip(parts, sds, strict=True)
+    ]
+    numbers = np.concatenate([x.ravel() for group in (spread, factors, means) for x in group])
+    weights = np.array([part.weight for part in parts], dtype="<f4").tobytes()
+    return bytes([kind_of(len(parts)), len(parts)]) + weights + pack_integers(numbers)
+
+
+def decode_mixture(data: bytes, d: int, s0: float) -> list[Component]:
+    """What such bytes say of inputs in R^d; `InputError` if they say nothing sensible."""
+    if len(data) < 2 or data[0] not in RANKS or not 1 <= data[1] <= data[0]:
+        raise InputError(f"{len(data)} bytes are no mixture: expected a kind and a number first")
+    kind, n = data[0], data[1]
+    rank, body = min(RANKS[kind], d), data[2 + 4 * n :]
+    weights = np.frombuffer(data[2 : 2 + 4 * n], dtype="<f4").astype(np.float64)
+    if len(weights) != n or not (np.isfinite(weights).all() and (weights > 0).all()):
+        raise InputError("a mixture's weights are missing or not positive")
+    numbers = unpack_integers(body, n * d * (rank + 2))
+    spread = _unlogs(numbers[: n * d].reshape(n, d), s0)
+    factors = _unlogs(numbers[n * d : n * d * (rank + 1)].reshape(n, rank, d), s0)
+    sds = np.sqrt(np.sum(factors**2, axis=1) + spread**2)
+    means = numbers[n * d * (rank + 1) :].reshape(n, d) * _step(sds, s0)
+    if max(np.abs(part).max() for part in (spread, factors, means)) > MOST:
+        raise InputError("a mixture's numbers are too large to be inputs")
+    rows = zip(weights.tolist(), means, factors, spread, strict=True)
+    return [Component(*row) for row in rows]
+
+
+def _logs(x: Array, s0: float) -> NDArray[np.int64]:
+    """sign(x) round(log(1 + |x|/(10 s₀)) / log 1.1)."""
+    return (np.sign(x) * np.rint(np.log1p(0.1 * np.abs(x) / s0) / GROWTH)).astype(np.int64)
+
+
+def _unlogs(n: NDArray[np.int64], s0: float) -> Array:
+    """The x that `_logs` takes to n, in the middle of all that it does; huge n saturate."""
+    size = np.minimum(np.abs(n), 1000)
+    return np.asarray(np.sign(n) * 10 * s0 * np.expm1(size * GROWTH))
+
+
+def _sd(factors: Array, spread: Array) -> Array:
+    return np.asarray(np.sqrt(np.sum(factors**2, axis=0) + spread**2))
+
+
+def _step(sd: Array, s0: float) -> Array:
+    return np.maximum(0.1 * sd, s0)
