@@ -33,8 +33,7 @@ from coke.maths import compiled
 from coke.maths.algorithms.coke import COKE, Geometric
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.graph import build_graph
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Problem, Quadratic
 from coke.report.plots import COLOURS, STYLE, png
 from coke.threads import OneThread
 from figures import OUT, best, cpu

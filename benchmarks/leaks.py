@@ -14,8 +14,7 @@ from coke.maths.arrays import Array, Mask
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic, statistics
+from coke.maths.losses.problem import Problem, Quadratic, statistics
 from coke.privacy.noise import Statistics
 
 N, D, d, RHO, LAM = 10, 50, 5, 0.01, 1e-3

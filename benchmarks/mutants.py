@@ -31,7 +31,7 @@ COKE, SIM, SLOTS = "maths/algorithms/coke.py", "engines/process.py", "field/stor
 STOPPING = "maths/algorithms/stopping.py"
 DP, RELEASE = "privacy/noise.py", "privacy/release.py"
 FEATURES, WHITE = "maths/features/features.py", "maths/features/whitening.py"
-QUADRATIC = "maths/losses/quadratic.py"
+QUADRATIC = "maths/losses/problem.py"
 MUTANTS = [
     Mutant("primal forgets its own word", COKE, "return d * hat + heard - g",
            "return hat + heard - g", "test_coke.py::test_simulation_equals_the_papers_equations"),

@@ -30,8 +30,7 @@ from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.whitening import Whitening, expected_gram
 from coke.maths.graph import Graph
-from coke.maths.losses.problem import Problem, local_only
-from coke.maths.losses.quadratic import Quadratic, matrix, statistics
+from coke.maths.losses.problem import Problem, Quadratic, local_only, matrix, statistics
 from coke.privacy.noise import (
     Budget,
     Noise,

@@ -16,8 +16,7 @@ from coke.engines.process import Record, simulate
 from coke.maths.algorithms.coke import COKE, Geometric
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.graph import Graph, build_graph
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Problem, Quadratic
 from coke.studies.compare.sweep import Swept, sweep
 from figures import Found, Goal, Section, by_turns, cpu, main, ratio
 from floors import FLOORS

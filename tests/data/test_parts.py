@@ -22,7 +22,7 @@ from coke.data.sources import Passing, Source
 from coke.errors import CokeError, DataError
 from coke.learning.open import _open_sites, open_ready
 from coke.maths.features.features import FeatureSettings, draw_features
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Quadratic
 from coke.settings.reading import checked_settings
 from kit.commands import coke
 from kit.parted import HOW, PLAIN, SITES, X, Y, any_way, config, equal, save_all, whole

@@ -20,7 +20,7 @@ from coke.data.site import Scaling, columns_of, fit_scaling
 from coke.data.sources import Chunk, Passing, Source, complete
 from coke.errors import DataError, InputError
 from coke.maths import compiled
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Quadratic
 from kit.streams import DOUBLE, LAM, SITES, Array, D, X, Y, expected, features, many, stream_columns
 
 FAST = pytest.mark.skipif(not compiled.available(), reason="needs the extra `fast`")

@@ -21,7 +21,7 @@ from coke.data.tables import checked_rows
 from coke.errors import CokeError, DataError
 from coke.learning.open import _open_rows
 from coke.maths.features.features import FeatureSettings, draw_features
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Quadratic
 from kit.parted import HOW, SITES, T, X, Y, any_way, config, equal, save_all, whole
 from kit.ready import held, rows_of
 

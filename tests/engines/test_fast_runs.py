@@ -14,7 +14,7 @@ from coke.errors import ConfigError
 from coke.field.mission import Mission
 from coke.learning.open import open_ready
 from coke.maths import compiled
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Quadratic
 from coke.settings import reading
 from coke.settings.reading import checked_settings, merged, synthetic
 from coke.settings.sites import read_site

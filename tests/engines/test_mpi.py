@@ -38,8 +38,7 @@ from coke.maths.arrays import Array
 from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Problem, Quadratic
 from coke.maths.losses.rowwise import Rowwise
 from coke.maths.losses.thin import Thin
 from coke.talk.conversation import Letter, Talk, Turn, together

@@ -25,7 +25,7 @@ from coke.learning.ready import agree
 from coke.maths.algorithms.coke import automatic
 from coke.maths.algorithms.stopping import Limits
 from coke.maths.features.features import draw_features
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Quadratic
 from coke.privacy import release as private
 from coke.privacy.noise import Budget
 from coke.privacy.share import _load_share

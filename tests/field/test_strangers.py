@@ -35,7 +35,7 @@ from coke.maths.algorithms.codecs import Float64
 from coke.maths.algorithms.coke import COKE
 from coke.maths.algorithms.stopping import Limits
 from coke.maths.ledger import Ledger
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Quadratic
 from kit.agents import (
     GOAL,
     A,

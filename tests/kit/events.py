@@ -25,7 +25,7 @@ from coke.maths.algorithms.coke import COKE, Geometric
 from coke.maths.algorithms.stopping import NEVER, Limits
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, adjacency, build_graph
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Quadratic
 
 GOAL = 1e-9
 ENDLESS = Limits(rounds=10**9)

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.graph import Graph
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Problem, Quadratic
 
 Array = NDArray[np.float64]
 ROUNDING = 1e-10

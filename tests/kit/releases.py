@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
-from coke.maths.losses.quadratic import statistics
+from coke.maths.losses.problem import statistics
 from coke.privacy.noise import Budget, Statistics, calibrated, noised, projected
 from coke.privacy.release import Release
 from kit.problems import Array

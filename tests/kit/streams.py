@@ -21,7 +21,7 @@ from coke.data.npy import open_arrays
 from coke.data.site import Columns, Scaling, columns_of
 from coke.data.sources import Passing, Source, complete
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Quadratic
 
 D, LAM = 3, 1e-2
 DOUBLE = Passing("double")

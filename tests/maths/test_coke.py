@@ -23,8 +23,7 @@ from coke.maths.algorithms.cta import CTA
 from coke.maths.graph import Graph, adjacency, build_graph, degrees
 from coke.maths.losses import LOSSES
 from coke.maths.losses.one_vs_rest import OneVsRest
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Problem, Quadratic
 from coke.maths.losses.risk import Risk
 from coke.maths.losses.rowwise import Rowwise
 from coke.threads import OneThread

@@ -20,8 +20,7 @@ from coke.maths.graph import adjacency, build_graph, degrees
 from coke.maths.losses import LOSSES
 from coke.maths.losses.logistic import Logistic
 from coke.maths.losses.newton import OneRisk
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Problem, Quadratic
 from coke.maths.losses.rowwise import Rowwise
 
 numba = pytest.mark.skipif(not compiled.available(), reason="needs the extra `fast`")

@@ -21,8 +21,7 @@ from coke.maths.arrays import Array
 from coke.maths.losses import LOSSES, huber
 from coke.maths.losses.huber import DELTA, Huber
 from coke.maths.losses.newton import OneRisk
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Problem, Quadratic
 from coke.maths.losses.rowwise import Rowwise
 from kit import faces
 from kit.agents import Nets

@@ -17,8 +17,7 @@ from coke.maths.algorithms.coke import COKE, Geometric, automatic, dkla
 from coke.maths.algorithms.stopping import NEVER, Here, Limits, Quiet, Stopping, at_first, counted
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import adjacency, build_graph
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Problem, Quadratic
 from kit.problems import GRAPHS, case
 from kit.tracked import GradientTracking
 

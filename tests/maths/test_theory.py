@@ -18,7 +18,7 @@ from coke.errors import InputError
 from coke.maths.algorithms.coke import dkla
 from coke.maths.features.features import FeatureSettings, draw_features, gram
 from coke.maths.graph import Graph, build_graph
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Quadratic
 from coke.maths.theory import (
     Assumptions,
     Constants,

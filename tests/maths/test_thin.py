@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from coke.errors import InputError
 from coke.maths.arrays import Array
 from coke.maths.features.whitening import Whitening
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Quadratic
 from coke.maths.losses.risk import Risk
 from coke.maths.losses.thin import Thin
 from kit.problems import case

@@ -21,8 +21,7 @@ from coke.maths.features.whitening import (
     expected_gram,
     reduced,
 )
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Problem, Quadratic
 from kit.problems import GRAPHS, case
 
 RNG = np.random.default_rng(0)

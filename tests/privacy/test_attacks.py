@@ -16,8 +16,7 @@ from coke.maths.arrays import Mask
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic, statistics
+from coke.maths.losses.problem import Problem, Quadratic, statistics
 from coke.privacy.attacks import (
     Known,
     Probing,

@@ -13,8 +13,7 @@ from coke.errors import InputError
 from coke.maths.algorithms.coke import COKE, Geometric, automatic
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.features.whitening import Gaussian, Whitening, expected_gram
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic, statistics
+from coke.maths.losses.problem import Problem, Quadratic, statistics
 from coke.privacy.attacks import (
     Known,
     _added_row,

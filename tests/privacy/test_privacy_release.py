@@ -15,7 +15,7 @@ from test_attacks import rows
 from coke.data.files import pack
 from coke.errors import DataError, FileError
 from coke.maths.features.features import FeatureSettings, draw_features
-from coke.maths.losses.quadratic import statistics
+from coke.maths.losses.problem import statistics
 from coke.privacy import release as private
 from coke.privacy.noise import Budget
 from coke.privacy.release import Conditions, _load_release, private_statistics

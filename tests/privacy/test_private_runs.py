@@ -18,8 +18,7 @@ from coke.engines.process import simulate
 from coke.errors import ConfigError, DataError, InputError
 from coke.learning.ready import Ready
 from coke.maths.graph import build_graph
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Problem, Quadratic
 from coke.privacy.release import _load_release
 from coke.settings.reading import checked_settings
 from coke.studies.audit import RETRAINED, warnings

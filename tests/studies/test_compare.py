@@ -36,8 +36,7 @@ from coke.maths.features.whitening import (
 )
 from coke.maths.graph import build_graph
 from coke.maths.ledger import HEADER, Ledger
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Problem, Quadratic
 from coke.studies.compare.compare import Comparison
 from coke.studies.compare.goal import Trace, advice
 from coke.studies.compare.tree_methods import conjugate_gradients

@@ -22,7 +22,7 @@ from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.waves import PLAIN as NUMPY
 from coke.maths.features.waves import Loops, compiled_loops
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Quadratic
 from coke.threads import OneThread
 
 BLOCK = 1024  # rows whose sums are made in one product

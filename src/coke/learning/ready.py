@@ -26,8 +26,7 @@ from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger, Spent
 from coke.maths.losses import LOSSES
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Problem, Quadratic
 from coke.privacy.private import SPREAD, Noised, Private
 from coke.talk.conversation import Talk, together
 from coke.talk.network import network_of

@@ -23,7 +23,7 @@ from coke.data.site import Scaling
 from coke.errors import DataError, FileError, InputError
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.losses.quadratic import Quadratic, statistics
+from coke.maths.losses.problem import Quadratic, statistics
 from coke.privacy.noise import (
     Budget,
     Noise,

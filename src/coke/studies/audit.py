@@ -22,7 +22,7 @@ from coke.learning.ready import Case, Ready
 from coke.maths.algorithms.coke import COKE
 from coke.maths.arrays import Array, Mask
 from coke.maths.features.features import draw_features
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Quadratic
 from coke.privacy.attacks import (
     Known,
     Probing,

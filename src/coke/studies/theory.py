@@ -12,8 +12,7 @@ from coke.learning.ready import Ready
 from coke.maths.algorithms.coke import dkla
 from coke.maths.features.features import gram
 from coke.maths.graph import Graph
-from coke.maths.losses.problem import Problem
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Problem, Quadratic
 from coke.maths.theory import Assumptions, Constants, degrees_of_freedom, features_needed
 from coke.settings.declaration import Settings
 

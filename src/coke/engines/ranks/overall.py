@@ -11,8 +11,7 @@ import numpy as np
 from coke.engines.ranks.collectives import everyones
 from coke.maths.algorithms.algorithm import State
 from coke.maths.arrays import Array
-from coke.maths.losses.problem import Problem, Score
-from coke.maths.losses.quadratic import Quadratic
+from coke.maths.losses.problem import Problem, Quadratic, Score
 from coke.maths.losses.risk import Risk
 
 if TYPE_CHECKING:

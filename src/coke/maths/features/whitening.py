@@ -31,7 +31,7 @@ from scipy.linalg import solve_triangular
 from coke.errors import ConvergenceError, InputError
 from coke.maths.arrays import PART, Array
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.losses.quadratic import matrix
+from coke.maths.losses.problem import matrix
 from coke.maths.losses.risk import Regulariser
 
 RANKS = {1: 5, 2: 3, 16: 1}  # factors per component, by the largest number of components

@@ -55,7 +55,7 @@ class Loss:
         `classes` are the sorted labels, none for numbers. Features that are kept are in `room`.
         """
         if self.statistics:
-            from coke.maths.losses.quadratic import Quadratic
+            from coke.maths.losses.problem import Quadratic
 
             return Quadratic.from_rows(phi, X, y, G)
         from coke.maths.losses.one_vs_rest import risk_of_labels

@@ -1,19 +1,33 @@
-"""A learning problem: the agents' risks, held-out rows, and the answers to compare with."""
+"""A learning problem: the agents' risks, held-out rows, and the answers to compare with.
+
+Its usual risks stand here, too: those of the quadratic loss (y − φᵀθ)², with the quadratic forms
+that all risks share, such as their regulariser θᵀGθ. One pass over the rows leaves statistics, and
+no row is read again:
+
+A_i = (1/T_i) Σ_t φφᵀ,  b_i = (1/T_i) Σ_t φy,  y²_i = (1/T_i) Σ_t y²
+R_i(θ) = θᵀA_iθ − 2b_iᵀθ + y²_i + θᵀGθ
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from coke.maths.arrays import Array
-from coke.maths.losses.risk import Risk
+from coke.errors import InputError
+from coke.maths import compiled
+from coke.maths.arrays import Array, FeatureMap
+from coke.maths.losses import LOSSES
+from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, Risk
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
+
+CHUNK = 4096  # rows whose features are in memory at a time
 
 
 class Score(NamedTuple):
@@ -79,3 +93,176 @@ def local_only(risk: Risk) -> Array:
 def one_shot_average(risk: Risk) -> Array:
     """The mean of the agents' own models (D,): 2(N − 1) messages up and down a tree, once."""
     return np.asarray(local_only(risk).mean(axis=0))
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """N quadratic risks, as their statistics."""
+
+    A: Array  # (N, D, D)
+    b: Array  # (N, D)
+    yy: Array  # (N,)    y²_i
+    T: Array  # (N,)
+    G: Regulariser  # λ/N, or a matrix (D, D)
+    fast: bool = False  # rounds compiled by Numba: other last bits, so one choice for all agents
+    metric: ClassVar[str] = LOSSES["quadratic"].metric
+    kappa: ClassVar[float] = LOSSES["quadratic"].kappa
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "G", checked_regulariser(self.G, self.size))
+        if self.fast and not compiled.available():
+            raise InputError("fast=True needs Numba: install coke[fast], or leave it out")
+
+    @classmethod
+    def from_rows(
+        cls, phi: FeatureMap, X: Sequence[Array], y: Sequence[Array], G: Regulariser
+    ) -> Quadratic:
+        """The statistics of each agent's rows X_i (T_i, d), y_i (T_i,)."""
+        A, b, yy = zip(*(statistics(phi, Xi, yi) for Xi, yi in zip(X, y, strict=True)), strict=True)
+        T = np.array([float(len(yi)) for yi in y])
+        return cls(np.stack(A), np.stack(b), np.array(yy), T, G)
+
+    @property
+    def size(self) -> int:
+        """D."""
+        return self.b.shape[-1]
+
+    @property
+    def sums(self) -> Quadratic:
+        """Itself."""
+        return self
+
+    def total(self, weights: Array) -> Quadratic:
+        """Σ_i w_i (A_i, b_i, y²_i)."""
+        A, b, yy = np.tensordot(weights, self.A, 1), weights @ self.b, weights @ self.yy
+        return Quadratic(A[None], b[None], np.reshape(yy, 1), np.ones(1), self.G)
+
+    def rows(self, agents: slice) -> Quadratic:
+        """The risks of those agents alone."""
+        return self._each(lambda part: part[agents])
+
+    def gathered(self, rows: Gather, parts: GatherParts) -> Quadratic:
+        """From everybody's statistics."""
+        return self._each(rows)
+
+    def _each(self, of: Gather) -> Quadratic:
+        return replace(self, A=of(self.A), b=of(self.b), yy=of(self.yy), T=of(self.T))
+
+    def argmin(self, pull: Array) -> Argmin:
+        """θ_i = M_i r_i, M_i = (2A_i + 2G + 2ρd_i I)⁻¹, r_i = 2b_i + p_i; M_i is computed once.
+
+        The loss costs O(D): 2θᵀAθ = θᵀr − 2θᵀGθ − 2ρd‖θ‖², so A_i is not read again.
+        """
+        two_b, M = 2.0 * self.b, self._inverses(pull)
+        c, G = self._shrinkage(pull[:, 0])
+        if self.fast:
+            return compiled.Ridge.of(M, G, two_b, self.yy, c)
+
+        def solve(p: Array, start: Array) -> tuple[Array, Array]:
+            r = two_b + p
+            theta = np.vecmat(r, M)  # as M is symmetric; reads it faster than matvec
+            quadratic = 0.5 * np.vecdot(theta, r) - c * np.vecdot(theta, theta)
+            if G is not None:
+                quadratic -= penalty(G, theta)
+            return theta, self.yy - np.vecdot(theta, two_b) + quadratic
+
+        return solve
+
+    def _shrinkage(self, rho_d: Array) -> tuple[Array, Array | None]:
+        """(c, G): regulariser and ρd_i I as c_i I + G; no G where the regulariser is a number."""
+        return (rho_d + self.G, None) if isinstance(self.G, float) else (rho_d, self.G)
+
+    def _inverses(self, pull: Array) -> Array:
+        M = 2.0 * (self.A + matrix(self.G, self.size) + pull[:, :, None] * np.eye(self.size))
+        free = (pull[:, 0] == 0) & (not np.any(self.G))  # λ = 0 and no neighbour: of least norm
+        M[~free] = np.linalg.inv(M[~free])
+        M[free] = np.linalg.pinv(M[free], hermitian=True)
+        return M
+
+    def losses(self, theta: Array) -> Array:
+        """θ_iᵀA_iθ_i − 2b_iᵀθ_i + y²_i."""
+        return _mse(np.matvec(self.A, theta), self.b, self.yy, theta)
+
+    def global_losses(self, theta: Array) -> Array:
+        """The same with the statistics of all rows together."""
+        one = self._together
+        return _mse(theta @ one.A[0], one.b[0], one.yy[0], theta)
+
+    def objectives(self, theta: Array) -> Array:
+        """The mean over agents, each with its own statistics, and the regulariser."""
+        A, b, yy = self.A.mean(axis=0), self.b.mean(axis=0), np.asarray(self.yy.mean())
+        return _mse(theta @ A, b, yy, theta) + penalty(self.G, theta)
+
+    @cached_property
+    def _together(self) -> Quadratic:
+        return self.total(self.T / self.T.sum())
+
+    def gradient(self, theta: Array) -> Array:
+        """2(A_iθ_i − b_i + Gθ_i)."""
+        return 2.0 * (np.matvec(self.A, theta) - self.b + pulled(self.G, theta))
+
+    def gram(self, i: int) -> Array:
+        """A_i."""
+        return np.asarray(self.A[i])
+
+    def whitened(self, basis: Whitening) -> Quadratic:
+        """The same risks as functions of u = Cᵀθ."""
+        A, b = basis.statistics(self.A, self.b)
+        return replace(self, A=A, b=b, G=basis.regulariser(self.G))
+
+    def optimum(self) -> Array:
+        """(Σ_i A_i + N G)⁻¹ Σ_i b_i, of least norm where λ = 0 leaves a choice."""
+        H = self.A.sum(axis=0) + len(self.T) * matrix(self.G, self.size)
+        total = self.b.sum(axis=0)
+        if not np.any(self.G):
+            return np.asarray(np.linalg.pinv(H, hermitian=True) @ total)
+        return np.asarray(np.linalg.solve(H, total), dtype=np.float64)
+
+
+def statistics(phi: FeatureMap, X: Array, y: Array) -> tuple[Array, Array, float]:
+    """(A_i, b_i, y²_i) of one agent's rows, a chunk of features at a time."""
+    D = phi(X[:1]).shape[1]
+    A, b = np.zeros((D, D)), np.zeros(D)
+    for first in range(0, len(X), CHUNK):
+        Phi = phi(X[first : first + CHUNK])
+        A += Phi.T @ Phi
+        b += Phi.T @ y[first : first + CHUNK]
+    T = max(len(X), 1)  # a site may have no test rows
+    return A / T, b / T, float(y @ y) / T
+
+
+def _mse(A_theta: Array, b: Array, yy: Array, theta: Array) -> Array:
+    return np.asarray(np.vecdot(theta, A_theta) - 2.0 * np.vecdot(theta, b) + yy)
+
+
+def checked_regulariser(G: Regulariser, size: int) -> Regulariser:
+    """G as a float ≥ 0 or a symmetric matrix (D, D) without negative eigenvalues, or why not."""
+    if np.ndim(G) == 0:
+        if not 0 <= float(G) < np.inf:
+            raise InputError(f"regulariser {G}: expected λ/N ≥ 0")
+        return float(G)
+    G = np.asarray(G, dtype=np.float64)
+    if G.shape != (size, size) or not np.allclose(G, G.T, rtol=1e-10, atol=0):
+        raise InputError(f"regulariser of shape {G.shape}: expected symmetric, {(size, size)}")
+    lowest = float(np.linalg.eigvalsh(G)[0])
+    if lowest < 0:
+        raise InputError(
+            f"the regulariser's smallest eigenvalue is {lowest:.1e}: expected a positive-definite "
+            "matrix, such as λ/N times the identity"
+        )
+    return G
+
+
+def penalty(G: Regulariser, theta: Array) -> Array:
+    """θ_iᵀ G θ_i (N,)."""
+    return np.asarray(np.vecdot(theta, pulled(G, theta)))
+
+
+def pulled(G: Regulariser, theta: Array) -> Array:
+    """G θ_i (N, D); one matrix–vector product a row, for a GEMM's bits depend on the row count."""
+    return G * theta if isinstance(G, float) else np.matvec(G, theta)
+
+
+def matrix(G: Regulariser, size: int) -> Array:
+    """G as a matrix (D, D)."""
+    return G * np.eye(size) if isinstance(G, float) else G

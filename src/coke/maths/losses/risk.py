@@ -14,7 +14,7 @@ from coke.maths.arrays import Array
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
-    from coke.maths.losses.quadratic import Quadratic
+    from coke.maths.losses.problem import Quadratic
 
 Regulariser = float | Array
 Argmin = Callable[[Array, Array], tuple[Array, Array]]

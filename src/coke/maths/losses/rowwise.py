@@ -14,7 +14,7 @@ from coke.errors import InputError
 from coke.maths.arrays import Array, FeatureMap, Room, mapped
 from coke.maths.losses import CLASSES, Loss
 from coke.maths.losses.newton import Again, Minimum, OneRisk, Proof
-from coke.maths.losses.quadratic import checked_regulariser, matrix, penalty, pulled
+from coke.maths.losses.problem import checked_regulariser, matrix, penalty, pulled
 from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
 
 if TYPE_CHECKING:

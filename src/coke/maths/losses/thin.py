@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from coke.errors import InputError
 from coke.maths.arrays import Array, FeatureMap
-from coke.maths.losses.quadratic import Quadratic, checked_regulariser, penalty, pulled
+from coke.maths.losses.problem import Quadratic, checked_regulariser, penalty, pulled
 from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
 
 if TYPE_CHECKING:
