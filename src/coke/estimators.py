@@ -15,7 +15,7 @@ from msgspec import structs
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coke.data.split import by_label, deal, split
 from coke.data.tables import Labels, Rows, checked_rows
@@ -29,11 +29,31 @@ from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph, checked_graph
 from coke.maths.losses import CLASSES, LOSSES, NUMBERS
 from coke.settings.declaration import Features, Settings
-from coke.settings.groups import CHOSEN, DKLA, DP, Agents, Coke, CokePaper, Diffusion, Until
+from coke.settings.groups import (
+    DKLA,
+    DP,
+    Agents,
+    Coke,
+    CokePaper,
+    Diffusion,
+    Until,
+    checked_seed,
+    chosen,
+    fields,
+    group_of,
+    plain,
+)
 from coke.settings.reading import checked_settings
-from coke.transformer import checked_seed, fields, plain, validated
 
 ENGINES = ("simulation", "agents")
+
+
+def validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
+    """scikit-learn's own checks, raised from this package's exception tree."""
+    try:
+        return validate_data(estimator, *args, dtype=np.float64, **kwargs)
+    except ValueError as error:
+        raise DataError(str(error)) from error
 
 
 class _Consensus(BaseEstimator):
@@ -77,19 +97,12 @@ class _Consensus(BaseEstimator):
         for key, value in params.items():
             name, inside, field = key.partition("__")
             if inside:
-                group = self._group(name)
+                group = group_of(name, getattr(self, name, None))
                 try:
                     setattr(self, name, structs.replace(group, **{field: value}))
                 except TypeError as error:
                     raise InputError(f"{key}: {name}={group!r} has no such field") from error
         return self
-
-    def _group(self, name: str) -> Any:
-        """The group that a parameter stands for; itself where it is none."""
-        given = getattr(self, name, None)
-        usual: dict[Any, type] = {"features": Features, "limits": Until} if given is None else {}
-        kind = usual.get(name) or (CHOSEN.get(given) if isinstance(given, str) else None)
-        return given if kind is None else kind()
 
     def _loss(self) -> str:
         known = [name for name, loss in LOSSES.items() if loss.kind == self._kind]
@@ -101,11 +114,10 @@ class _Consensus(BaseEstimator):
     def _settings(self) -> Settings:
         """The parameters, checked for kinds and ranges as those of a configuration file are."""
         named = isinstance(self.graph, str)
-        limits, features = self._group("limits"), self._group("features")
         settings = {
             "loss": self._loss(),
-            **self._chosen(),
-            **fields("limits", limits, Until),
+            **({} if isinstance(self.algorithm, Algorithm) else chosen(self.algorithm)),
+            **fields("limits", group_of("limits", self.limits), Until),
             "privacy": "none" if self.privacy is None else "dp",
             **({} if self.privacy is None else fields("privacy", self.privacy, DP)),
             "seed": checked_seed(self.random_state),
@@ -114,22 +126,11 @@ class _Consensus(BaseEstimator):
                 "agents": self.n_agents, "scale": self.scale, "ranges": self.ranges or {},
                 "test": 0.0,
             },
-            "features": fields("features", features, Features),
+            "features": fields("features", group_of("features", self.features), Features),
             "graph": {"kind": self.graph if named else "random", "edges": self.edges},
         }  # fmt: skip
         settings.pop("releases", None)
         return checked_settings(plain(settings))
-
-    def _chosen(self) -> dict[str, Any]:
-        """The algorithm's settings; none of one's own algorithm."""
-        if isinstance(self.algorithm, Algorithm):
-            return {}
-        if isinstance(self.algorithm, str):
-            return {"algorithm": self.algorithm}
-        found = fields("algorithm", self.algorithm, *CHOSEN.values())
-        if found.get("sample") is not None:
-            found["sample"] = "given"
-        return {"algorithm": self.algorithm.algorithm, **found}
 
     def _fit(self, X: Array, y: Labels, sites: Any) -> Self:
         """Site by site, round by round; the model is the agents' mean."""

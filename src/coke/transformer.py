@@ -4,50 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import numpy as np
-from msgspec import Struct, structs
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from coke.errors import DataError, InputError
+from coke.errors import InputError
+from coke.estimators import validated
 from coke.maths.arrays import Array
 from coke.maths.features.features import FeatureSettings, draw_features
+from coke.settings.groups import checked_seed, plain
 from coke.settings.reading import checked_settings
-
-
-def validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
-    """scikit-learn's own checks, raised from this package's exception tree."""
-    try:
-        return validate_data(estimator, *args, dtype=np.float64, **kwargs)
-    except ValueError as error:
-        raise DataError(str(error)) from error
-
-
-def plain(value: Any) -> Any:
-    """NumPy's scalars as Python's, which is what configurations are made of."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def fields(name: str, group: Any, *kinds: type[Struct]) -> dict[str, Any]:
-    """The settings in a group that was given for a parameter."""
-    if not isinstance(group, kinds):
-        names = ", ".join(f"coke.{kind.__name__}(…)" for kind in kinds)
-        raise InputError(f"{name}={group!r}: expected {names}")
-    return structs.asdict(group)
-
-
-def checked_seed(random_state: Any) -> int:
-    """A whole number, for all sites must draw the same."""
-    if not isinstance(random_state, int | np.integer) or random_state < 0:
-        raise InputError(
-            f"random_state={random_state!r}: expected a whole number ≥ 0, from which all sites "
-            "draw the same features; for another draw give another number"
-        )
-    return int(random_state)
 
 
 class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):

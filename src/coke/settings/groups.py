@@ -6,6 +6,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
+import numpy as np
+
+from coke.errors import InputError
+from coke.settings.declaration import Features
 
 
 class Until(msgspec.Struct, frozen=True):
@@ -86,3 +90,47 @@ class Agents(msgspec.Struct, frozen=True):
 
 
 CHOSEN = {kind.algorithm: kind for kind in (Coke, CokePaper, DKLA, Diffusion)}
+
+
+def group_of(name: str, given: Any) -> Any:
+    """The group that a parameter stands for; itself where it is none."""
+    usual: dict[Any, type] = {"features": Features, "limits": Until} if given is None else {}
+    kind = usual.get(name) or (CHOSEN.get(given) if isinstance(given, str) else None)
+    return given if kind is None else kind()
+
+
+def chosen(algorithm: Any) -> dict[str, Any]:
+    """The settings of an algorithm, given by its name or as a group."""
+    if isinstance(algorithm, str):
+        return {"algorithm": algorithm}
+    found = fields("algorithm", algorithm, *CHOSEN.values())
+    if found.get("sample") is not None:
+        found["sample"] = "given"
+    return {"algorithm": algorithm.algorithm, **found}
+
+
+def fields(name: str, group: Any, *kinds: type[msgspec.Struct]) -> dict[str, Any]:
+    """The settings in a group that was given for a parameter."""
+    if not isinstance(group, kinds):
+        names = ", ".join(f"coke.{kind.__name__}(…)" for kind in kinds)
+        raise InputError(f"{name}={group!r}: expected {names}")
+    return msgspec.structs.asdict(group)
+
+
+def checked_seed(random_state: Any) -> int:
+    """A whole number, for all sites must draw the same."""
+    if not isinstance(random_state, int | np.integer) or random_state < 0:
+        raise InputError(
+            f"random_state={random_state!r}: expected a whole number ≥ 0, from which all sites "
+            "draw the same features; for another draw give another number"
+        )
+    return int(random_state)
+
+
+def plain(value: Any) -> Any:
+    """NumPy's scalars as Python's, which is what configurations are made of."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
