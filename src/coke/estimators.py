@@ -68,8 +68,9 @@ class _Consensus(BaseEstimator):
         edges: int | None = None,
         algorithm: str | Coke | CokePaper | DKLA | Diffusion | Algorithm = "coke",
         loss: str = "auto",
+        model: str = "auto",
         features: Features | None = None,
-        lam: float = 1e-3,
+        lam: float | str = "auto",
         scale: str = "standard",
         ranges: dict[str, tuple[float, float]] | None = None,
         limits: Until | None = None,
@@ -82,6 +83,7 @@ class _Consensus(BaseEstimator):
         self.edges = edges
         self.algorithm = algorithm
         self.loss = loss
+        self.model = model
         self.features = features
         self.lam = lam
         self.scale = scale
@@ -121,6 +123,7 @@ class _Consensus(BaseEstimator):
             "privacy": "none" if self.privacy is None else "dp",
             **({} if self.privacy is None else fields("privacy", self.privacy, DP)),
             "seed": checked_seed(self.random_state),
+            "model": self.model,
             "lambda": self.lam,
             "data": {
                 "agents": self.n_agents, "scale": self.scale, "ranges": self.ranges or {},
@@ -171,7 +174,9 @@ class _Consensus(BaseEstimator):
         assert trained.theta is not None  # there was a round
         self.history_: Any = trained.history
         self.thetas_, self.optimum_ = trained.theta, ready.problem.optimum
-        noised = ready.noised
+        noised, choice = ready.noised, ready.agreement.begun.choice
+        self.choice_ = choice
+        self.agreement_bytes_ = int(ready.spent[:, 1].sum())
         self.alone_ = None if noised is None else noised.alone
         self.budget_ = None if noised is None else noised.budget
         self.model_ = trained.model(ready)

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from coke.data.passes import stream_statistics
-from coke.data.site import Columns, Kept, Making, Scaling, Sites, columns_of
+from coke.data.site import Columns, Kept, Making, Scaling, Sites, columns_of, sampled
 from coke.data.sources import Chunk, Passing, Source, Watch, complete, labelled
 from coke.data.split import Places, by_label, held_out
 from coke.data.tables import Labels
 from coke.errors import DataError
-from coke.maths.arrays import Mask, Room
+from coke.maths.arrays import Array, Mask, Room
 from coke.maths.losses.problem import Problem
 
 
@@ -125,6 +125,7 @@ class Passed(Sites):
     own: tuple[Any, ...]  # the sites' labels in the file
     held: tuple[Mask, ...]  # (T_i,)  which of a site's rows are for testing: a byte a row
     watch: Watch | None = None
+    samples: dict[int, tuple[Array, Labels]] = field(default_factory=dict)  # once they were drawn
 
     def of(self, agents: Sequence[int]) -> Passed:
         """Those sites alone."""
@@ -132,7 +133,8 @@ class Passed(Sites):
             return self
         own, held = (tuple(part[i] for i in agents) for part in (self.own, self.held))
         names = tuple(map(str, own))
-        return replace(self, names=names, source=self.source.near(names), own=own, held=held)
+        near = self.source.near(names)
+        return replace(self, names=names, source=near, own=own, held=held, samples={})
 
     def columns(self, i: int) -> Columns:
         """From one pass for all."""
@@ -147,18 +149,40 @@ class Passed(Sites):
         (T, mean, sd, low, high), to = self._columns[i], units.targets
         return Columns(T, to(mean[-1:]), sd[-1:] / units.y_scale, to(low[-1:]), to(high[-1:]))
 
+    def sample(self, i: int, seed: int) -> tuple[Array, Labels]:
+        """From one pass for all; the first seed that is asked for is that of them all."""
+        if not self.samples:
+            self.samples.update(self._sampled(seed))
+        return self.samples[i]
+
+    def _sampled(self, seed: int) -> dict[int, tuple[Array, Labels]]:
+        wanted = [sampled(int(np.count_nonzero(~held)), seed) for held in self.held]
+        X = [np.empty((len(some), len(self.source.columns))) for some in wanted]
+        y, seen = [np.empty(len(some)) for some in wanted], [0] * len(wanted)
+        for i, rows, targets in self._trained("sample"):
+            at = wanted[i] - seen[i]
+            here = (at >= 0) & (at < len(targets))
+            X[i][here], y[i][here] = rows[at[here]], targets[at[here]]
+            seen[i] += len(targets)
+        return dict(enumerate(zip(X, y, strict=True)))
+
     @cached_property
     def _columns(self) -> tuple[Columns, ...]:
-        told: dict[Any, Columns] = {}
-        for chunk in self._chunks("units"):
+        told: dict[int, Columns] = {}
+        for i, X, y in self._trained("units"):
+            some = columns_of(np.column_stack([X, y]))
+            told[i] = told[i].merged(some) if i in told else some
+        return tuple(told[i] for i in range(len(self.own)))
+
+    def _trained(self, purpose: str) -> Iterator[tuple[int, Array, Array]]:
+        """Rows for training, each site's in the order they came: a pass."""
+        for chunk in self._chunks(purpose):
             assert chunk.codes is not None
             assert chunk.held is not None
             codes = np.where(chunk.held, -1, chunk.codes)
             for code in np.unique(codes[codes >= 0]).tolist():
-                rows, label = codes == code, chunk.labels[code]
-                some = columns_of(np.column_stack([chunk.X[rows], chunk.y[rows]]))
-                told[label] = told[label].merged(some) if label in told else some
-        return tuple(told[label] for label in self.own)
+                rows = codes == code
+                yield code, chunk.X[rows], chunk.y[rows]
 
     def problem(self, how: Making) -> Problem:
         """The statistics of training and test rows: one pass."""

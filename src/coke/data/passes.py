@@ -229,13 +229,17 @@ class _Summing:
 
     def __init__(self, features: DrawnFeatures, scaling: Scaling, loops: Loops, *, double: bool):
         self.features, self.scaling, self.loops, self.wide = features, scaling, loops, double
-        self.longest = float(np.sqrt(np.vecdot(features.omega, features.omega).max()))
+        lengths = np.vecdot(features.omega, features.omega)
+        self.longest = float(np.sqrt(lengths.max(initial=0.0)))
+        self.chosen = bool(features.linear or scaling.knots.size)
         self.double = self._map(np.float64, np.float64)
         self.single = {kind: self._map(np.float32, kind) for kind in (np.float32, np.float64)}
 
     @property
     def unit(self) -> float:
-        """The square of the features' factor: 2/L or 1/L."""
+        """The square of the features' factor, 2/L or 1/L, where sums are of bare waves."""
+        if self.chosen:
+            return 1.0
         return (2.0 if len(self.features.phase) else 1.0) / len(self.features.omega)
 
     def _map(self, kind: type[np.floating[Any]], given: type[np.floating[Any]]) -> _Map:
@@ -255,6 +259,9 @@ class _Summing:
         with np.errstate(over="ignore", invalid="ignore"):  # checked when all is added up
             y = self.scaling.targets(block.y)
             yy = float(y @ y)
+            if self.chosen:  # its ridge may be so small that float32 would be seen
+                Phi = self.features(self.scaling.inputs(np.asarray(block.X, np.float64)))
+                return _Sums(block.site, Phi.T @ Phi, y @ Phi, yy, len(y))
             single = yy < 1e30 and not self.wide
             try:
                 map_ = self.single[block.X.dtype.type] if single else self.double

@@ -16,16 +16,19 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coke.data.sources import Watch
 from coke.data.tables import Labels
 from coke.errors import DataError, unknown
 from coke.maths.arrays import PART, Array, Room, mapped
+from coke.maths.choice.quantiles import NO_KNOTS, scored
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.losses import CLASSES, LOSSES, NUMBERS, losses_of
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.risk import Risk
 
+SAMPLE = 500  # rows of a site that a choice of model looks at
 SCALES = ("none", "standard", "minmax", "public")
 
 
@@ -36,10 +39,12 @@ class Scaling(NamedTuple):
     x_scale: Array  # (d,)
     y_shift: float
     y_scale: float
+    knots: Array = NO_KNOTS  # (2, d, 17) of a chosen model's quantiles
 
     def inputs(self, X: Array) -> Array:
         """Scaled inputs."""
-        return (X - self.x_shift) / self.x_scale
+        scaled = (X - self.x_shift) / self.x_scale
+        return scored(self.knots, scaled) if self.knots.size else scaled
 
     def targets(self, y: Array) -> Array:
         """Scaled targets."""
@@ -114,6 +119,10 @@ class Sites(ABC):
         """The classes among all rows of site i, sorted; none where the target is a number."""
 
     @abstractmethod
+    def sample(self, i: int, seed: int) -> tuple[Array, Labels]:
+        """Training inputs and targets of site i as they came: at most SAMPLE, in random order."""
+
+    @abstractmethod
     def targets(self, i: int, units: Scaling) -> Columns:
         """Of site i's training targets in the common units; of classes 0 and 1, as margins are."""
 
@@ -132,6 +141,10 @@ class Site(NamedTuple):
     here: Sites
     i: int
     name: str  # which no other site has
+
+    def sample(self, seed: int) -> tuple[Array, Labels]:
+        """Some of its training inputs and targets, in random order."""
+        return self.here.sample(self.i, seed)
 
     def rows(self) -> tuple[Array, Labels]:
         """Its training inputs and targets, as they came."""
@@ -169,6 +182,11 @@ class Kept(Sites):
         if self.numbers:
             return ()
         return tuple(sorted({*self.y[i].tolist(), *self.y_test[i].tolist()}))
+
+    def sample(self, i: int, seed: int) -> tuple[Array, Labels]:
+        """Of the rows themselves."""
+        some = sampled(len(self.y[i]), seed)
+        return self.X[i][some], self.y[i][some]
 
     def targets(self, i: int, units: Scaling) -> Columns:
         """Of the rows themselves."""
@@ -212,6 +230,11 @@ class Kept(Sites):
             return found
 
         return phi
+
+
+def sampled(T: int, seed: int) -> NDArray[np.int64]:
+    """Row numbers of a sample of T rows."""
+    return np.random.default_rng(seed).permutation(T)[:SAMPLE]
 
 
 def columns_of(Z: Array) -> Columns:

@@ -19,16 +19,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from coke.data.site import Columns, Making, Scaling, Site, checked_classes, fit_scaling, numbers_of
 from coke.data.tables import Labels
 from coke.errors import ConfigError
+from coke.learning.choice import Choice, Samples, feature_settings, wished
+from coke.learning.choosing import choose
 from coke.learning.model import Model
 from coke.maths.arrays import Array
-from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
+from coke.maths.features.features import DrawnFeatures, draw_features
 from coke.maths.features.whitening import RANKS, Gaussian, Whitening, describe, expected_gram
 from coke.maths.losses import LOSSES
 from coke.privacy.noise import Budget
@@ -93,13 +95,6 @@ class Terms(NamedTuple):
         return public_scaling(np.array(low), np.array(high), ends)
 
 
-def feature_settings(settings: Settings) -> FeatureSettings:
-    """The features that all sites draw; σ = 1 where the inputs' spread will say."""
-    f = settings.features
-    sigma = 1.0 if isinstance(f.sigma, str) else f.sigma
-    return FeatureSettings(f.n_features, f.kernel, sigma, f.mapping, f.sampling, settings.seed)
-
-
 class _Begun(NamedTuple):
     """The first half of an agreement: what the rest follows from."""
 
@@ -107,6 +102,7 @@ class _Begun(NamedTuple):
     units: Scaling  # of inputs and target
     told: Told  # moments or ranges of all columns, and all classes
     public: Public | None  # what private sites tell instead
+    choice: Choice | None = None  # of the model, where that is left to the sites
 
 
 def begin(site: Site, neighbours: Sequence[str], terms: Terms, totals: list[bytes]) -> Talk[_Begun]:
@@ -129,13 +125,40 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[_Begun
     everyones = _NOTHING if told is None else (yield from tell(sweep, told))
     if units is None:
         units = fit_scaling(terms.settings.data.scale, len(terms.columns), everyones.columns)
-    return _Begun(net, units, everyones, None)
+    begun = _Begun(net, units, everyones, None)
+    if terms.settings.model != AUTO:
+        return begun
+    return (yield from _choosing(sweep, site, terms, begun))
+
+
+def _choosing(sweep: Sweep, site: Site, terms: Terms, begun: _Begun) -> Talk[_Begun]:
+    """With a model chosen; its inputs are in standard units or quantiles, whatever the scale."""
+    told, d, N = begun.told.columns, len(terms.columns), len(begun.net.names)
+    standard = fit_scaling("standard", d, told)
+    X, y = site.sample(terms.settings.seed)
+    Y = _targets(terms, standard, y, begun.told.labels)
+    T = site.here.columns(site.i).T
+    own = Samples(standard.inputs(X), Y, T, told.T, N, terms.settings.seed)
+    choice = yield from choose(sweep, own, wished(terms.settings, d, N))
+    x = standard._replace(knots=choice.best.knots)
+    units = x._replace(y_shift=begun.units.y_shift, y_scale=begun.units.y_scale)
+    return begun._replace(units=units, choice=choice)
+
+
+def _targets(terms: Terms, standard: Scaling, y: Labels, labels: tuple[Any, ...]) -> Array:
+    """(n, K): numbers in standard units, classes as ±1, one against the rest if more than two."""
+    if terms.numbers:
+        return standard.targets(numbers_of(y))[:, None]
+    classes = checked_classes(labels)
+    ones = [np.where(y == label, 1.0, -1.0) for label in classes]
+    return np.column_stack(ones[1:] if len(classes) == 2 else ones)
 
 
 def _told(site: Site, terms: Terms) -> Told | None:
     """Of the rows as little as is needed; nothing where nothing is to be agreed on."""
     scale = terms.settings.data.scale
-    moments = scale == "standard" or terms.settings.features.sigma == AUTO
+    chosen, sigma = terms.settings.model == AUTO, terms.settings.features.sigma
+    moments = scale == "standard" or sigma == AUTO or chosen
     ranges = scale == "minmax"
     if terms.numbers and not (moments or ranges):
         return None
@@ -169,6 +192,8 @@ class Agreement:
     def sigma(self) -> float:
         """σ, or √(Σ_j var_j / 2) of the scaled inputs, as scikit-learn's gamma = "scale" has it."""
         wanted = self.terms.settings.features.sigma
+        if self.begun.choice is not None:
+            return self.begun.choice.narrowest
         if wanted != AUTO:
             return float(wanted)
         d = len(self.units.x_scale)
@@ -178,6 +203,8 @@ class Agreement:
     @cached_property
     def features(self) -> DrawnFeatures:
         """The random features that all sites draw alike."""
+        if self.begun.choice is not None:
+            return self.begun.choice.best.features
         settings = feature_settings(self.terms.settings)._replace(sigma=self.sigma)
         return draw_features(settings, len(self.terms.columns))
 
@@ -194,9 +221,16 @@ class Agreement:
     @property
     def making(self) -> Making:
         """How rows in the common units become risks, with λ/N at each site."""
-        share, loss = self.terms.settings.lam / self.N, self.terms.settings.loss
+        share, loss = self.lam / self.N, self.terms.settings.loss
         classes = self.classes
         return Making(self.features, self.units, loss, classes, share)
+
+    @property
+    def lam(self) -> float:
+        """λ, given or chosen: its share at a site is a ridge beside a Gram matrix times κ/2."""
+        if self.begun.choice is None:
+            return float(self.terms.settings.lam)
+        return self.N * self.begun.choice.best.ridge * LOSSES[self.terms.settings.loss].kappa / 2
 
     @property
     def spread(self) -> float | None:

@@ -14,6 +14,7 @@ from coke.data.site import Scaling
 from coke.data.tables import Labels, inputs_of, numbers, read_table
 from coke.errors import DataError, FileError, InputError
 from coke.maths.arrays import Array
+from coke.maths.choice.quantiles import NO_KNOTS, SCORES
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.losses import CLASSES, LOSSES, NUMBERS
 
@@ -30,6 +31,7 @@ class _Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: list[str]
     y_shift: float
     y_scale: float
+    linear: float = 0.0
 
 
 class Model(NamedTuple):
@@ -98,6 +100,7 @@ class Model(NamedTuple):
                 f"a model that no file can keep: {error}; look at the data and settings"
             ) from error
         y = (self.scaling.y_shift, self.scaling.y_scale)
+        y = (*y, self.features.linear)
         meta = _Beside(self.loss, _plain_labels(self.classes), list(self.columns), *map(float, y))
         return pack(KIND, meta, _parts(self))
 
@@ -108,12 +111,12 @@ class Model(NamedTuple):
         try:
             if any(array.dtype != np.float64 for array in arrays.values()):
                 raise ValueError("an array holds no floats")
-            features = DrawnFeatures(arrays.pop("omega"), arrays.pop("phase"))
-            shift, scale = arrays.pop("x_shift"), arrays.pop("x_scale")
+            features = DrawnFeatures(arrays.pop("omega"), arrays.pop("phase"), meta.linear)
+            shift, scale, knots = (arrays.pop(name) for name in ("x_shift", "x_scale", "knots"))
             model = cls(
                 theta=arrays.pop("theta"),
                 features=features,
-                scaling=Scaling(shift, scale, meta.y_shift, meta.y_scale),
+                scaling=Scaling(shift, scale, meta.y_shift, meta.y_scale, knots),
                 loss=meta.loss,
                 classes=_label_array(meta.classes),
                 columns=tuple(meta.columns),
@@ -148,6 +151,7 @@ def _parts(model: Model) -> Arrays:
         "phase": model.features.phase,
         "x_shift": model.scaling.x_shift,
         "x_scale": model.scaling.x_scale,
+        "knots": model.scaling.knots,
     }
 
 
@@ -161,8 +165,8 @@ def _check(model: Model) -> None:
     _check_shapes(model, n if n > 2 else 1)
     scaling = model.scaling
     scales = np.array([*scaling.x_scale, scaling.y_scale])
-    shift = np.array([scaling.y_shift])
-    for name, array in {**_parts(model), "a scale": scales, "y_shift": shift}.items():
+    shift = np.array([scaling.y_shift, model.features.linear])
+    for name, array in {**_parts(model), "a scale": scales, "y_shift or linear": shift}.items():
         if not (np.abs(array) < HUGE).all():
             raise ValueError(f"{name} is not finite, or above {HUGE}")
     if not (np.abs(scales) > 1 / HUGE).all():
@@ -171,19 +175,23 @@ def _check(model: Model) -> None:
 
 def _check_shapes(model: Model, outputs: int) -> None:
     omega, phase = model.features.omega, model.features.phase
-    if omega.ndim != 2 or 0 in omega.shape or phase.ndim != 1:
+    empty = not omega.size and not (model.features.linear and len(model.columns))
+    if omega.ndim != 2 or empty or phase.ndim != 1:
         raise ValueError(f"omega has shape {omega.shape}, phase {phase.shape}")
-    L, d = len(omega), len(model.columns)
+    L, d, knots = len(omega), len(model.columns), model.scaling.knots
     wanted = {
         "theta": (outputs, model.features.size),
         "omega": (L, d),
         "phase": (L,) if len(phase) else (0,),
         "x_shift": (d,),
         "x_scale": (d,),
+        "knots": (2, d, len(SCORES)) if knots.size else NO_KNOTS.shape,
     }
     for name, array in _parts(model).items():
         if array.shape != wanted[name]:
             raise ValueError(f"{name} has shape {array.shape}, expected {wanted[name]}")
+    if (np.diff(knots[0], axis=-1) < 0).any():
+        raise ValueError("knots that do not rise")
 
 
 def _plain_labels(classes: Labels) -> list[str | int | float | bool]:

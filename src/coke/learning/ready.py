@@ -254,11 +254,11 @@ def _made(sites: Sites, agreement: Agreement) -> Ready:
 
 def _noised(ready: Ready, private: Private) -> Ready:
     """From noised statistics; the training rows are out of reach afterwards."""
-    raw, public, lam = ready.problem.train, ready.agreement.begun.public, ready.agreement.terms
+    raw, public, agreement = ready.problem.train, ready.agreement.begun.public, ready.agreement
     assert isinstance(raw, Quadratic)  # other losses are refused with the settings
     assert ready.rows is not None
     assert public is not None
-    found = private.noised(ready.rows, raw, ready.agreement.features, lam.settings.lam, public)
+    found = private.noised(ready.rows, raw, agreement.features, agreement.lam, public)
     return replace(
         ready,
         problem=Problem(found.risk, ready.problem.test),

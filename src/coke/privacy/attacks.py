@@ -153,14 +153,16 @@ def _preimages(features: DrawnFeatures, Q: Array, t: Array, starts: Array) -> tu
 
 def _slopes(features: DrawnFeatures, X: Array) -> Array:
     """∂φ/∂x (S, D, d)."""
-    omega, L = features.omega, len(features.omega)
-    angle = X @ omega.T
+    omega, angle = features.omega, X @ features.omega.T
     if len(features.phase):
-        return np.asarray(-np.sqrt(2 / L) * np.sin(angle + features.phase)[:, :, None] * omega)
-    both = np.concatenate(
-        [-np.sin(angle)[:, :, None] * omega, np.cos(angle)[:, :, None] * omega], 1
-    )
-    return np.asarray(np.sqrt(1 / L) * both)
+        waves = [-np.sin(angle + features.phase)[:, :, None] * omega]
+    else:
+        waves = [-np.sin(angle)[:, :, None] * omega, np.cos(angle)[:, :, None] * omega]
+    slopes = features.height * np.concatenate(waves, 1)
+    if not features.linear:
+        return np.asarray(slopes)
+    lines = features.linear * np.eye(X.shape[1] + 1, X.shape[1])
+    return np.concatenate([slopes, np.broadcast_to(lines, (len(X), *lines.shape))], 1)
 
 
 def _inverted(features: DrawnFeatures, phi: Array, starts: Array) -> tuple[Array, float]:

@@ -18,6 +18,14 @@ from coke.settings.knobs import COMMANDS, EVERYWHERE, Face, Knob, Scope, declare
 Toml = dict[str, Any]
 AUTO, WAIT = "auto", "wait"
 PUBLIC = "public"  # units known before any row
+PLAIN: dict[str, Any] = {
+    "n_features": 100,
+    "kernel": "gaussian",
+    "frequencies": "drawn",
+    "inputs": "scaled",
+    "linear": 0.0,
+}  # with model = "plain", and …
+PLAIN_LAMBDA = 1e-3
 LOOKING = ("mixture", "moments")  # whitenings for which a site looks at its raw inputs
 
 
@@ -85,22 +93,32 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[features]: φ(x) with φ(x)ᵀφ(y) ≈ κ(x, y), the same at all sites.
 
-    sigma = "auto" is √(Σ_j var_j / 2) over the scaled inputs.
+    What is "auto" the sites choose with model = "auto"; with model = "plain" it is L = 100, the
+    Gaussian kernel, σ = √(Σ_j var_j / 2) over the scaled inputs, and nothing of the rest.
     """
 
-    n_features: Annotated[int, Knob(
-        "Number of random features L.", "[1, inf)", "at least one random feature; try 100",
-        option="features")] = 100
+    n_features: Annotated[int | str, Knob(
+        "Number of random features L, or auto.", "[1, inf)",
+        'at least one random feature, or "auto"; try 100', choices=_names(AUTO),
+        option="features")] = AUTO
     kernel: Annotated[str, Knob("Kernel κ.", choices=_names(
-        "gaussian", "laplacian", "cauchy", "matern32", "matern52"))] = "gaussian"
+        AUTO, "gaussian", "laplacian", "cauchy", "matern32", "matern52"))] = AUTO
     sigma: Annotated[float | str, Knob(
-        "Bandwidth σ, or auto, from the spread of the inputs.", "(0, inf)",
+        "Bandwidth σ, or auto: of each column, or from the inputs' spread.", "(0, inf)",
         'a positive bandwidth, or "auto"; start near the typical distance between two rows',
         choices=_names(AUTO))] = AUTO
     mapping: Annotated[str, Knob(
         "Map φ.", choices={"cos-sin": "2L entries", "cos-phase": "L entries"})] = "cos-sin"
     sampling: Annotated[str, Knob(
         "How frequencies are drawn.", choices=_names("iid", "orthogonal"))] = "iid"
+    frequencies: Annotated[str, Knob("Which frequencies are kept, with model auto.", choices={
+        AUTO: "of many the useful ones", "drawn": "as drawn"})] = AUTO
+    inputs: Annotated[str, Knob("What the features are of, with model auto.", choices={
+        AUTO: "whichever predicts better", "scaled": "the columns in standard units",
+        "quantiles": "their normal scores"})] = AUTO
+    linear: Annotated[float | str, Knob(
+        "Weight of a linear part, with model auto; or auto.", "[0, inf)",
+        'a weight ≥ 0, or "auto"', choices=_names(AUTO))] = AUTO
 
 
 class GraphTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -121,9 +139,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         scope=Scope.RUN, faces=Face.RUN)] = []
     loss: Annotated[str, Knob(
         "Loss.", choices={name: loss.about for name, loss in LOSSES.items()})] = "quadratic"
-    lam: Annotated[float, Knob(
-        "Regularisation λ, of all sites together.", "[0, inf)",
-        "λ ≥ 0; the paper uses 1e-5 … 1e-3")] = msgspec.field(name="lambda", default=1e-3)
+    model: Annotated[str, Knob("Model.", faces=EVERYWHERE & ~Face.THEORY, choices={
+        AUTO: "chosen by the sites together", "plain": "the paper's features, nothing chosen"})
+    ] = AUTO
+    lam: Annotated[float | str, Knob(
+        "Regularisation λ, of all sites together, or auto.", "[0, inf)",
+        'λ ≥ 0, or "auto"; the paper uses 1e-5 … 1e-3', choices=_names(AUTO),
+        )] = msgspec.field(name="lambda", default=AUTO)
     rho: Annotated[float, Knob(
         f"Step ρ of {_of('rho')}.", "(0, inf)", "a step size ρ > 0; the paper uses 0.01")] = 1e-2
     v: Annotated[float, _learns(

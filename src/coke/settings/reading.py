@@ -18,7 +18,17 @@ import msgspec
 from coke.errors import ConfigError, FileError, nearest, unknown
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.losses import CLASSES, LOSSES
-from coke.settings.declaration import AUTO, KNOBS, LOOKING, PUBLIC, TABLES, Settings, Toml
+from coke.settings.declaration import (
+    AUTO,
+    KNOBS,
+    LOOKING,
+    PLAIN,
+    PLAIN_LAMBDA,
+    PUBLIC,
+    TABLES,
+    Settings,
+    Toml,
+)
 from coke.settings.knobs import Declared, Face, Knob
 
 S = TypeVar("S", bound=Settings)
@@ -39,6 +49,8 @@ def wanted(
         plain = read_toml(file)
     else:
         plain = {} if "data.file" in changes else synthetic()
+    if face is Face.THEORY:
+        changes = {**changes, "model": "plain"}  # the theorems are about the paper's features
     settings = checked_settings(merged(plain, changes))
     check_source(settings)
     _refuse(_FACES.get(face, ()), settings)
@@ -105,7 +117,23 @@ def checked(plain: Toml, kind: type[S], *rules: Rule) -> S:
         if one.path[0] in kind.__struct_fields__:
             _check_value(one, reduce(getattr, one.path, settings))
     _refuse((*_RULES, *rules), settings)
-    return settings
+    return _without_choice(settings)
+
+
+def _without_choice(settings: S) -> S:
+    """With the plain model's own values where nothing is chosen.
+
+    Nothing is with privacy, where every choice would be one more release of raw rows, and in public
+    units, which are there so that no row is looked at.
+    """
+    looking = settings.privacy == "none" and settings.data.scale != PUBLIC
+    if settings.model == AUTO and looking:
+        return settings
+    given = settings.features
+    usual = {name: v for name, v in PLAIN.items() if getattr(given, name) == AUTO}
+    lam = PLAIN_LAMBDA if settings.lam == AUTO else settings.lam
+    features = msgspec.structs.replace(given, **usual)
+    return msgspec.structs.replace(settings, model="plain", lam=lam, features=features)
 
 
 def _known_keys(plain: Toml, kind: Any, where: str = "") -> None:
@@ -181,6 +209,14 @@ def _solvable(settings: Settings) -> Iterator[str]:
         )
     if settings.whitening == "range" and settings.data.scale != PUBLIC:
         yield 'whitening = "range" takes the ranges of scale = "public": give them'
+
+
+def _plainly(settings: Settings) -> Iterator[str]:
+    """What only sites that choose can do."""
+    f = settings.features
+    for name, given in (("inputs", f.inputs == "quantiles"), ("linear", f.linear not in (AUTO, 0))):
+        if settings.model == "plain" and given:
+            yield f'{name} = {getattr(f, name)!r} with model = "plain": expected model = "auto"'
 
 
 def _compiled(settings: Settings) -> Iterator[str]:
@@ -283,7 +319,7 @@ def on_agents(settings: Settings) -> Iterator[str]:
         yield "data.out_of_core is for coke run: an agent reads its own rows at once"
 
 
-_RULES = (_solvable, _compiled, _out_of_core, _private)
+_RULES = (_solvable, _plainly, _compiled, _out_of_core, _private)
 _FACES: dict[Face, tuple[Rule, ...]] = {
     Face.COMPARE: (_compared,),
     Face.AUDIT: (_audited,),

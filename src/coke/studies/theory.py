@@ -52,6 +52,7 @@ def summary(settings: Settings, ready: Ready) -> dict[str, Any]:
     X = np.concatenate(rows.X)
     some = X[np.random.default_rng(settings.seed).permutation(len(X))[:SAMPLE]]
     K = gram(settings.features.kernel, some, some, ready.agreement.sigma)
+    lam = ready.agreement.lam
     wide = degrees_of_freedom(K, 1 / math.sqrt(T))
     return {
         "assumptions_hold": Assumptions.of(risk, graph).hold,
@@ -66,9 +67,9 @@ def summary(settings: Settings, ready: Ready) -> dict[str, Any]:
         "measured_rounds_per_digit": math.log(10) / -math.log(pace) if 0 < pace < 1 else None,
         "best_rho": rho,
         "best_guaranteed_factor": c.rate(rho).factor,
-        "lambda": settings.lam,
+        "lambda": lam,
         "lambda_theory": N / math.sqrt(T),
-        "degrees_of_freedom": degrees_of_freedom(K, settings.lam / N) if settings.lam else None,
+        "degrees_of_freedom": degrees_of_freedom(K, lam / N) if lam else None,
         "features": settings.features.n_features,
         "features_theory": features_needed(wide, 1 / math.sqrt(T)),
     }

@@ -11,29 +11,46 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from coke.data.site import Columns
 from coke.errors import DataError, MessageError
-from coke.maths.algorithms.codecs import decode_mixture, encode_mixture
+from coke.maths.algorithms.codecs import (
+    decode_mixture,
+    encode_mixture,
+    pack_integers,
+    unpack_integers,
+)
 from coke.maths.arrays import Array
 from coke.maths.features.whitening import RANKS, Component, Gaussian, kind_of, reduced
 from coke.talk.conversation import Talk, Turn
 from coke.talk.network import Network
 
 _LABELS = 4096  # classes at most
+_LARGEST = 2**48  # whole number in a sum, far from where sums of many sites overflow
+_HALF, _HALVES = 1 << 14, 3  # whole numbers are packed in so large parts, and so many more at most
+
+Part = Callable[[Sequence[bytes]], bytes]
+"""A site's message, of its children's."""
+Integers = NDArray[np.int64]
 
 
 def swept(
-    net: Network, me: str, totals: list[bytes], own: Callable[[Sequence[bytes]], bytes]
+    net: Network,
+    me: str,
+    totals: list[bytes],
+    own: Part,
+    concluded: Callable[[bytes], bytes] = bytes,
 ) -> Talk[bytes]:
     """A sum over the tree: up go partial sums, down comes the root's total, the same to all.
 
     `own` makes a site's message of its own part and its children's messages, in their names' order.
-    The total is noted in `totals`, for sites that join later.
+    The root says what is `concluded` from the total, where that is shorter. It is noted in
+    `totals`, for sites that join later.
     """
     parent = net.tree.parent.get(me)
     children = [child for child, at in net.tree.parent.items() if at == me]
@@ -41,21 +58,27 @@ def swept(
     total = own([heard[child] for child in sorted(children)])
     if parent is not None:
         total = (yield Turn({parent: total}, [parent]))[parent]
+    else:
+        total = concluded(total)
     totals.append(total)
     if children:
-        yield Turn(dict.fromkeys(children, total), ())
+        yield Turn(dict.fromkeys(children, total), (), broadcast=True)
     return total
 
 
-Sweep = Callable[[Callable[[Sequence[bytes]], bytes]], Talk[bytes]]
-"""A site's way to a total over all sites, given how it makes its own message."""
+class Sweep(Protocol):
+    """A site's way to a total over all sites, given how it makes its own message."""
+
+    def __call__(self, own: Part, concluded: Callable[[bytes], bytes] = bytes) -> Talk[bytes]:
+        """The total, or what the root concluded from it."""
+        ...
 
 
 def given(totals: Iterable[bytes]) -> Sweep:
     """For a site that joins later: the totals the others have agreed on, one after the other."""
     rest = iter(totals)
 
-    def told(own: Callable[[Sequence[bytes]], bytes]) -> Talk[bytes]:
+    def told(own: Part, concluded: Callable[[bytes], bytes] = bytes) -> Talk[bytes]:
         total = next(rest, None)
         if total is None:
             raise MessageError("fewer totals than this site's settings need: compare the settings")
@@ -176,6 +199,55 @@ def _packed(data: bytes, size: int) -> Array:
     found = np.frombuffer(data, "<f4").astype(np.float64)
     if not np.isfinite(found).all():
         raise MessageError("a Gram matrix with numbers that are not finite")
+    return found
+
+
+def add_integers(
+    sweep: Sweep, own: Array, concluded: Callable[[Integers], Integers] | None = None, size: int = 0
+) -> Talk[Integers]:
+    """The sum of numbers (k,) that are rounded first; or what is concluded from it, `size` numbers.
+
+    Whole numbers add up exactly, and small ones take few bits.
+    """
+    k = len(own)
+    mine = np.rint(np.clip(own, -_LARGEST, _LARGEST)).astype(np.int64)
+
+    def added(children: Sequence[bytes]) -> bytes:
+        return _packed_whole(sum((_whole(child, k) for child in children), mine))
+
+    if concluded is None:
+        return _whole((yield from sweep(added)), k)
+    total = yield from sweep(added, lambda data: _packed_whole(concluded(_whole(data, k))))
+    return _whole(total, size)
+
+
+def _packed_whole(n: Integers) -> bytes:
+    """How many high halves come first, each with its length; what is below is coded last."""
+    halves, low = [], n
+    while np.abs(low).max(initial=0) >= _HALF:
+        high, low = np.divmod(low, _HALF)
+        halves.append(low)
+        low = high
+    parts = [pack_integers(part) for part in (low, *halves[::-1])]
+    return (
+        bytes([len(halves)])
+        + b"".join(len(p).to_bytes(4, "little") + p for p in parts[:-1])
+        + parts[-1]
+    )
+
+
+def _whole(data: bytes, size: int) -> Integers:
+    """The numbers that were packed, if no more than sums of sites can be."""
+    if not data or data[0] > _HALVES:
+        raise MessageError(f"{len(data)} bytes are no sum of whole numbers")
+    found, rest = np.zeros(size, np.int64), data[1:]
+    for _ in range(data[0]):
+        length = int.from_bytes(rest[:4], "little")
+        found = _HALF * (found + unpack_integers(rest[4 : 4 + length], size))
+        rest = rest[4 + length :]
+    found = found + unpack_integers(rest, size)
+    if np.abs(found).max(initial=0) > _LARGEST:
+        raise MessageError(f"whole numbers beyond {_LARGEST}: no sum of sites is that large")
     return found
 
 

@@ -2,6 +2,7 @@
 
 cos-sin    φ(x) = √(1/L) [cos ω₁ᵀx … cos ω_Lᵀx, sin ω₁ᵀx … sin ω_Lᵀx]    2L entries, ‖φ‖ = 1
 cos-phase  φ(x) = √(2/L) [cos(ω₁ᵀx + b₁) … cos(ω_Lᵀx + b_L)]             L entries
+linear     l [x, 1] behind them, where a chosen model has a linear part   d + 1 entries
 
 **Kernels** κ are shift-invariant, κ(0) = 1. By Bochner's theorem κ(δ) = E exp(j ωᵀδ). Each law of
 ω is a Gaussian whose scale is itself random, ω = z ∘ s / σ with z ~ N(0, I) and s > 0 independent
@@ -70,25 +71,42 @@ class FeatureSettings(NamedTuple):
 
 @dataclass(frozen=True)
 class DrawnFeatures:
-    """The map φ: frequencies and, for cos-phase, phases."""
+    """The map φ: frequencies, for cos-phase phases, and the weight of a linear part."""
 
     omega: Array  # (L, d)  ω_l
     phase: Array  # (L,)    b_l in [0, 2π); empty for cos-sin
+    linear: float = 0.0  # l; 0: no such part
+
+    @property
+    def waves(self) -> int:
+        """How many entries are waves: 2L or L."""
+        return len(self.omega) if len(self.phase) else 2 * len(self.omega)
 
     @property
     def size(self) -> int:
-        """D, the number of entries of φ(x) and θ: 2L or L."""
-        return len(self.omega) if len(self.phase) else 2 * len(self.omega)
+        """D, the number of entries of φ(x) and θ."""
+        return self.waves + (self.omega.shape[1] + 1 if self.linear else 0)
+
+    @property
+    def height(self) -> float:
+        """Of the waves: √(1/L), or √(2/L) with phases."""
+        return float(np.sqrt((2.0 if len(self.phase) else 1.0) / max(len(self.omega), 1)))
 
     def __call__(self, X: Array) -> Array:
         """Φ (T, D): one row φ(x_t)ᵀ per row of X."""
         L, angle = len(self.omega), X @ self.omega.T
-        if len(self.phase):
-            return np.asarray(np.sqrt(2.0 / L) * np.cos(angle + self.phase))
+        if len(self.phase) and not self.linear:
+            return np.asarray(self.height * np.cos(angle + self.phase))
         phi = np.empty((len(X), self.size))
-        np.cos(angle, out=phi[:, :L])
-        np.sin(angle, out=phi[:, L:])
-        phi *= np.sqrt(1.0 / L)
+        if len(self.phase):
+            np.cos(angle + self.phase, out=phi[:, :L])
+        else:
+            np.cos(angle, out=phi[:, :L])
+            np.sin(angle, out=phi[:, L : 2 * L])
+        phi[:, : self.waves] *= self.height
+        if self.linear:
+            np.multiply(X, self.linear, out=phi[:, self.waves : -1])
+            phi[:, -1] = self.linear
         return phi
 
 

@@ -145,18 +145,47 @@ def expected_gram(features: DrawnFeatures, mixture: Sequence[Gaussian]) -> Array
 
 def _gaussian_gram(features: DrawnFeatures, part: Gaussian) -> Array:
     """The same for one Gaussian: cos-phase is cos(ωᵀx + b), its phase a shift of the mean angle."""
-    omega, L = features.omega, len(features.omega)
+    omega = features.omega
     Q = omega @ part.cov @ omega.T
     spread = 0.5 * (np.diag(Q)[:, None] + np.diag(Q)[None, :])
     angle = omega @ part.mean + (features.phase if len(features.phase) else 0.0)
     apart, along = angle[:, None] - angle[None, :], angle[:, None] + angle[None, :]
     minus, plus = np.exp(Q - spread), np.exp(-Q - spread)  # E cos of the difference, the sum
-    if len(features.phase):
-        return np.asarray((minus * np.cos(apart) + plus * np.cos(along)) / L)
     cc = minus * np.cos(apart) + plus * np.cos(along)  # 2 E cos cos
+    if len(features.phase):
+        return _with_lines(features, part, cc / max(len(omega), 1))
     ss = minus * np.cos(apart) - plus * np.cos(along)  # 2 E sin sin
     sc = plus * np.sin(along) + minus * np.sin(apart)  # 2 E sin cos
-    return np.block([[cc, sc.T], [sc, ss]]) / (2 * L)
+    waves = np.block([[cc, sc.T], [sc, ss]]) / (2 * max(len(omega), 1))
+    return _with_lines(features, part, waves)
+
+
+def _with_lines(features: DrawnFeatures, part: Gaussian, waves: Array) -> Array:
+    """The Gram matrix of the waves, bordered by that of the linear part.
+
+    E[cos(ωᵀx) x] = e^{−q/2} (m cos a − Sω sin a) and E[sin(ωᵀx) x] = e^{−q/2} (m sin a + Sω cos a)
+    with a = ωᵀm and q = ωᵀSω; the constant is an x of mean one and no spread.
+    """
+    if not features.linear:
+        return waves
+    mean = np.append(part.mean, 1.0)
+    lines = np.outer(mean, mean)
+    lines[:-1, :-1] += part.cov
+    cosine, sine = expected_waves(features, part)
+    turned = np.column_stack([features.omega @ part.cov, np.zeros(len(features.omega))])
+    along = cosine[:, None] * mean - sine[:, None] * turned
+    if not len(features.phase):
+        along = np.vstack([along, sine[:, None] * mean + cosine[:, None] * turned])
+    across, weight = features.height * features.linear * along, features.linear
+    return np.block([[waves, across], [across.T, weight**2 * lines]])
+
+
+def expected_waves(features: DrawnFeatures, part: Gaussian) -> tuple[Array, Array]:
+    """E cos(ωᵀx + b) and E sin(ωᵀx + b) (L,), without their height."""
+    omega = features.omega
+    angle = omega @ part.mean + (features.phase if len(features.phase) else 0.0)
+    fade = np.exp(-0.5 * np.vecdot(omega @ part.cov, omega))
+    return fade * np.cos(angle), fade * np.sin(angle)
 
 
 def reduced(mixture: Sequence[Gaussian], most: int) -> list[Gaussian]:

@@ -119,7 +119,7 @@ def _ready_of(job: Job) -> Ready:
     }
     settings = checked_settings(
         {
-            "lambda": setting.lam, "seed": job.seed, "data": {"scale": "none"},
+            "model": "plain", "lambda": setting.lam, "seed": job.seed, "data": {"scale": "none"},
             "features": features, "rho": RHO, "v": setting.v, "mu": setting.mu, "eta": ETA,
         }
     )  # fmt: skip

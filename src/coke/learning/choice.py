@@ -1,0 +1,190 @@
+"""The model that the sites choose together: what it is, and in words why.
+
+Of three it is the one that predicts best on rows that were kept back:
+
+    linear   a ridge on the inputs in standard units
+    plain    the Gaussian kernel by the plain rule of bandwidths
+    tuned    a bandwidth for each column, inputs as they are or by their quantiles, a linear part,
+             the ridge by errors on rows left out, and of many drawn frequencies the useful ones
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from coke.maths.arrays import Array
+from coke.maths.choice.quantiles import NO_KNOTS
+from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
+from coke.maths.losses import LOSSES
+from coke.settings.declaration import AUTO, PLAIN_LAMBDA, Settings
+from coke.settings.declaration import PLAIN as PLAIN_OF
+
+LINEAR, PLAIN, TUNED = "linear", "plain", "tuned"
+_ROOTS = [np.sqrt(2.0)]
+for _ in range(3):
+    _ROOTS.append(np.sqrt(_ROOTS[-1]))
+
+
+class Candidate(NamedTuple):
+    """A model to be had: everything but θ, and the same bits at every site."""
+
+    name: str
+    features: DrawnFeatures
+    knots: Array  # (2, d, 17) of the columns' quantiles; (2, 0, 0): inputs in standard units
+    ridge: float  # beside the average Gram matrix
+
+    @property
+    def quantiles(self) -> bool:
+        """Whether the features are of quantiles."""
+        return self.knots.shape[1] > 0
+
+
+class Choice(NamedTuple):
+    """What all sites chose, and what they know of it."""
+
+    best: Candidate
+    bandwidths: Array  # (d,) of the tuned model, in spreads of a column
+    errors: dict[str, float]  # mean squared, over the target's variance; of rows left out
+    judged: dict[str, float]  # the same on rows kept back, after a few sweeps; empty if not needed
+    lead: float  # of the best over the next, in standard errors; 0 where none was judged
+    apart: bool  # whether the sites' rows differ
+    noise: float  # over the signal's variance
+
+    @property
+    def narrowest(self) -> float:
+        """The least bandwidth, below which inputs need not be told apart."""
+        return float(np.min(self.bandwidths, initial=np.inf)) if len(self.bandwidths) else 1.0
+
+    def words(self, columns: tuple[str, ...]) -> list[str]:
+        """For people."""
+        return [*self._said(columns), self._reason()]
+
+    def _said(self, columns: tuple[str, ...]) -> list[str]:
+        best, L = self.best, len(self.best.features.omega)
+        if best.name != TUNED:
+            return [f"model: {best.name}, ridge {best.ridge:.2g}"]
+        inputs = "quantiles of the inputs" if best.quantiles else "inputs in standard units"
+        order = np.argsort(self.bandwidths, kind="stable")[:5]
+        widths = ", ".join(f"{columns[j]} {self.bandwidths[j]:.2g}" for j in order)
+        return [
+            f"model: {L} frequencies on {inputs}, with a linear part, ridge {best.ridge:.2g}",
+            f"bandwidths, the narrowest first: {widths}",
+        ]
+
+    def _reason(self) -> str:
+        if not self.errors:
+            return "why: too few rows to choose by"
+        left = ", ".join(f"{name} {error:.3g}" for name, error in self.errors.items())
+        if not self.judged:
+            return f"why: errors on rows left out are {left}"
+        kept = ", ".join(f"{name} {error:.3g}" for name, error in self.judged.items())
+        differ = "the sites differ; " if self.apart else ""
+        lead = f", ahead by {self.lead:.1f} standard errors" if self.lead > 0 else ""
+        return f"why: {differ}errors on rows kept back are {kept}{lead}"
+
+
+def power(n: int) -> float:
+    """2^(n/16), by roots and products alone: the same bits on every machine."""
+    whole, part = divmod(n, 16)
+    size = 1.0
+    for bit, root in enumerate(_ROOTS):
+        if part & (8 >> bit):
+            size *= float(root)
+    return float(np.ldexp(size, whole))
+
+
+def linear(d: int, ridge: float) -> Candidate:
+    """zᵀβ and a constant."""
+    nothing = DrawnFeatures(np.empty((0, d)), np.empty(0), 1.0 / float(np.sqrt(float(d))))
+    return Candidate(LINEAR, nothing, NO_KNOTS, ridge)
+
+
+def plain(settings: FeatureSettings, d: int, ridge: float) -> Candidate:
+    """The paper's features."""
+    return Candidate(PLAIN, draw_features(settings, d), NO_KNOTS, ridge)
+
+
+class Wish(NamedTuple):
+    """What the settings leave to choose, and what they give."""
+
+    plain: FeatureSettings  # of the plain model
+    kernel: str  # of the tuned one
+    inputs: tuple[bool, ...]  # whether by quantiles: one or both
+    sigma: float | None = None  # instead of bandwidths
+    linear: float | None = None  # weight of the linear part
+    size: int | None = None  # number of frequencies
+    useful: bool = True  # whether to choose among frequencies
+    ridge: float | None = None  # of all models
+    usual: float = 1e-4  # ridge of the plain model, where none is given
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows of a site in standard units, in random order; a fifth of them is kept back."""
+
+    Z: Array  # (n, d)
+    Y: Array  # (n, K)
+    T: float  # rows that they stand for
+    all: float  # rows of all sites
+    N: int  # sites
+    seed: int
+
+    @property
+    def fit(self) -> int:
+        """Rows to fit with, the first ones."""
+        return len(self.Z) - len(self.Z) // 5
+
+    @property
+    def able(self) -> bool:
+        """Whether they say anything."""
+        return self.fit >= 8
+
+    @property
+    def share(self) -> float:
+        """Of all sites' rows."""
+        return self.T / self.all
+
+    @cached_property
+    def few(self) -> Array:
+        """(n, ≤ 3) targets: of many classes the low bits of their numbers."""
+        if self.Y.shape[1] <= 3:
+            return self.Y
+        which = self.Y.argmax(axis=1)
+        return np.array([1.0 - 2.0 * (which >> bit & 1) for bit in range(3)]).T
+
+
+def feature_settings(settings: Settings) -> FeatureSettings:
+    """The features of the plain model; σ = 1 where the inputs' spread will say."""
+    f = settings.features
+    L = PLAIN_OF["n_features"] if f.n_features == AUTO else f.n_features
+    kernel = PLAIN_OF["kernel"] if f.kernel == AUTO else f.kernel
+    sigma = 1.0 if isinstance(f.sigma, str) else f.sigma
+    return FeatureSettings(int(L), kernel, sigma, f.mapping, f.sampling, settings.seed)
+
+
+def wished(settings: Settings, d: int, N: int) -> Wish:
+    """What the settings leave to choose."""
+    f, kappa = settings.features, LOSSES[settings.loss].kappa
+    usual = feature_settings(settings)
+    if f.sigma == AUTO:
+        usual = usual._replace(sigma=float(np.sqrt(d / 2)))
+    sigma, weight, lam = (_number(v) for v in (f.sigma, f.linear, settings.lam))
+    return Wish(
+        plain=usual,
+        kernel="matern32" if f.kernel == AUTO else f.kernel,
+        inputs={AUTO: (False, True), "scaled": (False,), "quantiles": (True,)}[f.inputs],
+        sigma=sigma,
+        linear=weight,
+        size=None if f.n_features == AUTO else int(f.n_features),
+        useful=f.frequencies == AUTO,
+        ridge=None if lam is None else 2 * lam / (N * kappa),
+        usual=2 * PLAIN_LAMBDA / (N * kappa),
+    )
+
+
+def _number(given: float | str) -> float | None:
+    return None if given == AUTO else float(given)

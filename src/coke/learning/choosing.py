@@ -1,0 +1,218 @@
+"""How the sites choose a model without pooling rows: one site's part of the conversation.
+
+Every step is a sum over the tree of a few whole numbers, or a merger of sketches:
+
+    quantiles     17 of each column (`coke.maths.choice.quantiles`)
+    bandwidths    by the evidence of each site's own rows, weighed by how sure it is; for inputs as
+                  they are and by quantiles. Beside them how far the sites' means differ
+    errors        on rows left out, of both, of the plain kernel and of a linear model, for a range
+                  of ridges: which inputs, which ridge
+    frequencies   of several times as many as are wanted those with the largest coefficients in the
+                  sites' own ridge regressions; not where sites differ
+    judge         where errors on a site's own rows decide nothing (sites differ, are small, or
+                  linear and plain come near): a few sweeps of conjugate gradients for all three on
+                  four fifths of the rows, and their errors on the rest
+
+A site says nothing of single rows, but its parent hears its part: see docs/privacy.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coke.learning.choice import (
+    LINEAR,
+    PLAIN,
+    TUNED,
+    Candidate,
+    Choice,
+    Samples,
+    Wish,
+    linear,
+    plain,
+    power,
+)
+from coke.learning.judging import judged
+from coke.maths.arrays import Array
+from coke.maths.choice import errors as left
+from coke.maths.choice import evidence
+from coke.maths.choice.quantiles import NO_KNOTS, Sketch, scored
+from coke.maths.features.features import DrawnFeatures, draw_features
+from coke.talk.conversation import Talk
+from coke.talk.sums import Sweep, add_integers
+
+SAMPLE = 500  # rows of a site that the choice looks at
+_FEW = 60  # rows to fit with, below which a site is small
+_CLEAR = 0.9  # of the errors of plain and linear: no judge is needed below
+_QUIET, _LOW = 1e-3, 1e-2  # least noise that random features can do with; noise called low
+_USUAL, _MORE = 100, 300  # frequencies; the more where noise is low and rows are three times that
+_POOL, _FITTED = 6, 400  # times as many frequencies to choose from, by fits to so many rows
+_COARSE = 0.75  # of the coefficients' root mean square
+_FINE = 2.0**20  # whole numbers to one
+_PER_POWER = 8.0 / 0.6931471805599453  # sixteenths of a power of two in p/2
+
+Integers = NDArray[np.int64]
+
+
+def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
+    """All steps, one after the other."""
+    knots = (yield from _quantiles(sweep, own)) if True in wish.inputs else NO_KNOTS
+    rows = {by: scored(knots, own.Z) if by else own.Z for by in wish.inputs}
+    found = yield from _bandwidths(sweep, own, rows)
+    curves = yield from _errors(sweep, own, wish, rows, found)
+    by = min(wish.inputs, key=lambda by: float(curves.tuned[by].min()))
+    noise = curves.noise(by)
+    bare = _Bare(found.scales(wish, by), found.weight(wish, by), noise)
+    omega = yield from _frequencies(sweep, own, wish, bare, rows[by], apart=found.apart)
+    features = DrawnFeatures(omega, np.empty(0), bare.linear)
+    tuned = Candidate(TUNED, features, knots if by else NO_KNOTS, wish.ridge or noise / own.all)
+    least = curves.least(by)
+    choice = Choice(tuned, 1.0 / bare.scales, least, {}, 0.0, found.apart, noise)
+    near = least[TUNED] > _CLEAR * min(least[PLAIN], least[LINEAR])
+    if not (near or found.apart or found.small):
+        return choice
+    d = own.Z.shape[1]
+    one = linear(d, wish.ridge or curves.noise(LINEAR) / own.all)
+    two = plain(wish.plain, d, wish.ridge or wish.usual)
+    return (yield from judged(sweep, own, choice, (one, two, tuned), rows[by]))
+
+
+def _quantiles(sweep: Sweep, own: Samples) -> Talk[Array]:
+    """Knots of all rows' columns."""
+    mine, d = Sketch.of(own.Z, own.T), own.Z.shape[1]
+
+    def merged(children: Sequence[bytes]) -> bytes:
+        return mine.merged([Sketch.decode(child, d) for child in children]).encode()
+
+    return Sketch.decode((yield from sweep(merged)), d).knots()
+
+
+class _Found(NamedTuple):
+    """What all sites' evidence comes to."""
+
+    p: dict[bool, Integers]  # (d,) by kind of inputs, in sixteenths of a power of two
+    part: dict[bool, int]  # of l/s, likewise
+    apart: bool  # whether sites differ
+    small: bool  # whether most have few rows
+
+    def scales(self, wish: Wish, by: bool) -> Array:
+        """(d,) inverse bandwidths."""
+        d = len(self.p[by])
+        if wish.sigma is not None:
+            return np.full(d, 1.0 / wish.sigma)
+        return np.array([float(np.sqrt(2.0 / d)) * power(int(n)) for n in self.p[by]])
+
+    def weight(self, wish: Wish, by: bool) -> float:
+        """Of the linear part."""
+        if wish.linear is not None:
+            return wish.linear
+        return power(self.part[by]) / float(np.sqrt(float(len(self.p[by]))))
+
+
+def _bandwidths(sweep: Sweep, own: Samples, rows: dict[bool, Array]) -> Talk[_Found]:
+    """Of each kind of inputs; and whether sites differ, or are small."""
+    means = own.share * _FINE * np.column_stack([own.Z, own.Y]).mean(axis=0)
+    squares = means**2 / (own.share * _FINE)
+    mine = [np.array([own.fit < _FEW, own.able]), means, squares]
+    mine += [_told(own, Z) for Z in rows.values()]
+    total = yield from add_integers(sweep, np.concatenate(mine))
+    (small, able), c, d = total[:2], len(means), own.Z.shape[1]
+    mean, square = total[2 : 2 + c] / _FINE, total[2 + c : 2 + 2 * c] / _FINE
+    between = (square - mean**2) / np.maximum(1.0 - mean**2, 1e-6)
+    p, part = {}, {}
+    for by, at in zip(rows, total[2 + 2 * c :].reshape(len(rows), -1), strict=True):
+        p[by] = np.rint(_PER_POWER * at[d : 2 * d] / 16 / (1 + at[:d])).astype(np.int64)
+        part[by] = round(_PER_POWER * float(at[-1]) / 16 / max(int(able), 1))
+    apart = bool(between.max() > 0.1 + 2 * (own.N - 1) / own.all)
+    return _Found(p, part, apart, bool(2 * small > own.N))
+
+
+def _told(own: Samples, Z: Array) -> Array:
+    """(2d + 1,) a site's F, 16 F p and 16 log l²/s²."""
+    if not own.able:
+        return np.zeros(2 * Z.shape[1] + 1)
+    n = min(own.fit, evidence.ROWS)
+    p, sure, parts = evidence.fitted(Z[:n], own.Y[:n])
+    sure = np.minimum(sure, 1e6)
+    return np.concatenate([sure, 16 * sure * p, [16 * (parts[1] - parts[0])]])
+
+
+class _Curves(NamedTuple):
+    """Errors on rows left out, for each noise."""
+
+    tuned: dict[bool, Array]
+    others: dict[str, Array]
+
+    def least(self, by: bool) -> dict[str, float]:
+        """Of each model."""
+        others = {name: float(curve.min()) for name, curve in self.others.items()}
+        return {**others, TUNED: float(self.tuned[by].min())}
+
+    def noise(self, which: bool | str) -> float:
+        """Where the error is least."""
+        curve = self.others[which] if isinstance(which, str) else self.tuned[which]
+        return max(left.NOISES[int(curve.argmin())], _QUIET)
+
+
+def _errors(
+    sweep: Sweep, own: Samples, wish: Wish, rows: dict[bool, Array], found: _Found
+) -> Talk[_Curves]:
+    """Of the linear model, the plain one, and the tuned one on each kind of inputs."""
+    n, d = min(own.fit, left.ROWS), own.Z.shape[1]
+    mine, weight = np.zeros((2 + len(rows), len(left.NOISES))), own.share * own.able
+    if own.able:
+        kernels = [evidence.lines(own.Z[:n]), np.exp(-evidence.squares(own.Z[:n]) / d)]
+        for by, Z in rows.items():
+            weighed = d * found.weight(wish, by) ** 2 * evidence.lines(Z[:n])
+            kernels.append(evidence.kernel(Z[:n] * found.scales(wish, by)) + weighed)
+        mine = np.minimum([left.left_out(K, own.Y[:n]) for K in kernels], 1e3)
+    total = yield from add_integers(sweep, _FINE * np.append(weight * mine.ravel(), weight))
+    curves = total[:-1].reshape(mine.shape) / max(float(total[-1]), 1.0)
+    tuned = {by: curves[2 + i] for i, by in enumerate(rows)}
+    return _Curves(tuned, {LINEAR: curves[0], PLAIN: curves[1]})
+
+
+class _Bare(NamedTuple):
+    """The tuned model before its frequencies."""
+
+    scales: Array  # (d,)
+    linear: float
+    noise: float
+
+
+def _frequencies(
+    sweep: Sweep, own: Samples, wish: Wish, bare: _Bare, Z: Array, *, apart: bool
+) -> Talk[Array]:
+    """(L, d): the most useful ones of a pool; the first ones where sites differ."""
+    L, choosing = wish.size, wish.useful and not apart
+    if L is None:
+        enough = 3 if bare.noise <= _LOW else 10
+        L = _MORE if own.all >= enough * _MORE else _USUAL
+    how = wish.plain._replace(
+        n_features=_POOL * L if choosing else L, kernel=wish.kernel, sigma=1.0, mapping="cos-sin"
+    )
+    pool = draw_features(how, len(bare.scales)).omega * bare.scales
+    if not choosing:
+        return pool
+    n, K, mine = (
+        min(own.fit, _FITTED),
+        own.few.shape[1],
+        np.zeros((2 * len(pool), own.few.shape[1])),
+    )
+    if own.able:
+        Phi = DrawnFeatures(pool, np.empty(0), bare.linear)(Z[:n])
+        found = left.coefficients(Phi, own.few[:n], bare.noise)[: 2 * len(pool)]
+        mine = found / (_COARSE * max(float(np.sqrt(np.mean(found**2))), 1e-12))
+
+    def best(total: Integers) -> Integers:
+        energy = np.sum(total.reshape(2, len(pool), K) ** 2, axis=(0, 2))
+        taken = np.zeros(len(pool), np.int64)
+        taken[np.argsort(-energy, kind="stable")[:L]] = 1
+        return taken
+
+    taken = yield from add_integers(sweep, mine.ravel(), best, len(pool))
+    return pool[taken > 0]
