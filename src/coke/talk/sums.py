@@ -21,8 +21,7 @@ from coke.errors import DataError, MessageError
 from coke.maths.algorithms.codecs import decode_mixture, encode_mixture
 from coke.maths.arrays import Array
 from coke.maths.features.whitening import RANKS, Component, Gaussian, kind_of, reduced
-from coke.talk.conversation import Talk, Turn
-from coke.talk.network import Network
+from coke.talk.conversation import Network, Talk, Turn
 
 _LABELS = 4096  # classes at most
 
