@@ -171,7 +171,8 @@ def add_grams(sweep: Sweep, A: Array, y: Columns) -> Talk[tuple[Array, float]]:
 
 def _packed(data: bytes, size: int) -> Array:
     if len(data) != 4 * size:
-        raise MessageError(f"{len(data)} bytes: expected a Gram matrix of {size} numbers")
+        whole = _TARGET.size + len(data)
+        raise MessageError(f"{whole} bytes: expected a Gram matrix of {size} numbers")
     found = np.frombuffer(data, "<f4").astype(np.float64)
     if not np.isfinite(found).all():
         raise MessageError("a Gram matrix with numbers that are not finite")
