@@ -41,8 +41,7 @@ from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem, Quadratic
 from coke.maths.losses.rowwise import Rowwise
 from coke.maths.losses.thin import Thin
-from coke.talk.conversation import Letter, Talk, Turn, together
-from coke.talk.network import flood
+from coke.talk.conversation import Letter, Talk, Turn, flood, together
 from coke.talk.sums import Told, swept, tell
 from kit.jobs import on_ranks
 from kit.problems import case

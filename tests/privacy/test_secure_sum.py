@@ -28,8 +28,7 @@ from coke.privacy.release import AllSites, Conditions, Release
 from coke.privacy.secure_sum import MOST, _decode_roster, _decode_words, secure_sum
 from coke.privacy.share import Member, Share, _load_share
 from coke.talk import sums
-from coke.talk.conversation import Talk, together
-from coke.talk.network import Network, flood
+from coke.talk.conversation import Network, Talk, flood, together
 from coke.talk.sums import Sweep, swept
 from kit.forging import forgeries
 from kit.problems import GRAPHS, Array

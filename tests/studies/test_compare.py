@@ -40,7 +40,7 @@ from coke.maths.losses.problem import Problem, Quadratic
 from coke.studies.compare.compare import Comparison
 from coke.studies.compare.goal import Trace, advice
 from coke.studies.compare.tree_methods import conjugate_gradients
-from coke.talk.network import spanning_tree
+from coke.talk.conversation import spanning_tree
 from kit.problems import GRAPHS, case
 from kit.ready import ready
 

@@ -22,8 +22,7 @@ from coke.maths.features.whitening import Gaussian
 from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import HEADER, Ledger
 from coke.settings.reading import checked_settings
-from coke.talk.conversation import Conversation, Talk, together
-from coke.talk.network import Network, flood
+from coke.talk.conversation import Conversation, Network, Talk, flood, together
 from coke.talk.sums import (
     Told,
     add_grams,

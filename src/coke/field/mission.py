@@ -30,8 +30,7 @@ from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES, NUMBERS
 from coke.settings.declaration import WAIT, SiteSettings
 from coke.settings.sites import compared
-from coke.talk.conversation import Talk
-from coke.talk.network import Network
+from coke.talk.conversation import Network, Talk
 
 
 def _check_algorithm(config: SiteSettings, own: Algorithm | None) -> None:

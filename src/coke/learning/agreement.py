@@ -37,8 +37,7 @@ from coke.privacy.noise import Budget
 from coke.privacy.private import SPREAD, Private, Public
 from coke.privacy.release import public_scaling
 from coke.settings.declaration import AUTO, PUBLIC, Settings
-from coke.talk.conversation import Talk
-from coke.talk.network import Network, flood
+from coke.talk.conversation import Network, Talk, flood
 from coke.talk.sums import (
     Sweep,
     Told,

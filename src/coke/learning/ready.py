@@ -28,8 +28,7 @@ from coke.maths.ledger import Ledger, Spent
 from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem, Quadratic
 from coke.privacy.private import SPREAD, Noised, Private
-from coke.talk.conversation import Talk, together
-from coke.talk.network import network_of
+from coke.talk.conversation import Talk, network_of, together
 from coke.talk.sums import Sweep, add_targets, given, swept
 from coke.threads import OneThread
 

@@ -27,8 +27,7 @@ from coke.maths.algorithms.codecs import (
 )
 from coke.maths.arrays import Array
 from coke.maths.features.whitening import RANKS, Component, Gaussian, kind_of, reduced
-from coke.talk.conversation import Talk, Turn
-from coke.talk.network import Network
+from coke.talk.conversation import Network, Talk, Turn
 
 _LABELS = 4096  # classes at most
 _LARGEST = 2**48  # whole number in a sum, far from where sums of many sites overflow
@@ -195,7 +194,8 @@ def add_grams(sweep: Sweep, A: Array, y: Columns) -> Talk[tuple[Array, float]]:
 
 def _packed(data: bytes, size: int) -> Array:
     if len(data) != 4 * size:
-        raise MessageError(f"{len(data)} bytes: expected a Gram matrix of {size} numbers")
+        whole = _TARGET.size + len(data)
+        raise MessageError(f"{whole} bytes: expected a Gram matrix of {size} numbers")
     found = np.frombuffer(data, "<f4").astype(np.float64)
     if not np.isfinite(found).all():
         raise MessageError("a Gram matrix with numbers that are not finite")

@@ -17,7 +17,7 @@ from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
 from coke.maths.losses.problem import Quadratic, pulled
 from coke.maths.losses.risk import Risk
-from coke.talk.network import Tree
+from coke.talk.conversation import Tree
 
 FLOAT64, FLOAT32 = 8, 4
 LARGE = 1e3  # gradients in a whitened basis are about one
