@@ -15,12 +15,13 @@ from statistics import median
 from typing import ClassVar
 
 from coke.errors import ConvergenceError, MessageError
+from coke.field.agreeing import Agree
 from coke.field.carriers.base import Event
 from coke.field.edge import STRIKES
 from coke.field.frames import Standing, decode
 from coke.field.mission import Mission
 from coke.field.node import Advance, Node, started
-from coke.field.phases import ROUNDS, Agree, Desk
+from coke.field.phases import ROUNDS, Desk
 from coke.field.state import image, restored
 from coke.field.store import Store
 from coke.maths.algorithms.stopping import NEVER
