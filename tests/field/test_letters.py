@@ -34,7 +34,7 @@ from coke.field.frames import (
     decode_letter,
     encode,
 )
-from coke.field.node import started
+from coke.field.node import Node
 from coke.field.phases import _differing
 from coke.field.state import image, restored
 from coke.field.store import Store
@@ -164,7 +164,8 @@ TOTALS = st.none() | st.lists(st.binary(max_size=9), max_size=3)
 HEARD = st.builds(Heard, st.just("a"), st.just("run"), TEXTS, MESSAGES, TOTALS)
 FRESH = Heard("a", "run", {"k": "1"}, {}, None)
 SMALL = whitened(3, 4, 3)
-NODE = started(SMALL.setup(0), [name(1), name(2)]).round().node
+SETUP = SMALL.setup(0)
+NODE = Node(SETUP, SETUP.ends([name(1), name(2)]), SETUP.start()).round().node
 
 
 def _kept(heard: Heard) -> bytes:

@@ -55,7 +55,7 @@ class Heard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """What was kept of the same run, or itself where nothing was; another run's is refused."""
         path = store.folder / FILE
         if not path.exists():
-            if store.begun or store.history.exists():
+            if store.traces:
                 raise FileError(f"{path}: missing, but the site's state is there: restore it too")
             return self
         try:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,20 +83,25 @@ class Node(NamedTuple):
         return Ledger(*(a + b for a, b in zip(before, since, strict=True)))
 
     def missing(self) -> list[str]:
-        """Neighbours whose word a round would leave out."""
-        return edges.lacking(self.open) if self.k else []
+        """Neighbours whose word a round would leave out, and may still come."""
+        if not self.k:
+            return []
+        return [n for n, end in self.open.items() if not (end.due or end.finished)]
 
     def round(self, force: bool = False) -> Advance:
         """One round, if no word is missing; with `force`, without those that are."""
         missing = self.missing()
         if self.done or (missing and not force):
             return Advance(self, durable=False)
-        after = edges.completed(self.open, self.setup.edge) if self.k else {}
+        due = {n: end for n, end in self.open.items() if self.k and end.due}
+        after = {n: edges.complete(self.setup.edge(n), end) for n, end in due.items()}
         anew = [n for n, end in after.items() if end.standing != self.ends[n].standing]
         if anew:
             self.setup.moves.bear(*anew)
         node = self._replace(ends={**self.ends, **after})
-        least, told = node._least(), self.k and edges.over(node.open.values(), not missing)
+        # Of a neighbour that has finished every word counts, unless there is no waiting for it.
+        ended = [end for end in node.open.values() if self.k and end.last is not None]
+        least, told = node._least(), any(end.finished or missing for end in ended)
         if told or (self.k and bool(least.done()[0])):
             return node._parting(short=node.short)
         if self.k >= self.setup.limits.rounds:
@@ -280,12 +285,6 @@ class Node(NamedTuple):
         frames: dict[str, Frame] = {**shut, **words}
         node = self._replace(ends={**self.ends, **new})
         return Advance(node, tuple(frames.items()))
-
-
-def started(setup: Setup, neighbours: Iterable[str]) -> Node:
-    """Before round 1: every edge open, and nothing said."""
-    ends = {n: edges.zero(setup.edge(n)) for n in sorted(neighbours)}
-    return Node(setup, ends, setup.start())
 
 
 def _done(end: End, short: bool) -> Done:

@@ -61,9 +61,13 @@ class Store:
     def __init__(self, folder: Path, *, flushed: bool = True):
         self.folder = folder
         self._image, self.history = Slots(folder, "site", flushed), folder / "history.jsonl"
-        self.begun = any(path.exists() for path in self._image.paths)  # whether it has trained
         self.spoilt: list[Path] = []  # files of the state that could not be read when it was
         self._lines: IO[bytes] | None = None  # the history, while it is written
+        self._look()
+
+    def _look(self) -> None:
+        self.begun = any(path.exists() for path in self._image.paths)  # whether it has trained
+        self.traces = self.begun or self.history.exists()  # whether anything says so
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
@@ -87,6 +91,7 @@ class Store:
             file.truncate(0)
             file.write(f"{os.getpid()}\n".encode())
             file.flush()
+            self._look()  # another agent may have worked here until now
             try:
                 yield
             finally:
