@@ -1,8 +1,4 @@
-"""The second half of a site's time on a network: it trains, and parts from its neighbours.
-
-train    rounds of `coke.field.node`: durable before sent, sent again until answered
-part     everybody knows of the end; both ends of every edge compare their duals
-"""
+"""A site in training: rounds of `coke.field.node`, durable before sent, repeated until answered."""
 
 from __future__ import annotations
 
