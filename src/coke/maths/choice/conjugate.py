@@ -34,7 +34,8 @@ class Conjugate(NamedTuple):
     @property
     def step(self) -> Array:
         """(K,) of the whole numbers in which Σ_i A_i p is told."""
-        return np.asarray(_COARSE * np.maximum(np.sqrt(np.mean(self.p**2, axis=0)), 1e-12))
+        usual = np.maximum(np.sqrt(np.mean(self.p**2, axis=0)), 1e-12)
+        return np.asarray(_fine(len(self.p)) * usual)
 
     def after(self, total: Array) -> Self:
         """With all sites' products known, in such steps: a step along p, and the next direction."""
@@ -51,4 +52,9 @@ class Conjugate(NamedTuple):
 
 def first_step(D: int) -> float:
     """Of the whole numbers in which b is told: targets have spread one, so ‖b‖ is at most that."""
-    return _COARSE / float(np.sqrt(D))
+    return _fine(D) / float(np.sqrt(D))
+
+
+def _fine(D: int) -> float:
+    """Of a root mean square: finer for few numbers, whose errors do not average out."""
+    return _COARSE * float(np.sqrt(min(D, 100) / 100))
