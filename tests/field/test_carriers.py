@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coke.errors import InputError
-from coke.field.carriers.base import OVERHEAD, Allowance, _Bucket, _Inbox
-from coke.field.carriers.memory import Memory, lossy
+from coke.field.carriers.base import OVERHEAD, Allowance, Memory, _Bucket, _Inbox
+from coke.field.carriers.memory import lossy
 from kit.sessions import drain
 
 pytestmark = pytest.mark.processes  # it starts some, or opens sockets

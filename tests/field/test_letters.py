@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
 from coke.errors import ConfigError, FileError, MessageError
-from coke.field.agreeing import Agreeing
+from coke.field.agreeing import Agreeing, Heard
 from coke.field.frames import (
     CHECKED,
     DONE,
@@ -34,10 +34,10 @@ from coke.field.frames import (
     decode_letter,
     encode,
 )
-from coke.field.node import started
+from coke.field.node import Node
 from coke.field.phases import _differing
 from coke.field.state import image, restored
-from coke.field.store import Heard, Store
+from coke.field.store import Store
 from coke.talk.conversation import Turn
 from kit.events import name, whitened
 from kit.forging import DEEP, VALUES, forged, forgeries, parts_of
@@ -132,7 +132,7 @@ def _talk() -> Any:
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([b"x", b"y"])), max_size=8))
 def test_messages_count_once_in_order_and_never_change(said: list[tuple[int, bytes]]) -> None:
     talking = Agreeing(_talk(), ["b"], {})
-    assert talking.advance() == [("b", Said(0, b"mine"))]
+    assert talking.letters(talking.go_on()) == [("b", Said(0, b"mine"))]
     known: list[bytes] = []
     for which, message in said:
         if which < len(known) and known[which] != message:
@@ -142,7 +142,7 @@ def test_messages_count_once_in_order_and_never_change(said: list[tuple[int, byt
         new = talking.hear("b", Said(which, message))
         assert new == (which == len(known) and not talking.done)
         known += [message] if new else []
-        talking.advance()
+        talking.letters(talking.go_on())
     assert talking.heard["b"] == known
     assert talking.done == (len(known) == 2)
     assert talking.result == (known[1] if talking.done else None)
@@ -151,7 +151,7 @@ def test_messages_count_once_in_order_and_never_change(said: list[tuple[int, byt
 
 def test_who_was_no_part_of_the_agreement_is_refused() -> None:
     talking = Agreeing(_talk(), ["b"], {})
-    talking.advance()
+    talking.letters(talking.go_on())
     with pytest.raises(MessageError, match="no part"):
         talking.hear("c", Said(0, b"x"))
     assert talking.answer(Ask(0), "c") is None
@@ -164,12 +164,13 @@ TOTALS = st.none() | st.lists(st.binary(max_size=9), max_size=3)
 HEARD = st.builds(Heard, st.just("a"), st.just("run"), TEXTS, MESSAGES, TOTALS)
 FRESH = Heard("a", "run", {"k": "1"}, {}, None)
 SMALL = whitened(3, 4, 3)
-NODE = started(SMALL.setup(0), [name(1), name(2)]).round().node
+SETUP = SMALL.setup(0)
+NODE = Node(SETUP, SETUP.ends([name(1), name(2)]), SETUP.start()).round().node
 
 
 def _kept(heard: Heard) -> bytes:
     with TemporaryDirectory() as folder:
-        Store(Path(folder)).keep_heard(heard)
+        heard.keep(Store(Path(folder)))
         return (Path(folder) / "agreement.coke").read_bytes()
 
 
@@ -188,9 +189,9 @@ WHOLE = _kept(Heard("a", "run", {"k": "1"}, {"b": [b"x", b""]}, [b"t"]))
 def test_what_was_heard_is_read_back(heard: Heard) -> None:
     with TemporaryDirectory() as folder:
         store = Store(Path(folder))
-        assert store.heard(FRESH) == FRESH
-        store.keep_heard(heard)
-        assert store.heard(FRESH) == heard
+        assert FRESH.before(store) == FRESH
+        heard.keep(store)
+        assert FRESH.before(store) == heard
 
 
 @st.composite
@@ -207,7 +208,7 @@ def test_any_agreement_is_read_or_refused_by_name(data: bytes) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "agreement.coke"
         path.write_bytes(data)
-        found = read(lambda: Store(Path(folder)).heard(FRESH))
+        found = read(lambda: FRESH.before(Store(Path(folder))))
         if isinstance(found, FileError):
             assert folder in str(found)
             return

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from coke.engines.process import simulate
-from coke.field.node import Node, started
+from coke.field.node import Node
 from coke.maths.algorithms.codecs import Coarse, Float64
 from coke.maths.algorithms.coke import COKE, Geometric, Schedule, Shrinking
 from coke.maths.arrays import Array, Mask
@@ -260,7 +260,8 @@ def test_a_dual_that_goes_on_without_the_pair_is_wrong(monkeypatch: pytest.Monke
 def _alone(threshold: Schedule | Shrinking, warm: bool = False) -> tuple[Node, str]:
     """A node with one neighbour, and who that is."""
     case = SMALL._replace(algorithm=COKE(0.3, threshold, Coarse(), warm=warm))
-    return started(case.setup(0), [name(1)]), name(1)
+    setup = case.setup(0)
+    return Node(setup, setup.ends([name(1)]), setup.start()), name(1)
 
 
 def _stepped(node: Node, neighbour: str) -> Node:

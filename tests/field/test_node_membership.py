@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from coke.field.node import started
+from coke.field.node import Node
 from kit.events import (
     GOAL,
     SMALL,
@@ -63,7 +63,8 @@ def _resets(world: World) -> None:
 def _rolled_back(world: World) -> None:
     """An old backup, here the very first one."""
     agent = world.agents[name(2)]
-    agent.node = agent.disk = started(agent.node.setup, agent.node.ends)
+    setup = agent.node.setup
+    agent.node = agent.disk = Node(setup, setup.ends(agent.node.ends), setup.start())
 
 
 Change = Callable[[World], None]
@@ -99,7 +100,8 @@ def test_whoever_is_present_finds_their_optimum(
 
 def test_a_solver_is_prepared_anew_when_the_number_of_neighbours_changes() -> None:
     """θ of a site that all have left is its own minimum."""
-    node = started(SMALL.setup(0), [name(1), name(2)])
+    setup = SMALL.setup(0)
+    node = Node(setup, setup.ends([name(1), name(2)]), setup.start())
     node = node.round().node.leave().node
     alone = node.round().node
     best = SMALL.optimum([0])

@@ -21,7 +21,7 @@ from coke.field.node import Node
 from coke.field.state import restored
 from coke.field.store import Store
 from coke.learning.agreement import feature_settings
-from coke.learning.ready import agree
+from coke.learning.ready import agree, joining
 from coke.maths.algorithms.coke import automatic
 from coke.maths.algorithms.stopping import Limits
 from coke.maths.features.features import draw_features
@@ -156,8 +156,9 @@ def test_agents_add_up_securely_over_bad_links_and_through_a_crash(
         assert isinstance(same, Quadratic)
         assert_array_equal(risk.A[0], same.A[0])
         assert_array_equal(risk.b[0], same.b[0])
+    late = net.mission(A)
     with pytest.raises(CokeError, match="made without this site"):
-        net.mission(A).join([b"", b""])
+        joining(late.rows, late.terms, [b"", b""], late.wanted)
     assert not list(nets)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from coke.errors import ConvergenceError, InputError
-from coke.field.carriers.memory import faithful
+from coke.field.carriers.base import faithful
 from coke.field.frames import (
     LETTER,
     TOTALS,
@@ -28,7 +28,7 @@ from coke.field.frames import (
 )
 from coke.field.mission import Mission
 from coke.field.moves import Setup
-from coke.field.node import Node, started
+from coke.field.node import Node
 from coke.field.state import image
 from coke.learning.ready import Ready
 from coke.maths.algorithms.codecs import Float64
@@ -143,7 +143,8 @@ def lockstep(task: Ready, cap: float, liar: str | None = None) -> dict[str, Node
             name=name, risk=risk, algorithm=way.algorithm, limits=Limits(10**9),
             diameter=task.agreement.net.diameter, sites=len(task.names), cap=cap * 2.0 * way.spread,
         )  # fmt: skip
-        nodes[name] = started(setup, [task.names[n] for n in task.graph[i]])
+        ends = setup.ends(task.names[n] for n in task.graph[i])
+        nodes[name] = Node(setup, ends, setup.start())
     for _ in range(200):
         rounds = {name: node.round() for name, node in nodes.items()}
         nodes = {name: after.node for name, after in rounds.items()}

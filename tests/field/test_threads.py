@@ -15,6 +15,7 @@ from coke.cli.agent import agent
 from coke.data.split import deal
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS, memory
+from coke.field.carriers.base import Memory
 from coke.field.local import NetworkPlan, run_network, train_on_agents, write_network
 from coke.learning.model import load_model
 from coke.maths.graph import build_graph
@@ -104,7 +105,7 @@ def test_networks_of_one_process_are_apart_by_name(tmp_path: Path) -> None:
     """And forgotten with their sites."""
     one = read_site(written(tmp_path)[0]).site
     carrier = CARRIERS["memory"].opener(one)()
-    assert isinstance(memory._NETWORKS[one.network], memory.Memory)
+    assert isinstance(memory._NETWORKS[one.network], Memory)
     carrier.close()
     del carrier
     gc.collect()

@@ -18,7 +18,7 @@ import numpy as np
 
 from coke.field.frames import Frame, decode, encode
 from coke.field.moves import Setup
-from coke.field.node import Advance, Node, started
+from coke.field.node import Advance, Node
 from coke.field.state import image, restored
 from coke.maths.algorithms.codecs import Coarse
 from coke.maths.algorithms.coke import COKE, Geometric
@@ -150,7 +150,8 @@ class World:
 
     def add(self, i: int, neighbours: Iterable[int]) -> None:
         """A site with an empty disk."""
-        node = started(self.problem.setup(i, self.limits), [name(n) for n in neighbours])
+        setup = self.problem.setup(i, self.limits)
+        node = Node(setup, setup.ends(map(name, neighbours)), setup.start())
         self.agents[name(i)] = Agent(node)
         self.mail[name(i)] = []
 

@@ -5,7 +5,7 @@
     train    rounds of `coke.field.node`: durable before sent, sent again until answered
     part     everybody knows of the end; both ends of every edge compare their duals
 
-The phases are objects, the first three of `coke.field.phases` and `coke.field.training`; the
+The phases are objects, of `coke.field.phases`, `agreeing` and `training`, the last one here; the
 network is a `Carrier`, the disk a `Store`. Here are the loop, who hears what, and what there is to
 tell.
 """
@@ -22,11 +22,12 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from coke.errors import MessageError
+from coke.field.agreeing import Agree
 from coke.field.carriers.base import Carrier, Event
 from coke.field.frames import LETTER, Check, Hello, decode_letter
 from coke.field.mission import Mission
 from coke.field.node import Node
-from coke.field.phases import Agree, Desk, Meet, Pace, Phase
+from coke.field.phases import Desk, Meet, Pace, Phase
 from coke.field.store import Store
 from coke.field.training import Train
 from coke.learning.ready import Ready
@@ -139,6 +140,7 @@ class Agent:
     pace: Pace = USUAL
     clock: Callable[[], float] = time.monotonic
     stopped: bool = False  # by `stop`: a later start goes on from there
+    _look: float = -math.inf  # when to look at the links again
 
     @cached_property
     def desk(self) -> Desk:
@@ -219,7 +221,7 @@ class Agent:
         return Status(
             phase=name,
             round=0 if node is None else node.k,
-            events=desk.events(),
+            events=self._events(),
             alive=tuple(sorted(desk.alive)),
             missing=tuple(phase.missing) if name != "over" else (),
             spoke=any(end.out is not None and bool(end.out.payload) for end in ends),
@@ -229,6 +231,21 @@ class Agent:
             countdown=None if node is None or node.countdown == NEVER else node.countdown,
             refused=desk.refused.total(),
         )
+
+    def _events(self) -> tuple[Event, ...]:
+        """What is new, of the links now and then only, for to look costs more than a word.
+
+        Who has a new link is told everything again at once.
+        """
+        desk, now = self.desk, self.desk.clock()
+        found, desk.news = desk.news, []
+        if now >= self._look:
+            self._look, desk.alive = now + desk.pace.again, self.carrier.alive()
+            found = [*found, *self.carrier.events()]
+        for event in found:
+            if event.kind == "up":
+                desk.timers.pop(event.who, None)
+        return tuple(found)
 
     def outcome(self) -> Learnt:
         """What training came to; ask when it is over."""

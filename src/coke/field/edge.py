@@ -13,7 +13,6 @@ in the next epoch, from zero: `bump`. Functions map ends to ends; no socket, clo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -91,11 +90,6 @@ def zero(edge: Edge, at: Standing = FIRST, strikes: int = 0) -> End:
     )  # fmt: skip
 
 
-def lacking(ends: Mapping[str, End]) -> list[str]:
-    """By name, those ends that wait for a word that may still come."""
-    return [name for name, end in ends.items() if not (end.due or end.finished)]
-
-
 def freeze(end: End, word: Word, h: float) -> End:
     """out ← this word as that of step s, and what it leaves of the threshold."""
     out = word._replace(epoch=end.epoch, step=end.s, tag=end.tag[:TAG])
@@ -111,13 +105,13 @@ def complete(edge: Edge, end: End) -> End:
     if mine is None or his is None:
         return end
     own, cp = _added(edge, end.own, mine.payload), _added(edge, end.cp, his.payload)
+    tag = _chained(edge, end.tag, mine.payload, his.payload)
     g = dual(1.0, own, cp, end.g)
     if edge.cap < math.inf:
         g = np.clip(g, -edge.cap, edge.cap)
     # Beyond LIMIT sums are no longer exact; an honest g is far below it.
-    if not (_largest(g) <= LIMIT and (cp is end.cp or _largest(cp) <= LIMIT)):
+    if not ((np.abs(g) <= LIMIT).all() and (cp is end.cp or (np.abs(cp) <= LIMIT).all())):
         return bump(edge, end)
-    tag = _chained(edge, end.tag, mine.payload, his.payload)
     if after is not None and after.tag != tag[:TAG]:
         return bump(edge, end)
     return end._replace(
@@ -126,22 +120,8 @@ def complete(edge: Edge, end: End) -> End:
     )  # fmt: skip
 
 
-def completed(ends: Mapping[str, End], edge: Callable[[str], Edge]) -> dict[str, End]:
-    """By name, those ends that had both words, after that."""
-    return {n: complete(edge(n), end) for n, end in ends.items() if end.due}
-
-
-def over(ends: Iterable[End], waiting: bool) -> bool:
-    """Whether a neighbour has finished; and owes no word, unless nobody is `waiting` for it."""
-    return any(end.last is not None and (end.finished or not waiting) for end in ends)
-
-
 def _added(edge: Edge, x: Array, payload: bytes) -> Array:
     return x + edge.codec.decode(payload, edge.size) if payload else x
-
-
-def _largest(x: Array) -> float:
-    return float(np.abs(x).max())
 
 
 def _chained(edge: Edge, tag: bytes, mine: bytes, his: bytes) -> bytes:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
 
-import msgspec
 import networkx as nx
 import numpy as np
+from msgspec.structs import asdict
 
 from coke.data.files import read_file
 from coke.data.site import Kept
@@ -20,7 +19,7 @@ from coke.errors import ConfigError
 from coke.field.moves import Setup
 from coke.learning.agreement import Terms
 from coke.learning.model import Model
-from coke.learning.ready import Ready, Wanted, joining, site_talk
+from coke.learning.ready import Ready, Wanted
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits
@@ -30,14 +29,14 @@ from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES, NUMBERS
 from coke.settings.declaration import WAIT, SiteSettings
 from coke.settings.sites import compared
-from coke.talk.conversation import Network, Talk
+from coke.talk.conversation import Network
 
 
 def _check_algorithm(config: SiteSettings, own: Algorithm | None) -> None:
     """Refuses what an algorithm cannot do on agents, before anything is sent."""
     # Made as for two sites: what it needs does not depend on the network.
     seen = Seen(kappa=1.0, graph=nx.path_graph(2), spread=1.0)
-    algorithm = own or ALGORITHMS[config.algorithm].build(config.plain(), seen)
+    algorithm = own or ALGORITHMS[config.algorithm].build(asdict(config), seen)
     if algorithm.elastic:
         return
     what, table = f"algorithm = {own or config.algorithm!r} on agents", config.site
@@ -74,38 +73,18 @@ class Mission:
         places = split({self.name: np.arange(len(rows.y))}, test=data.test, seed=config.seed)
         self.rows: Kept = places.kept(rows, numbers=LOSSES[config.loss].kind == NUMBERS)
         self.columns = rows.columns
+        # All that must be the same at all sites, in words.
+        self.settings = {"coke": version("coke"), **compared(config)}
+        self.settings["inputs"] = ", ".join(rows.columns)
         sample = None
         if config.sample is not None:
             sample = inputs_of(read_table(config.sample), rows.columns)
+            digest = hashlib.blake2b(read_file(config.sample), digest_size=8)
+            self.settings["sample"] = digest.hexdigest()
         self.terms = Terms(config, rows.columns, sample, Path(config.site.releases))
         entry = ALGORITHMS[config.algorithm]
         tol = entry.tol if config.tol is None and own is None else config.tol
         self.wanted = Wanted(entry.basis and own is None, bool(tol) or config.site.cap < inf)
-        self.settings = self._common()  # all that must be the same at all sites, in words
-        self.run = self._digest()  # what a state folder belongs to: rows and settings
-
-    def _common(self) -> dict[str, str]:
-        config = self.config
-        found = {"coke": version("coke"), **compared(config), "inputs": ", ".join(self.columns)}
-        if config.sample is not None:
-            found["sample"] = hashlib.blake2b(read_file(config.sample), digest_size=8).hexdigest()
-        return found
-
-    def _digest(self) -> str:
-        digest = hashlib.blake2b(msgspec.json.encode(self.settings), digest_size=16)
-        for part in (*self.rows.X, *self.rows.X_test):
-            digest.update(np.ascontiguousarray(part).tobytes())
-        for labels in (*self.rows.y, *self.rows.y_test):
-            digest.update(repr(labels.tolist()).encode())
-        return digest.hexdigest()
-
-    def talk(self, neighbours: Sequence[str]) -> Talk[Ready]:
-        """The conversation before training."""
-        return site_talk(self.rows, sorted(neighbours), self.terms, self.wanted)
-
-    def join(self, totals: Sequence[bytes]) -> Ready:
-        """The same from what the others have agreed on."""
-        return joining(self.rows, self.terms, totals, self.wanted)
 
     def setup(self, ready: Ready, spent: Ledger) -> Setup:
         """The site's risk in the basis agreed on, and the algorithm that follows."""

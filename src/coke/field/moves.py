@@ -13,7 +13,7 @@ once the words of all neighbours are there; an edge that starts again or closes 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, cast
@@ -22,7 +22,7 @@ import numpy as np
 from scipy import sparse
 
 from coke.errors import ConvergenceError, InputError
-from coke.field.edge import Edge, End
+from coke.field.edge import Edge, End, zero
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.codecs import GRID, LIMIT, Codec, Float64
 from coke.maths.algorithms.coke import COKE, Local, pull
@@ -89,6 +89,10 @@ class Setup:
                 codec=self.codec, size=moves.width, lower=lower, start=moves.start, cap=moves.cap
             )
         return self._edges[neighbour]
+
+    def ends(self, neighbours: Iterable[str]) -> dict[str, End]:
+        """The edges before round 1: open, and nothing said."""
+        return {n: zero(self.edge(n)) for n in sorted(neighbours)}
 
     def step(self, s: Any, ends: Mapping[str, End], k: int | None = None) -> tuple[Any, Tellings]:
         """The state after round k, and what to tell on these edges where they have no word.

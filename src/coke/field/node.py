@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,20 +83,25 @@ class Node(NamedTuple):
         return Ledger(*(a + b for a, b in zip(before, since, strict=True)))
 
     def missing(self) -> list[str]:
-        """Neighbours whose word a round would leave out."""
-        return edges.lacking(self.open) if self.k else []
+        """Neighbours whose word a round would leave out, and may still come."""
+        if not self.k:
+            return []
+        return [n for n, end in self.open.items() if not (end.due or end.finished)]
 
     def round(self, force: bool = False) -> Advance:
         """One round, if no word is missing; with `force`, without those that are."""
         missing = self.missing()
         if self.done or (missing and not force):
             return Advance(self, durable=False)
-        after = edges.completed(self.open, self.setup.edge) if self.k else {}
+        due = {n: end for n, end in self.open.items() if self.k and end.due}
+        after = {n: edges.complete(self.setup.edge(n), end) for n, end in due.items()}
         anew = [n for n, end in after.items() if end.standing != self.ends[n].standing]
         if anew:
             self.setup.moves.bear(*anew)
         node = self._replace(ends={**self.ends, **after})
-        least, told = node._least(), self.k and edges.over(node.open.values(), not missing)
+        # Of a neighbour that has finished every word counts, unless there is no waiting for it.
+        ended = [end for end in node.open.values() if self.k and end.last is not None]
+        least, told = node._least(), any(end.finished or missing for end in ended)
         if told or (self.k and bool(least.done()[0])):
             return node._parting(short=node.short)
         if self.k >= self.setup.limits.rounds:
@@ -104,8 +109,7 @@ class Node(NamedTuple):
         if missing and not self.setup.algorithm.elastic:
             return Advance(self, durable=False)
         state, tellings = self.setup.step(node.state, node.open, self.k + 1)
-        node, tellings, broke = node._replace(state=state, k=self.k + 1)._booked(tellings)
-        node = node._counted(least, frozenset(after), broke)
+        node = node._replace(state=state, k=self.k + 1)._counted(least, frozenset(after))
         return node._said(tellings, node.laps, self.ends)
 
     def hear(self, sender: str, frame: Frame) -> Advance:
@@ -210,8 +214,8 @@ class Node(NamedTuple):
         countdown = min([self.countdown, *(-q for q in heard if q < 0)])
         return Quiet(np.array([count]), np.array([countdown]), np.array([self.short]))
 
-    def _booked(self, told: Tellings) -> tuple[Node, Tellings, bool]:
-        """What its share of the budget allows it to tell, and whether that is less than all.
+    def _booked(self, told: Tellings) -> tuple[Node, Tellings]:
+        """What its share of the budget allows it to tell; where that is less, the end is declared.
 
         The paper counts a broadcast once, the wire a copy for each neighbour.
         """
@@ -225,11 +229,12 @@ class Node(NamedTuple):
             length = 0 if payload in silenced else len(payload)
             node = node._replace(ledger=node.ledger.told(length, copies=copies))
         if silenced:
-            node = node._replace(state=setup.moves.silenced(node.state, self.open))
+            state, ends = setup.moves.silenced(node.state, self.open), setup.diameter
+            node = node._replace(state=state, countdown=min(self.countdown, ends), short=True)
         kept = {n: t._replace(payload=b"") if t.payload in silenced else t for n, t in told.items()}
-        return node, kept, bool(silenced)
+        return node, kept
 
-    def _counted(self, least: Quiet, moved: frozenset[str], broke: bool) -> Node:
+    def _counted(self, least: Quiet, moved: frozenset[str]) -> Node:
         """With the count and countdown that this round's words carry."""
         tol, D = self.setup.limits.tol, self.setup.diameter
         awaited, gap = (self.awaited - moved) & self.open.keys(), math.inf
@@ -237,8 +242,6 @@ class Node(NamedTuple):
             gap = self._gap()
         fine = self.fine and tol is not None and gap <= tol
         said = counted(least, np.array([fine and not awaited]), D)
-        if broke:
-            said = said.declared(np.array([True]), D)
         laps, lap = int(said.count[0]), frozenset(self.open)
         if awaited:  # within a lap
             laps, lap = self.laps if fine else 0, awaited
@@ -260,17 +263,14 @@ class Node(NamedTuple):
     def _begun_again(self, neighbour: str, before: Mapping[str, End]) -> Advance:
         """With the first word on an edge that has just started; it counts for nothing."""
         _, told = self.setup.step(self.state, {neighbour: self.ends[neighbour]})
-        node, told, broke = self._booked(told)
-        if broke:
-            ends = min(self.countdown, self.setup.diameter)
-            node = node._replace(countdown=ends, short=True)
-        return node._said(told, 0, before)
+        return self._said(told, 0, before)
 
     def _said(self, told: Tellings, quiet: int, before: Mapping[str, End]) -> Advance:
-        """With these words on their edges; and CTL where an edge has closed."""
-        running = self.countdown < NEVER
-        word = Word(0, 0, b"", -self.countdown if running else quiet, b"")
-        word = word._replace(short=running and self.short, wide=self.wide)
+        """With words of this on their edges, as far as it may; and CTL where an edge has closed."""
+        node, told = self._booked(told)
+        running = node.countdown < NEVER
+        word = Word(0, 0, b"", -node.countdown if running else quiet, b"")
+        word = word._replace(short=running and node.short, wide=node.wide)
         new = {
             n: edges.freeze(self.ends[n], word._replace(payload=payload), h)
             for n, (payload, h) in told.items()
@@ -278,14 +278,8 @@ class Node(NamedTuple):
         shut = {n: e.standing for n, e in self.ends.items() if e.closed and not before[n].closed}
         words = {n: end.out for n, end in new.items() if end.out is not None}
         frames: dict[str, Frame] = {**shut, **words}
-        node = self._replace(ends={**self.ends, **new})
+        node = node._replace(ends={**self.ends, **new})
         return Advance(node, tuple(frames.items()))
-
-
-def started(setup: Setup, neighbours: Iterable[str]) -> Node:
-    """Before round 1: every edge open, and nothing said."""
-    ends = {n: edges.zero(setup.edge(n)) for n in sorted(neighbours)}
-    return Node(setup, ends, setup.start())
 
 
 def _done(end: End, short: bool) -> Done:

@@ -1,6 +1,6 @@
 """What a site keeps on its disk: written whole or not at all, read with suspicion.
 
-    agreement.coke   what it has heard of the agreement, and whose run that is
+    agreement.coke   what it has heard of the agreement: `coke.field.agreeing`
     site-0, -1.coke  its state in training, one write a round, in turn
     history.jsonl    one line a round; lines beyond the state's round are from before a crash
     lock             the process that works here; the system frees it when that process dies
@@ -31,7 +31,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from coke.data.files import DIGEST, pack, read_file, unpack, write_file
+from coke.data.files import DIGEST, read_file, write_file
 from coke.errors import FileError
 
 if sys.platform == "win32":
@@ -48,7 +48,6 @@ else:
 
 
 S = TypeVar("S")
-KIND = "agreement"
 BLOCK = 4096
 CHECK = 16
 HEAD = 16 + CHECK
@@ -56,25 +55,19 @@ LAST = 2**63  # nobody writes so often
 _flush = getattr(os, "fdatasync", os.fsync)  # not every platform has the cheaper one
 
 
-class Heard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a site has heard before training."""
-
-    site: str
-    run: str  # a digest of the rows and settings
-    settings: dict[str, str]
-    messages: dict[str, list[bytes]]  # by neighbour, in order
-    totals: list[bytes] | None  # what a site that joins later was told instead
-
-
 class Store:
     """One site's folder; without `flushed`, for trials, a power cut may cost the last rounds."""
 
     def __init__(self, folder: Path, *, flushed: bool = True):
         self.folder = folder
-        self._image, self._history = Slots(folder, "site", flushed), folder / "history.jsonl"
-        self.begun = any(path.exists() for path in self._image.paths)  # whether it has trained
+        self._image, self.history = Slots(folder, "site", flushed), folder / "history.jsonl"
         self.spoilt: list[Path] = []  # files of the state that could not be read when it was
         self._lines: IO[bytes] | None = None  # the history, while it is written
+        self._look()
+
+    def _look(self) -> None:
+        self.begun = any(path.exists() for path in self._image.paths)  # whether it has trained
+        self.traces = self.begun or self.history.exists()  # whether anything says so
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
@@ -98,6 +91,7 @@ class Store:
             file.truncate(0)
             file.write(f"{os.getpid()}\n".encode())
             file.flush()
+            self._look()  # another agent may have worked here until now
             try:
                 yield
             finally:
@@ -110,34 +104,9 @@ class Store:
             self._lines.close()
             self._lines = None
 
-    def heard(self, fresh: Heard) -> Heard:
-        """What was heard before, or `fresh` where nothing was; refused if it is another run's."""
-        path = self.folder / "agreement.coke"
-        if not path.exists():
-            if self.begun or self._history.exists():
-                raise FileError(f"{path}: missing, but the site's state is there: restore it too")
-            return fresh
-        try:
-            found, _ = unpack(read_file(path), KIND, Heard)
-        except FileError as error:
-            raise FileError(f"{path}: {error}") from error
-        if (found.site, found.run) != (fresh.site, fresh.run):
-            changed = [k for k in fresh.settings if found.settings.get(k) != fresh.settings[k]]
-            what = f"the settings {', '.join(changed)}" if changed else "the rows or settings"
-            raise FileError(
-                f"{self.folder}: {what} of {fresh.site!r} have changed since the run of "
-                f"{found.site!r} began: restore them, or begin a new run in another folder, with "
-                "another run number"
-            )
-        return found
-
-    def keep_heard(self, heard: Heard) -> None:
-        """Before anything that depends on it is sent."""
-        write_file(self.folder / "agreement.coke", pack(KIND, heard, {}))
-
     def image(self, read: Callable[[bytes], S]) -> S | None:
         """What `read` makes of the last state that is whole; None before the first."""
-        if not self.begun and self._history.exists():
+        if not self.begun and self.history.exists():
             raise FileError(
                 f"{self._image}: missing, but rounds were made: restore them, or begin a new run "
                 "in another folder, with another run number"
@@ -154,22 +123,22 @@ class Store:
     def rounds(self, upto: int) -> list[dict[str, Any]]:
         """The history up to a round; what a crash left beyond it is forgotten."""
         self.close()
-        found = list(_lines(self._history, upto))
+        found = list(_lines(self.history, upto))
         lines = b"".join(msgspec.json.encode(line) + b"\n" for line in found)
-        if self._history.exists():
-            write_file(self._history, lines)
+        if self.history.exists():
+            write_file(self.history, lines)
         return found
 
     def append(self, line: dict[str, Any]) -> None:
         """One more round; not flushed to the disk: the state is what counts."""
         try:
             if self._lines is None:
-                self._lines = self._history.open("ab")
+                self._lines = self.history.open("ab")
             self._lines.write(msgspec.json.encode(line, enc_hook=_plain) + b"\n")
             self._lines.flush()
         except OSError as error:
             raise FileError(
-                f"{self._history}: cannot be written: {error}; free space, and start again"
+                f"{self.history}: cannot be written: {error}; free space, and start again"
             ) from error
 
 

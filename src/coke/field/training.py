@@ -1,8 +1,4 @@
-"""The second half of a site's time on a network: it trains, and parts from its neighbours.
-
-train    rounds of `coke.field.node`: durable before sent, sent again until answered
-part     everybody knows of the end; both ends of every edge compare their duals
-"""
+"""A site in training: rounds of `coke.field.node`, durable before sent, repeated until answered."""
 
 from __future__ import annotations
 
@@ -15,12 +11,13 @@ from statistics import median
 from typing import ClassVar
 
 from coke.errors import ConvergenceError, MessageError
+from coke.field.agreeing import Agree
 from coke.field.carriers.base import Event
 from coke.field.edge import STRIKES
 from coke.field.frames import Standing, decode
 from coke.field.mission import Mission
-from coke.field.node import Advance, Node, started
-from coke.field.phases import ROUNDS, Agree, Desk
+from coke.field.node import Advance, Node
+from coke.field.phases import ROUNDS, Desk
 from coke.field.state import image, restored
 from coke.field.store import Store
 from coke.maths.algorithms.stopping import NEVER
@@ -47,12 +44,12 @@ class Train:
         """From the disk, or from zero; with the neighbours that the settings name now."""
         assert self.agreed.result is not None  # the phase before is over
         setup = self.mission.setup(self.agreed.result, self.agreed.ledger)
-        self.node = self.store.image(partial(restored, setup=setup))
         self._since, neighbours = self.desk.clock(), sorted(self.desk.carrier.neighbours)
-        if self.node is not None:
-            self._take_up(self.node, neighbours)
+        if self.store.traces:
+            self.node = self.store.image(partial(restored, setup=setup))
+            self._take_up(self.trained, neighbours)
             return
-        self.node = started(setup, neighbours)
+        self.node = Node(setup, setup.ends(neighbours), setup.start())
         for name in neighbours if self.mission.joins else ():
             self._keep(self.trained.join(name))
 
