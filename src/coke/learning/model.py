@@ -99,9 +99,9 @@ class Model(NamedTuple):
             raise InputError(
                 f"a model that no file can keep: {error}; look at the data and settings"
             ) from error
-        y = (self.scaling.y_shift, self.scaling.y_scale)
-        y = (*y, self.features.linear)
-        meta = _Beside(self.loss, _plain_labels(self.classes), list(self.columns), *map(float, y))
+        numbers = (self.scaling.y_shift, self.scaling.y_scale, self.features.linear)
+        labels = _plain_labels(self.classes)
+        meta = _Beside(self.loss, labels, list(self.columns), *map(float, numbers))
         return pack(KIND, meta, _parts(self))
 
     @classmethod
