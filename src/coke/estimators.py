@@ -181,7 +181,8 @@ class _Consensus(BaseEstimator):
         self.budget_ = None if noised is None else noised.budget
         self.model_ = trained.model(ready)
         self.n_iter_, self.converged_ = last.k, last.settled
-        self.transmissions_, self.bytes_, self.wire_bytes_ = last.ledger
+        spent = zip(last.ledger, trained.after, strict=True)
+        self.transmissions_, self.bytes_, self.wire_bytes_ = (a + b for a, b in spent)
         return self
 
     def _fit_agents(self, settings: Settings, rows: Rows, parts: Any, graph: Graph) -> Self:
@@ -258,10 +259,11 @@ class COKERegressor(RegressorMixin, _Consensus):
         X, y = validated(self, X, y, y_numeric=True)
         return self._fit(X, y, sites)
 
-    def predict(self, X: Any) -> Array:
-        """Values, in the target's units."""
+    def predict(self, X: Any, interval: float | None = None) -> Any:
+        """Values, in the target's units; with interval=0.9 also the ends of 90 % intervals."""
         check_is_fitted(self)
-        return self.model_.predict(validated(self, X, reset=False))
+        X = validated(self, X, reset=False)
+        return self.model_.predict(X) if interval is None else self.model_.interval(X, interval)
 
 
 class COKEClassifier(ClassifierMixin, _Consensus):

@@ -193,7 +193,7 @@ def agents(case: Case, folder: Path) -> dict[str, Any]:
     net.rows = checked_rows(X, y)
     net.parts = {i: np.flatnonzero(where == i) for i in range(AGENTS)}
     net.start()
-    net.wait(timeout=300)
+    net.wait(timeout=1800)
     own: list[Agent] = [net.agents[name] for name in net.names]
     ends = [agent.outcome() for agent in own]
     models = []

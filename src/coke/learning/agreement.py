@@ -1,15 +1,8 @@
 """What all sites know alike, to the last bit, before they train: network, units, classes, features.
 
 `begin` is one site's part of the conversation, whoever drives it: a simulation of all sites, ranks,
-or an agent in the field. `common_basis` is the second half, where an algorithm needs it:
-
-P is near the average Gram matrix plus the ridge. Five ways, from saying little to saying all:
-
-    sample    the Gram matrix of a public sample of inputs: no message about the data
-    moments   pooled mean and covariance of the inputs, one Gaussian
-    mixture   a Gaussian mixture where one Gaussian describes a site badly (the default)
-    range     inputs uniform in the ranges that were public before: no message at all
-    gram      the exact average (1/N) Σ_i A_i, in float32
+or an agent in the field.
+The second half, where an algorithm needs it, is `coke.learning.basis`.
 """
 
 from __future__ import annotations
@@ -31,7 +24,6 @@ from coke.learning.choosing import choose
 from coke.learning.model import Model
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures, draw_features
-from coke.maths.features.whitening import RANKS, Gaussian, Whitening, describe, expected_gram
 from coke.maths.losses import LOSSES
 from coke.privacy.noise import Budget
 from coke.privacy.private import SPREAD, Private, Public
@@ -41,9 +33,6 @@ from coke.talk.conversation import Network, Talk, flood
 from coke.talk.sums import (
     Sweep,
     Told,
-    add_grams,
-    add_targets,
-    describe_inputs,
     swept,
     tell,
 )
@@ -246,58 +235,3 @@ class Agreement:
             classes=self.classes,
             columns=self.terms.columns,
         )
-
-
-_LEAST = 1e-7  # of the ridge: below it P would amplify what is rounding in φ, whose norm is one
-
-
-class Own(NamedTuple):
-    """What a site knows of its own rows."""
-
-    X: Array  # (T, d) scaled inputs; none where they are out of reach
-    A: Array  # (D, D) their Gram matrix
-    y: Columns  # of its scaled target
-    G: float  # its regulariser, λ/N
-
-
-class Basis(NamedTuple):
-    """The same at every site, to the last bit."""
-
-    whitening: Whitening
-    spread: float  # of the target: the unit of thresholds and tolerances
-
-
-def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
-    """One site's part in agreeing on P and the spread."""
-    f, how, spread = agreement.features, agreement.terms.settings.whitening, agreement.spread
-    ridge = max(2.0 * own.G / LOSSES[agreement.terms.settings.loss].kappa, _LEAST)
-    if how in ("sample", "range"):
-        G = _public_gram(agreement)
-        if spread is None:
-            spread = yield from add_targets(sweep, own.y)
-    elif how == "gram":
-        total, spread = yield from add_grams(sweep, own.A, own.y)
-        G = total / agreement.N
-    else:
-        told = [Gaussian.of(own.X).truncated(RANKS[1])]
-        if how == "mixture":
-            told = describe(own.X, f, own.A, ridge, agreement.terms.settings.seed)
-        s0 = 0.3 * agreement.sigma * math.sqrt(ridge)
-        mixture, spread = yield from describe_inputs(sweep, told, own.y, s0)
-        G = expected_gram(f, mixture)
-    return Basis(Whitening.of(G + ridge * np.eye(len(G))), spread)
-
-
-def _public_gram(agreement: Agreement) -> Array:
-    """From what was public before: a sample of inputs, or their ranges [−1, 1]ᵈ.
-
-    Uniform inputs by their moments alone: the noise of private sites asks for a λ so large that a
-    better P hardly helps.
-    """
-    f, sample, d = agreement.features, agreement.terms.sample, len(agreement.terms.columns)
-    if agreement.terms.settings.whitening == "range":
-        return expected_gram(f, [Gaussian(1.0, np.zeros(d), np.eye(d) / 3)])
-    if sample is None:
-        raise ConfigError('whitening = "sample" without a sample: name a file of public inputs')
-    Phi = f(agreement.units.inputs(sample))
-    return np.asarray(Phi.T @ Phi / len(sample))

@@ -14,8 +14,10 @@ from coke.data.site import Scaling
 from coke.data.tables import Labels, inputs_of, numbers, read_table
 from coke.errors import DataError, FileError, InputError
 from coke.maths.arrays import Array
+from coke.maths.choice.misses import BINS, Misses
 from coke.maths.choice.quantiles import NO_KNOTS, SCORES
 from coke.maths.features.features import DrawnFeatures
+from coke.maths.features.whitening import Gaussian
 from coke.maths.losses import CLASSES, LOSSES, NUMBERS
 
 KIND = "model"
@@ -43,6 +45,8 @@ class Model(NamedTuple):
     loss: str  # a name of `coke.maths.losses`
     classes: Labels  # (n,) sorted labels; empty for numbers
     columns: tuple[str, ...]  # names of the inputs
+    inputs_like: tuple[Gaussian, ...] = ()  # what the sites told of their scaled inputs, merged
+    misses: Misses | None = None  # of rows left out, where the sites added them up
 
     def decision(self, X: Array) -> Array:
         """θ_cᵀφ(x) (T, K), in the scaled target's units."""
@@ -54,6 +58,24 @@ class Model(NamedTuple):
         if LOSSES[self.loss].kind == NUMBERS:
             return self.scaling.predictions(f[:, 0])
         return self.labels(f)
+
+    def interval(self, X: Any, share: float) -> tuple[Array, Array, Array]:
+        """Predictions, and the ends of intervals that hold such a share of new rows' targets."""
+        if LOSSES[self.loss].kind != NUMBERS:
+            raise InputError(
+                f"interval={share}: this model has the {self.loss} loss, and classes have "
+                "probabilities instead of intervals: use predict_proba"
+            )
+        if not 0 < share < 1:
+            raise InputError(f"interval={share}: expected a share between 0 and 1; try 0.9")
+        if self.misses is None:
+            raise InputError(
+                f"interval={share}: nobody added up how far this model misses; the sites do with "
+                'model = "auto" and algorithm = "coke"'
+            )
+        f = np.asarray(self.predict(X))
+        reach = self.misses.reach(share)
+        return f, f - reach, f + reach
 
     def labels(self, f: Array) -> Labels:
         """The classes that such decisions (T, K) speak for."""
@@ -121,6 +143,7 @@ class Model(NamedTuple):
                 classes=_label_array(meta.classes),
                 columns=tuple(meta.columns),
             )
+            model = model._replace(inputs_like=_mixture(arrays), misses=_misses(arrays))
             if arrays:
                 raise ValueError(f"unknown arrays {list(arrays)[:8]}")
             _check(model)
@@ -152,7 +175,34 @@ def _parts(model: Model) -> Arrays:
         "x_shift": model.scaling.x_shift,
         "x_scale": model.scaling.x_scale,
         "knots": model.scaling.knots,
+        **_beside(model),
     }
+
+
+def _beside(model: Model) -> Arrays:
+    """What is known of inputs and errors, where anything is."""
+    found: Arrays = {}
+    if model.inputs_like:
+        weights, means, covs = zip(*model.inputs_like, strict=True)
+        found = {"weights": np.array(weights), "means": np.array(means), "covs": np.array(covs)}
+    if model.misses is not None:
+        found |= {"misses": model.misses.counts, "miss_unit": np.array([model.misses.unit])}
+    return found
+
+
+def _mixture(arrays: Arrays) -> tuple[Gaussian, ...]:
+    """Taken out of a file's arrays."""
+    weights, means, covs = (arrays.pop(name, np.empty(0)) for name in ("weights", "means", "covs"))
+    if not (weights.ndim == 1 and len(weights) == len(means) == len(covs)):
+        raise ValueError(f"{len(weights)} weights for {len(means)} means")
+    if not (weights > 0).all():
+        raise ValueError("weights that are not positive")
+    return tuple(Gaussian(float(w), m, C) for w, m, C in zip(weights, means, covs, strict=True))
+
+
+def _misses(arrays: Arrays) -> Misses | None:
+    counts, unit = arrays.pop("misses", None), arrays.pop("miss_unit", np.empty(0))
+    return None if counts is None else Misses(counts, float(unit.item())).checked()
 
 
 def _check(model: Model) -> None:
@@ -186,6 +236,14 @@ def _check_shapes(model: Model, outputs: int) -> None:
         "x_shift": (d,),
         "x_scale": (d,),
         "knots": (2, d, len(SCORES)) if knots.size else NO_KNOTS.shape,
+    }
+    C = len(model.inputs_like)
+    wanted |= {
+        "weights": (C,),
+        "means": (C, d),
+        "covs": (C, d, d),
+        "misses": (BINS,),
+        "miss_unit": (1,),
     }
     for name, array in _parts(model).items():
         if array.shape != wanted[name]:

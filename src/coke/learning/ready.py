@@ -18,10 +18,13 @@ import numpy as np
 from coke.data.site import Columns, Kept, Site, Sites
 from coke.engines.process import ALONE, Engine
 from coke.errors import CokeError, DataError, MessageError
-from coke.learning.agreement import Agreement, Basis, Own, Terms, begin, common_basis, numbers
+from coke.learning.agreement import Agreement, Terms, begin, numbers
+from coke.learning.basis import Basis, Own, common_basis
+from coke.learning.model import Model
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
+from coke.maths.choice.misses import Misses
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger, Spent
@@ -68,6 +71,7 @@ class Ready:
     spent: Spent = field(default_factory=lambda: np.zeros((1, 3), np.int64))
     engine: Engine = ALONE  # who else has a part of the sites
     second: _Second | None = None  # what a site in the field has agreed on beyond
+    sites: Sites | None = None  # the sites themselves, for those who look at rows again
 
     @property
     def totals(self) -> tuple[bytes, ...]:
@@ -121,17 +125,26 @@ class Ready:
         if self.second is not None:
             assert self.second.basis is not None  # it was wanted, or the site would not ask for it
             return self.second.basis, self.spent
-        net, here = self.agreement.net, self._here
+        net, here = self.agreement.net, self.here
         talks = {
             name: common_basis(partial(swept, net, name, []), self.agreement, self.own(i))
             for i, name in enumerate(here)
         }
         engine = self.engine
         agreed, ledgers = engine.guarded(partial(together, talks, engine.post))
-        return agreed[here[0]], self.spent + _spent(here, ledgers)
+        return agreed[here[0]], self.spent + spent_by(here, ledgers)
+
+    def model(self, theta: Array, misses: Misses | None = None) -> Model:
+        """The model of one θ (D,), such as an agent's own or the agents' mean."""
+        basis = None if self.second is None else self.second.basis
+        if "whitened" in vars(self):
+            basis = self.whitened[1]
+        inputs = () if basis is None else basis.inputs
+        return self.agreement.model(theta)._replace(inputs_like=inputs, misses=misses)
 
     @property
-    def _here(self) -> list[str]:
+    def here(self) -> list[str]:
+        """The names of the sites in this process."""
         return [self.names[i] for i in self.engine.agents(len(self.names))]
 
     def case(self, algorithm: str | Algorithm) -> Case:
@@ -145,7 +158,7 @@ class Ready:
         entry, kappa = ALGORITHMS[algorithm], LOSSES[settings.loss].kappa
         problem, whitening, spread, spent = self.problem, None, 0.0, np.zeros_like(self.spent)
         if entry.basis:
-            problem, (whitening, spread), spent = self.whitened
+            problem, (whitening, spread, _), spent = self.whitened
         else:
             spread = self.spread
         seen = Seen(kappa, self.agreement.net.graph, spread)
@@ -174,7 +187,7 @@ def agree(
             for at, i in enumerate(engine.agents(len(names)))
         }
         found, ledgers = engine.guarded(partial(together, talks, engine.post))
-        begun, spent = found[sites.names[0]], _spent(sites.names, ledgers)
+        begun, spent = found[sites.names[0]], spent_by(sites.names, ledgers)
         ready = engine.guarded(lambda: _made(sites, Agreement(terms, begun)))
         ready = replace(ready, names=names, graph=graph, spent=spent, engine=engine)
         if ready.everybody is not None:
@@ -241,7 +254,8 @@ def _made(sites: Sites, agreement: Agreement) -> Ready:
     targets = tuple(sites.targets(i, how.units) for i in range(len(sites.names)))
     rows, private = sites.units(how.units), terms.private
     problem = (sites if rows is None else rows).problem(how)
-    ready = Ready(agreement, problem, rows, targets, sites.names, agreement.net.graph)
+    names, graph = sites.names, agreement.net.graph
+    ready = Ready(agreement, problem, rows, targets, names, graph, sites=sites)
     if private is not None:
         ready = _noised(ready, private)
     if terms.settings.fast:
@@ -276,6 +290,6 @@ def _outcome(talk: Talk[R]) -> R:
     raise AssertionError("a conversation that was to need nobody else")
 
 
-def _spent(names: Sequence[str], ledgers: Mapping[str, Ledger]) -> Spent:
+def spent_by(names: Sequence[str], ledgers: Mapping[str, Ledger]) -> Spent:
     """The sites' ledgers, a row for each."""
     return np.array([ledgers[name] for name in names], dtype=np.int64)

@@ -13,12 +13,15 @@ from coke.engines.checkpoint import Saved, save_checkpoint
 from coke.engines.history import History
 from coke.engines.process import Record
 from coke.errors import ConvergenceError
+from coke.learning.closing import closed
 from coke.learning.folder import Folder
 from coke.learning.model import Model
 from coke.learning.ready import Case, Ready
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits, at_first
 from coke.maths.arrays import Array
+from coke.maths.choice.misses import Misses
+from coke.maths.ledger import Ledger
 from coke.settings.declaration import KNOBS
 
 Watch = Callable[[str, Record], None]
@@ -51,11 +54,13 @@ class Trained(NamedTuple):
     last: Record | None  # of this process; None where nothing was left to do
     seconds: float  # CPU, of this process
     error: str | None  # why it ended early, other than by the user's wish
+    misses: Misses | None = None  # for intervals, where they are added up
+    after: Ledger = Ledger()  # what was sent after the last round
 
     def model(self, ready: Ready) -> Model:
         """The model of the agents' mean θ."""
         assert self.theta is not None  # there was a round
-        return ready.agreement.model(self.theta.mean(axis=0))
+        return ready.model(self.theta.mean(axis=0), self.misses)
 
 
 def train(
@@ -123,8 +128,17 @@ class _Training:
         if self.folder and len(history) and self.engine.first:
             history.to_parquet(self.folder.history(self.name))
         plain = None if theta is None else self.case.theta(theta)
+        misses, after = self._closed(plain) if error is None else (None, Ledger())
         seconds = time.process_time() - started
-        return Trained(self.name, history, plain, record, seconds, error)
+        return Trained(self.name, history, plain, record, seconds, error, misses, after)
+
+    def _closed(self, theta: Array | None) -> tuple[Misses | None, Ledger]:
+        """What all sites' errors come to, and what it cost."""
+        if theta is None:
+            return None, Ledger()
+        here = list(self.engine.agents(len(theta)))
+        misses, spent = closed(self.ready, self.case, theta[here])
+        return misses, Ledger.of(self.engine.everyones(spent))
 
     def _records(self, saved: Saved | None) -> Iterator[Record]:
         settings, at = self.settings, saved.checkpoint if saved else None

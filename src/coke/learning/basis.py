@@ -1,0 +1,82 @@
+"""The second half of an agreement: a basis near the average Gram matrix, the same at all sites.
+
+P is near the average Gram matrix plus the ridge. Five ways, from saying little to saying all:
+
+    sample    the Gram matrix of a public sample of inputs: no message about the data
+    moments   pooled mean and covariance of the inputs, one Gaussian
+    mixture   a Gaussian mixture where one Gaussian describes a site badly (the default)
+    range     inputs uniform in the ranges that were public before: no message at all
+    gram      the exact average (1/N) Σ_i A_i, in float32
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from coke.data.site import Columns
+from coke.errors import ConfigError
+from coke.learning.agreement import Agreement
+from coke.maths.arrays import Array
+from coke.maths.features.whitening import RANKS, Gaussian, Whitening, describe, expected_gram
+from coke.maths.losses import LOSSES
+from coke.talk.conversation import Talk
+from coke.talk.sums import Sweep, add_grams, add_targets, describe_inputs
+
+_LEAST = 1e-7  # of the ridge: below it P would amplify what is rounding in φ, whose norm is one
+
+
+class Own(NamedTuple):
+    """What a site knows of its own rows."""
+
+    X: Array  # (T, d) scaled inputs; none where they are out of reach
+    A: Array  # (D, D) their Gram matrix
+    y: Columns  # of its scaled target
+    G: float  # its regulariser, λ/N
+
+
+class Basis(NamedTuple):
+    """The same at every site, to the last bit."""
+
+    whitening: Whitening
+    spread: float  # of the target: the unit of thresholds and tolerances
+    inputs: tuple[Gaussian, ...] = ()  # what the sites told of theirs, merged
+
+
+def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
+    """One site's part in agreeing on P and the spread."""
+    mixture: list[Gaussian] = []
+    f, how, spread = agreement.features, agreement.terms.settings.whitening, agreement.spread
+    ridge = max(2.0 * own.G / LOSSES[agreement.terms.settings.loss].kappa, _LEAST)
+    if how in ("sample", "range"):
+        G = _public_gram(agreement)
+        if spread is None:
+            spread = yield from add_targets(sweep, own.y)
+    elif how == "gram":
+        total, spread = yield from add_grams(sweep, own.A, own.y)
+        G = total / agreement.N
+    else:
+        told = [Gaussian.of(own.X).truncated(RANKS[1])]
+        if how == "mixture":
+            told = describe(own.X, f, own.A, ridge, agreement.terms.settings.seed)
+        s0 = 0.3 * agreement.sigma * math.sqrt(ridge)
+        mixture, spread = yield from describe_inputs(sweep, told, own.y, s0)
+        G = expected_gram(f, mixture)
+    return Basis(Whitening.of(G + ridge * np.eye(len(G))), spread, tuple(mixture))
+
+
+def _public_gram(agreement: Agreement) -> Array:
+    """From what was public before: a sample of inputs, or their ranges [−1, 1]ᵈ.
+
+    Uniform inputs by their moments alone: the noise of private sites asks for a λ so large that a
+    better P hardly helps.
+    """
+    f, sample, d = agreement.features, agreement.terms.sample, len(agreement.terms.columns)
+    if agreement.terms.settings.whitening == "range":
+        return expected_gram(f, [Gaussian(1.0, np.zeros(d), np.eye(d) / 3)])
+    if sample is None:
+        raise ConfigError('whitening = "sample" without a sample: name a file of public inputs')
+    Phi = f(agreement.units.inputs(sample))
+    return np.asarray(Phi.T @ Phi / len(sample))

@@ -1,0 +1,69 @@
+"""How far predictions miss: a histogram that adds up over sites, and the intervals it gives.
+
+|y − f(x)| of rows left out, in spreads of the target, in 64 bins of equal ratio. With n rows the
+interval that holds a share p of new rows reaches to the ⌈(n + 1)p⌉-th smallest (split conformal,
+Vovk), here within its bin by interpolation. A row t of site i was not left out of training, but
+what its own part in it did to its error is known: |y − f(x)|/(1 − h) with
+
+    h = φᵀ(A + λ/N I)⁻¹φ / (N T_i),
+
+A the average Gram matrix, of which the agreed basis P = CCᵀ is a picture: h = ‖C⁻¹φ‖² / (N T_i).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from coke.errors import InputError
+from coke.maths.arrays import Array
+
+BINS = 64
+_EDGES = np.exp(np.linspace(math.log(1e-4), math.log(1e2), BINS - 1))  # below and above: one each
+_MOST = 0.9  # of h: where P is no picture of A, it may even be above one
+
+
+class Misses(NamedTuple):
+    """So many rows in each bin."""
+
+    counts: Array  # (BINS,)
+    unit: float  # the target's spread, in its own units
+
+    @classmethod
+    def of(cls, errors: Array, rows: float, unit: float) -> Misses:
+        """Of errors (n,) in the target's units, which stand for so many rows."""
+        bins = np.bincount(np.searchsorted(_EDGES, np.abs(errors) / unit), minlength=BINS)
+        return cls(bins * (rows / max(len(errors), 1)), unit)
+
+    def checked(self) -> Misses:
+        """Itself, or `ValueError`."""
+        if not ((self.counts >= 0).all() and self.counts.sum() > 0 and self.unit > 0):
+            raise ValueError("counts of errors that cannot be")
+        return self
+
+    def reach(self, share: float) -> float:
+        """Half the width of the interval that holds such a share, in the target's units."""
+        n = float(self.counts.sum())
+        rank = math.ceil((n + 1) * share)
+        if rank > n:
+            raise InputError(
+                f"interval={share}: {n:.0f} rows cannot say how far so rare a miss goes; "
+                f"expected at most {max(0.0, n - 1) / n:.3g}"
+            )
+        upto = np.cumsum(self.counts)
+        at = int(np.searchsorted(upto, rank))
+        if at == BINS - 1:
+            raise InputError(
+                f"interval={share}: so many errors are beyond a hundred spreads of the target"
+            )
+        low = float(_EDGES[at - 1]) if at else 0.0
+        below = upto[at - 1] if at else 0.0
+        within = float((rank - below) / self.counts[at])
+        return self.unit * (low + (float(_EDGES[at]) - low) * within)
+
+
+def left_out(errors: Array, heights: Array) -> Array:
+    """Errors as if each row had been left out, given ‖C⁻¹φ‖²/(N T_i) of each."""
+    return np.asarray(errors / (1.0 - np.minimum(heights, _MOST)))
