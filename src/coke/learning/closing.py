@@ -56,7 +56,8 @@ def _misses(ready: Ready, case: Case, i: int, theta: Array) -> Misses:
     X, y = ready.sites.sample(i, agreement.terms.settings.seed)
     Phi, T = agreement.features(agreement.units.inputs(X)), ready.targets[i].T
     errors = numbers_of(y) - agreement.units.predictions(Phi @ theta)
-    white = case.basis.features(Phi)
-    heights = np.vecdot(white, white) / (agreement.N * T)
+    basis, share = case.basis, agreement.making.G
+    freedom = len(basis.C) - float(np.trace(basis.regulariser(share)))
+    whole = left_out(errors, basis.features(Phi), agreement.N * T, freedom)
     unit = (case.spread or 1.0) * agreement.units.y_scale
-    return Misses.of(left_out(errors, heights), T, unit)
+    return Misses.of(whole, T, unit)

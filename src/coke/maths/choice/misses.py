@@ -22,6 +22,7 @@ from coke.maths.arrays import Array
 
 BINS = 64
 _EDGES = np.exp(np.linspace(math.log(1e-4), math.log(1e2), BINS - 1))  # below and above: one each
+_WARY = 0.1  # of the share beyond: h is an estimate, and rows are spread over bins
 _MOST = 0.9  # of h: where P is no picture of A, it may even be above one
 
 
@@ -35,7 +36,7 @@ class Misses(NamedTuple):
     def of(cls, errors: Array, rows: float, unit: float) -> Misses:
         """Of errors (n,) in the target's units, which stand for so many rows."""
         bins = np.bincount(np.searchsorted(_EDGES, np.abs(errors) / unit), minlength=BINS)
-        return cls(bins * (rows / max(len(errors), 1)), unit)
+        return cls(np.asarray(bins * (rows / max(len(errors), 1)), np.float64), unit)
 
     def checked(self) -> Misses:
         """Itself, or `ValueError`."""
@@ -46,7 +47,7 @@ class Misses(NamedTuple):
     def reach(self, share: float) -> float:
         """Half the width of the interval that holds such a share, in the target's units."""
         n = float(self.counts.sum())
-        rank = math.ceil((n + 1) * share)
+        rank = math.ceil((n + 1) * (share + _WARY * (1.0 - share)))
         if rank > n:
             raise InputError(
                 f"interval={share}: {n:.0f} rows cannot say how far so rare a miss goes; "
@@ -64,6 +65,25 @@ class Misses(NamedTuple):
         return self.unit * (low + (float(_EDGES[at]) - low) * within)
 
 
-def left_out(errors: Array, heights: Array) -> Array:
-    """Errors as if each row had been left out, given ‖C⁻¹φ‖²/(N T_i) of each."""
+def left_out(errors: Array, white: Array, rows: float, freedom: float) -> Array:
+    """Errors (n,) as if each row had been left out of so many, given its C⁻¹φ (n, D).
+
+    All rows' h add up to the model's degrees of freedom, of which P has a picture too: a sample
+    that has less of them is short of the rare rows with large h.
+    """
+    heights = np.vecdot(white, white) / rows
+    heights *= max(1.0, freedom / (rows * max(float(heights.mean()), 1e-300)))
+    heights /= max(1.0, _crowded(white)) ** (1 / 3)
     return np.asarray(errors / (1.0 - np.minimum(heights, _MOST)))
+
+
+def _crowded(white: Array) -> float:
+    """By how much P spreads what A has in fewer directions: tr Ã²/tr Ã of Ã = C⁻¹AC⁻ᵀ.
+
+    It is one where P = A. Inputs on a grid or a curve have less than a mixture of Gaussians says,
+    and there Ã⁻¹ is smaller by this factor. Of pairs of different rows, which are unbiased.
+    """
+    n, inner = len(white), white @ white.T
+    own = np.diag(inner)
+    pairs = float(np.sum(inner**2) - np.sum(own**2)) / max(n * (n - 1), 1)
+    return pairs / max(float(own.mean()), 1e-300)
