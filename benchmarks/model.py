@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 
-from coke import COKEClassifier, COKERegressor, Features, Until
+from coke import COKERegressor, Features
 
 DATA = Path(os.environ.get("COKE_DATA", "../shared/data"))
 UCI = ("airfoil", "concrete", "wine", "bike", "pol", "energy", "parkinsons")

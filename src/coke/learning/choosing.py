@@ -91,7 +91,7 @@ def _quantiles(sweep: Sweep, own: Samples) -> Talk[Array]:
     return Sketch.decode((yield from sweep(merged)), d).knots()
 
 
-class _Found(NamedTuple):
+class _Bandwidths(NamedTuple):
     """What all sites' evidence comes to."""
 
     p: dict[bool, Integers]  # (d,) by kind of inputs, in sixteenths of a power of two
@@ -113,7 +113,7 @@ class _Found(NamedTuple):
         return power(self.part[by]) / float(np.sqrt(float(len(self.p[by]))))
 
 
-def _bandwidths(sweep: Sweep, own: Samples, rows: dict[bool, Array]) -> Talk[_Found]:
+def _bandwidths(sweep: Sweep, own: Samples, rows: dict[bool, Array]) -> Talk[_Bandwidths]:
     """Of each kind of inputs; and whether sites differ, or are small."""
     means = own.share * _FINE * np.column_stack([own.Z, own.Y]).mean(axis=0)
     squares = means**2 / (own.share * _FINE)
@@ -128,7 +128,7 @@ def _bandwidths(sweep: Sweep, own: Samples, rows: dict[bool, Array]) -> Talk[_Fo
         p[by] = np.rint(_PER_POWER * at[d : 2 * d] / 16 / (1 + at[:d])).astype(np.int64)
         part[by] = round(_PER_POWER * float(at[-1]) / 16 / max(int(able), 1))
     apart = bool(between.max() > 0.1 + 2 * (own.N - 1) / own.all)
-    return _Found(p, part, apart, bool(2 * small > own.N))
+    return _Bandwidths(p, part, apart, bool(2 * small > own.N))
 
 
 def _told(own: Samples, Z: Array) -> Array:
@@ -159,7 +159,7 @@ class _Curves(NamedTuple):
 
 
 def _errors(
-    sweep: Sweep, own: Samples, wish: Wish, rows: dict[bool, Array], found: _Found
+    sweep: Sweep, own: Samples, wish: Wish, rows: dict[bool, Array], found: _Bandwidths
 ) -> Talk[_Curves]:
     """Of the linear model, the plain one, and the tuned one on each kind of inputs."""
     n, d = min(own.fit, left.ROWS), own.Z.shape[1]

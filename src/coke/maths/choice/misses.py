@@ -73,7 +73,7 @@ def left_out(errors: Array, white: Array, rows: float, freedom: float) -> Array:
     """
     heights = np.vecdot(white, white) / rows
     heights *= max(1.0, freedom / (rows * max(float(heights.mean()), 1e-300)))
-    heights /= max(1.0, _crowded(white)) ** (1 / 3)
+    heights /= max(1.0, _crowded(white)) ** 0.5
     return np.asarray(errors / (1.0 - np.minimum(heights, _MOST)))
 
 
