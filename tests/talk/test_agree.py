@@ -17,7 +17,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data.site import Columns, columns_of, fit_scaling
 from coke.errors import CokeError, GraphError, InputError, MessageError
-from coke.learning.agreement import Agreement, Own, Terms, _Begun, common_basis
+from coke.learning.agreement import Agreement, Terms, _Begun
+from coke.learning.basis import Own, common_basis
 from coke.maths.features.whitening import Gaussian
 from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import HEADER, Ledger

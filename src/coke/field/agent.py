@@ -3,9 +3,10 @@
     meet     neighbours compare their settings, in words; a difference stops both, by name
     agree    the conversation of `coke.talk.conversation`, over links that lose things
     train    rounds of `coke.field.node`: durable before sent, sent again until answered
+    close    one more sum, about the model that came out, if all are still there
     part     everybody knows of the end; both ends of every edge compare their duals
 
-The phases are objects, of `coke.field.phases`, `agreeing` and `training`, the last one here; the
+The phases are objects, of `phases`, `agreeing`, `training` and `closing`, the last one here; the
 network is a `Carrier`, the disk a `Store`. Here are the loop, who hears what, and what there is to
 tell.
 """
@@ -24,6 +25,7 @@ import numpy as np
 from coke.errors import MessageError
 from coke.field.agreeing import Agree
 from coke.field.carriers.base import Carrier, Event
+from coke.field.closing import Close
 from coke.field.frames import LETTER, Check, Hello, decode_letter
 from coke.field.mission import Mission
 from coke.field.node import Node
@@ -33,6 +35,7 @@ from coke.field.training import Train
 from coke.learning.ready import Ready
 from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
+from coke.maths.choice.misses import Misses
 from coke.maths.ledger import Ledger
 
 USUAL = Pace()
@@ -41,7 +44,7 @@ USUAL = Pace()
 class Status(NamedTuple):
     """What an agent tells of itself while it runs."""
 
-    phase: str  # meet, agree, train, part or over
+    phase: str  # meet, agree, train, close, part or over
     round: int
     alive: tuple[str, ...]  # neighbours with a live link
     missing: tuple[str, ...]  # those one waits for
@@ -65,6 +68,7 @@ class Learnt(NamedTuple):
     pull: float  # ‖Σ ρ(g_ij + g_ji)‖ over this site's edges: zero, or the answer is shifted
     dual: float  # the largest entry of ρ|g_ij|: a cap below it changes the answer
     lacking: str | None  # why a budget was too small to begin with, and what would do
+    misses: Misses | None  # for intervals, if all sites were there to add them up
 
 
 @dataclass
@@ -160,6 +164,10 @@ class Agent:
         return Train(self.desk, self.mission, self.store, self._agree)
 
     @cached_property
+    def _close(self) -> Close:
+        return Close(self.desk, self.mission, self._agree, self._train)
+
+    @cached_property
     def _farewell(self) -> _Farewell:
         return _Farewell(self.desk, self._train)
 
@@ -183,8 +191,8 @@ class Agent:
 
     def run(self) -> Iterator[Status]:
         """All phases, or as many as there are before `stop`; a status when there is news."""
-        phases: tuple[Phase, ...] = (self._meet, self._agree, self._train, self._farewell)
-        for phase in phases:
+        first: tuple[Phase, ...] = (self._meet, self._agree, self._train)
+        for phase in (*first, self._close, self._farewell):
             if self.stopped:
                 return
             phase.begin()
@@ -256,11 +264,12 @@ class Agent:
             theta=node.theta[0],
             rounds=node.k,
             converged=node.done and not node.short,
-            ledger=node.spent,
+            ledger=Ledger(*map(sum, zip(node.spent, self._close.ledger, strict=True))),
             asymmetry={n: None if x is None else float(np.abs(x).max()) for n, x in apart.items()},
             pull=float(rho * np.sqrt(np.vecdot(pulls, pulls))),
             dual=rho * max((float(np.abs(e.g).max()) for e in node.open.values()), default=0.0),
             lacking=None if node.need is None else _lacking(node, node.need),
+            misses=self._close.misses,
         )
 
 

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 import numpy as np
@@ -193,6 +193,31 @@ class Agree:
         if self.result is not None:
             self.desk.restart(self.desk.carrier.neighbours)
         return self.result is not None
+
+    def further(self, talk: Talk[Any]) -> None:
+        """One more conversation with the same neighbours, once all have trained."""
+        if self._talking is not None:
+            self._talking.further(talk)
+            self._tell(self._talking, self._talking.letters(self._talking.go_on()))
+
+    @property
+    def talks(self) -> bool:
+        """Whether a conversation is going on."""
+        return self._talking is not None and not self._talking.done
+
+    @property
+    def closed(self) -> tuple[Any, Ledger] | None:
+        """What the further conversation came to, and what it took; None before it is done."""
+        talking = self._talking
+        if talking is None or not talking.done or talking.result is self.result:
+            return None
+        spent = (a - b for a, b in zip(talking.ledger, self.ledger, strict=True))
+        return talking.result, Ledger(*spent)
+
+    @property
+    def heard(self) -> int:
+        """How many messages were heard so far."""
+        return 0 if self._talking is None else sum(map(len, self._talking.heard.values()))
 
     def work(self) -> bool:
         """Goes on where it can, and asks those it waits for."""

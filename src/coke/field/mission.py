@@ -19,11 +19,12 @@ from coke.errors import ConfigError
 from coke.field.moves import Setup
 from coke.learning.agreement import Terms
 from coke.learning.model import Model
-from coke.learning.ready import Ready, Wanted
+from coke.learning.ready import Case, Ready, Wanted
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array
+from coke.maths.choice.misses import Misses
 from coke.maths.graph import adjacency
 from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES, NUMBERS
@@ -88,7 +89,7 @@ class Mission:
 
     def setup(self, ready: Ready, spent: Ledger) -> Setup:
         """The site's risk in the basis agreed on, and the algorithm that follows."""
-        config, net, case = self.config, ready.agreement.net, ready.case(self._algorithm)
+        config, net, case = self.config, ready.agreement.net, self.case(ready)
         return Setup(
             name=self.name,
             risk=case.problem.train,
@@ -117,10 +118,14 @@ class Mission:
             )
         return found
 
+    def case(self, ready: Ready) -> Case:
+        """How the algorithm runs on what was agreed."""
+        return ready.case(self._algorithm)
+
     def theta(self, ready: Ready, theta: Array) -> Array:
         """θ (D,) in the plain features."""
-        return ready.case(self._algorithm).theta(theta)
+        return self.case(ready).theta(theta)
 
-    def model(self, ready: Ready, theta: Array) -> Model:
+    def model(self, ready: Ready, theta: Array, misses: Misses | None = None) -> Model:
         """The site's own model."""
-        return ready.agreement.model(self.theta(ready, theta))
+        return ready.model(self.theta(ready, theta), misses)

@@ -49,6 +49,10 @@ class Conversation(Generic[R]):
         self.result: R | None = None
         self.done = False
 
+    def further(self, talk: Talk[Any]) -> None:
+        """One more conversation with the same neighbours, once this one is done."""
+        self._talk, self._turn, self.result, self.done = talk, None, None, False
+
     def take(self, sender: str, message: bytes) -> None:
         """The next message of that neighbour."""
         self._came.setdefault(sender, deque()).append(message)
