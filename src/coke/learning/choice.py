@@ -117,6 +117,7 @@ class Wish(NamedTuple):
     sigma: float | None = None  # instead of bandwidths
     linear: float | None = None  # weight of the linear part
     size: int | None = None  # number of frequencies
+    most: int = 300  # the largest number that is chosen
     useful: bool = True  # whether to choose among frequencies
     ridge: float | None = None  # of all models
     usual: float = 1e-4  # ridge of the plain model, where none is given
@@ -180,6 +181,7 @@ def wished(settings: Settings, d: int, N: int) -> Wish:
         sigma=sigma,
         linear=weight,
         size=None if f.n_features == AUTO else int(f.n_features),
+        most=300 if LOSSES[settings.loss].statistics else 100,  # else a round costs a pass each
         useful=f.frequencies == AUTO,
         ridge=None if lam is None else 2 * lam / (N * kappa),
         usual=2 * PLAIN_LAMBDA / (N * kappa),

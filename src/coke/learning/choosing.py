@@ -49,7 +49,7 @@ SAMPLE = 500  # rows of a site that the choice looks at
 _FEW = 60  # rows to fit with, below which a site is small
 _CLEAR = 0.9  # of the errors of plain and linear: no judge is needed below
 _QUIET, _LOW = 1e-3, 1e-2  # least noise that random features can do with; noise called low
-_USUAL, _MORE = 100, 300  # frequencies; the more where noise is low and rows are three times that
+_USUAL = 100  # frequencies; more where rows are ten times that, or three with little noise
 _POOL, _FITTED = 6, 400  # times as many frequencies to choose from, by fits to so many rows
 _COARSE = 0.75  # of the coefficients' root mean square
 _FINE = 2.0**20  # whole numbers to one
@@ -191,7 +191,7 @@ def _frequencies(
     L, choosing = wish.size, wish.useful and not apart
     if L is None:
         enough = 3 if bare.noise <= _LOW else 10
-        L = _MORE if own.all >= enough * _MORE else _USUAL
+        L = wish.most if own.all >= enough * wish.most else min(_USUAL, wish.most)
     how = wish.plain._replace(
         n_features=_POOL * L if choosing else L, kernel=wish.kernel, sigma=1.0, mapping="cos-sin"
     )
