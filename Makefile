@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 BENCHES := start simulate communication protocol carrier soak privacy streaming sweep mpi growth
 
-.PHONY: walk test-busy run test lint format docs bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
+.PHONY: bench-model walk test-busy run test lint format docs bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/coke run --beside coke-paper --beside dkla --beside cta --out $(OUT)
@@ -38,6 +38,10 @@ docs: $(VENV)/dev.stamp
 # Each prints its figures with the machine's floors beside them, and fails on a missed promise.
 $(BENCHES:%=bench-%): bench-%: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/$*.py $(ARGS)
+
+# The error of the chosen model on tables, beside boosted trees (half an hour; needs the data sets).
+bench-model: $(VENV)/bench.stamp
+	$(BIN)/python benchmarks/model.py $(ARGS)
 
 # Every figure of docs/performance.md with the machine's floors, in one run of about ten minutes.
 bench: $(VENV)/dev.stamp
@@ -71,6 +75,10 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/run.stamp
+
+$(VENV)/bench.stamp: pyproject.toml constraints.txt $(VENV)/dev.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	@touch $@
 
 clean:
 	rm -rf $(VENV) out dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
