@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 
-from coke import COKERegressor, Features
+from coke import COKEClassifier, COKERegressor, Features, Until
 
 DATA = Path(os.environ.get("COKE_DATA", "../shared/data"))
 UCI = ("airfoil", "concrete", "wine", "bike", "pol", "energy", "parkinsons")
@@ -167,8 +167,8 @@ def heart(seed: int) -> float:
     columns = []
     for name in raw.column_names[:10]:
         x = raw[name].to_numpy().astype(float)
-        codes = np.unique(x)[1:] if name in ("cp", "restecg") else []
-        columns += [(x == code).astype(float) for code in codes] if len(codes) else [x]
+        coded = name in ("cp", "restecg")
+        columns += [(x == code).astype(float) for code in np.unique(x)[1:]] if coded else [x]
     X, train, test = np.column_stack(columns), list[int](), list[int]()
     for site in np.unique(sites):
         rows = np.flatnonzero(sites == site)
