@@ -72,7 +72,7 @@ def test_values_and_their_scores_rise(seed: int, n: int, scale: float) -> None:
 
 @pytest.mark.parametrize("parts", [2, 10])
 def test_a_merger_is_near_the_sketch_of_all_rows(parts: int) -> None:
-    """The share of all rows below each merged value is that of its score, within .04."""
+    """The share of all rows below each merged value is that of its score, within half a knot of a part."""
     rows = [shaped(int(RNG.integers(30, 400)), loc) for loc in np.linspace(-1, 1, parts)]
     first, *others = (Sketch.of(X, float(len(X))) for X in rows)
     whole, merged = np.concatenate(rows), first.merged(others)
@@ -80,8 +80,8 @@ def test_a_merger_is_near_the_sketch_of_all_rows(parts: int) -> None:
     slack = HALF * np.abs(values(merged)) + NOTHING
     below = (whole[:, :, None] < values(merged) - slack).mean(axis=0)
     upto = (whole[:, :, None] <= values(merged) + slack).mean(axis=0)
-    assert (below <= ndtr(SCORES) + 0.04).all()
-    assert (upto >= ndtr(SCORES) - 0.04).all()
+    assert (below <= ndtr(SCORES) + 0.075).all()
+    assert (upto >= ndtr(SCORES) - 0.075).all()
 
 
 def test_any_tree_of_mergers_comes_to_nearly_the_same() -> None:
