@@ -24,7 +24,7 @@ from coke.maths.graph import build_graph
 from kit.ready import held, ready
 
 FEW = Features(n_features=60)
-RING = {"graph": "ring", "n_agents": 5}
+RING: dict[str, Any] = {"graph": "ring", "n_agents": 5}
 SIGMA = Features(sigma=1.0)
 SOON = Until(100, tol=1e-2)
 
@@ -80,7 +80,7 @@ def test_of_many_columns_those_that_matter_are_found(by_target: bool) -> None:
     """And the model is better than the plain one, to which all columns are alike."""
     table = Table.of(planted, 32, n=1500)
     sites = table.sites(by_target=by_target)
-    est = COKERegressor(features=FEW).fit(table.X, table.y, sites)
+    est: Any = COKERegressor(features=FEW).fit(table.X, table.y, sites)
     plain = COKERegressor(features=FEW, model="plain").fit(table.X, table.y, sites)
     assert table.error(est) < 0.8 * min(table.error(plain), 1.0)
     narrowest = np.argsort(est.choice_.bandwidths)[:3].tolist()
@@ -128,8 +128,8 @@ def test_what_it_says_is_what_it_chose() -> None:
     judged = fitted("additive", True, "auto").choice_
     assert "the sites differ; errors on rows kept back are linear" in judged.words(columns)[-1]
     assert judged.judged.keys() == {LINEAR, PLAIN, TUNED}
-    few = COKERegressor(**RING).fit(TABLES["noise"].X[:20], TABLES["noise"].y[:20]).choice_
-    assert few.words(columns)[-1] == "why: too few rows to choose by"
+    few: Any = COKERegressor(**RING).fit(TABLES["noise"].X[:20], TABLES["noise"].y[:20])
+    assert few.choice_.words(columns)[-1] == "why: too few rows to choose by"
 
 
 # What is given.
@@ -208,7 +208,7 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
 @pytest.mark.parametrize("by_target", [False, True], ids=["dealt", "sorted"])
 def test_neither_names_nor_the_tree_change_what_is_decided(by_target: bool) -> None:
     """Sums of whole numbers are exact: to the bit but for quantiles, which merge in some order."""
-    sites, found = WAVES.sites(by_target=by_target), []
+    sites, found = WAVES.sites(by_target=by_target), list[Any]()
     for graph, names in ((nx.path_graph(5), "abcde"), (nx.star_graph(4), "dbeca")):
         labels = np.array(list(names))[sites]
         talked = [
@@ -246,7 +246,7 @@ def test_the_agreement_of_ten_sites_takes_40_kB_at_most(hard: bool, by_target: b
 
 def test_what_intervals_cost_is_in_the_ledger_and_little() -> None:
     rows = WAVES.X[:400], WAVES.y[:400]
-    est = COKERegressor(features=Features(n_features=10), limits=Until(3)).fit(*rows)
+    est: Any = COKERegressor(features=Features(n_features=10), limits=Until(3)).fit(*rows)
     after = est.bytes_ - est.history_["bytes"][-1]
     assert 0 < after <= 2000
     assert est.model_.misses.counts.sum() == 400
@@ -302,7 +302,7 @@ def test_shares_that_are_none_are_refused(share: float) -> None:
 
 def test_intervals_of_few_rows_are_refused_with_advice() -> None:
     est = COKERegressor(**RING).fit(WAVES.X[:15], WAVES.y[:15])
-    with pytest.raises(InputError, match="15 rows cannot say .* expected at most 0.93"):
+    with pytest.raises(InputError, match=r"15 rows cannot say .* expected at most 0.93"):
         est.predict(WAVES.X, interval=0.99)
     f, low, high = est.predict(WAVES.X, interval=0.8)
     assert (low < f).all()
@@ -317,6 +317,8 @@ def test_classes_choose_too() -> None:
     X = rng.normal(size=(800, 6))
     y = np.where(X[:, 0] * X[:, 1] > 0, "yes", "no")
     train, new = slice(500), slice(500, None)
+    est: Any
+    plain: Any
     est, plain = (
         COKEClassifier(features=Features(n_features=30), model=model, limits=SOON, **RING).fit(
             X[train], y[train]

@@ -149,7 +149,7 @@ def test_it_predicts_no_worse_than_the_mean(make: Callable[[], Case]) -> None:
     """Finite numbers, a model that a file can keep, and bytes that columns and rounds bound."""
     case = make()
     features = Features(n_features=40)
-    est = COKERegressor(graph="ring", features=features, limits=Until(200))
+    est: Any = COKERegressor(graph="ring", features=features, limits=Until(200))
     est.fit(case.X, case.y, case.sites)
     found = est.predict(case.X_new)
     assert np.isfinite(found).all()
@@ -169,27 +169,27 @@ def test_it_predicts_no_worse_than_the_mean(make: Callable[[], Case]) -> None:
     assert est.agreement_bytes_ < sites * (4000 + 150 * d + 60 * sites)
 
 
-def one_class_at_a_site() -> tuple[Array, Array, Any]:
+def one_class_at_a_site() -> tuple[Array, Any, Any]:
     X = rows()[:N]
     y = X[:, 0] * X[:, 1] > 0
     return X, y, np.where(y, 0, 1 + np.arange(N) % 3)
 
 
-def rare_class() -> tuple[Array, Array, Any]:
+def rare_class() -> tuple[Array, Any, Any]:
     """One row of it, at one site."""
     return rows()[:N], np.arange(N) == 5, np.arange(N) % 4
 
 
-def same_inputs() -> tuple[Array, Array, Any]:
+def same_inputs() -> tuple[Array, Any, Any]:
     return np.zeros((N, 2)), np.arange(N) % 3 == 0, np.arange(N) % 4
 
 
-def few_rows() -> tuple[Array, Array, Any]:
+def few_rows() -> tuple[Array, Any, Any]:
     X = rows()[:20]
     return X, X[:, 0] > 0, np.arange(20) % 4
 
 
-def more_classes_than_bits() -> tuple[Array, Array, Any]:
+def more_classes_than_bits() -> tuple[Array, Any, Any]:
     """Twenty, of which three bits of their numbers are looked at."""
     X = rows()[:N]
     return X, np.floor(20 * np.argsort(np.argsort(X[:, 0])) / N), np.arange(N) % 4
@@ -201,7 +201,7 @@ def more_classes_than_bits() -> tuple[Array, Array, Any]:
     ids=lambda make: make.__name__,
 )
 def test_classes_are_told_no_worse_than_by_the_commonest(
-    make: Callable[[], tuple[Array, Array, Any]],
+    make: Callable[[], tuple[Array, Any, Any]],
 ) -> None:
     X, y, sites = make()
     features, limits = Features(n_features=20), Until(60, tol=1e-2)

@@ -72,7 +72,7 @@ def test_values_and_their_scores_rise(seed: int, n: int, scale: float) -> None:
 
 @pytest.mark.parametrize("parts", [2, 10])
 def test_a_merger_is_near_the_sketch_of_all_rows(parts: int) -> None:
-    """The share of all rows below each merged value is that of its score, within half a knot of a part."""
+    """Of all rows the share below each merged value is its score's, within half a knot's."""
     rows = [shaped(int(RNG.integers(30, 400)), loc) for loc in np.linspace(-1, 1, parts)]
     first, *others = (Sketch.of(X, float(len(X))) for X in rows)
     whole, merged = np.concatenate(rows), first.merged(others)
