@@ -122,6 +122,10 @@ class Wish(NamedTuple):
     ridge: float | None = None  # of all models
     usual: float = 1e-4  # ridge of the plain model, where none is given
 
+    def ridged(self, found: float) -> float:
+        """The ridge that is given, which may be zero; else the one that was found."""
+        return found if self.ridge is None else self.ridge
+
 
 @dataclass(frozen=True)
 class Samples:

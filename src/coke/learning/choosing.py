@@ -69,15 +69,15 @@ def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
     bare = _Bare(found.scales(wish, by), found.weight(wish, by), noise)
     omega = yield from _frequencies(sweep, own, wish, bare, rows[by], apart=found.apart)
     features = DrawnFeatures(omega, np.empty(0), bare.linear)
-    tuned = Candidate(TUNED, features, knots if by else NO_KNOTS, wish.ridge or noise / own.all)
+    tuned = Candidate(TUNED, features, knots if by else NO_KNOTS, wish.ridged(noise / own.all))
     least = curves.least(by)
     choice = Choice(tuned, 1.0 / bare.scales, least, {}, 0.0, found.apart, noise)
     near = least[TUNED] > _CLEAR * min(least[PLAIN], least[LINEAR])
     if not (near or found.apart or found.small):
         return choice
     d = own.Z.shape[1]
-    one = linear(d, wish.ridge or curves.noise(LINEAR) / own.all)
-    two = plain(wish.plain, d, wish.ridge or wish.usual)
+    one = linear(d, wish.ridged(curves.noise(LINEAR) / own.all))
+    two = plain(wish.plain, d, wish.ridged(wish.usual))
     return (yield from judged(sweep, own, choice, (one, two, tuned), rows[by]))
 
 

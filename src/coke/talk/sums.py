@@ -238,16 +238,15 @@ def _packed_whole(n: Integers) -> bytes:
 
 def _whole(data: bytes, size: int) -> Integers:
     """The numbers that were packed, if no more than sums of sites can be."""
-    if not data or data[0] > _HALVES:
+    found, rest, halves = np.zeros(size, np.int64), data[1:], data[0] if data else _HALVES + 1
+    if halves > _HALVES:
         raise MessageError(f"{len(data)} bytes are no sum of whole numbers")
-    found, rest = np.zeros(size, np.int64), data[1:]
-    for _ in range(data[0]):
-        length = int.from_bytes(rest[:4], "little")
-        found = _HALF * (found + unpack_integers(rest[4 : 4 + length], size))
-        rest = rest[4 + length :]
-    found = found + unpack_integers(rest, size)
-    if np.abs(found).max(initial=0) > _LARGEST:
-        raise MessageError(f"whole numbers beyond {_LARGEST}: no sum of sites is that large")
+    for left in range(halves, -1, -1):  # the last has no length before it
+        head, length = (4, int.from_bytes(rest[:4], "little")) if left else (0, len(rest))
+        found = _HALF * found + unpack_integers(rest[head : head + length], size)
+        if len(rest) < head + length or np.abs(found).max(initial=0) > _LARGEST:
+            raise MessageError(f"{len(data)} bytes are no sum of whole numbers up to {_LARGEST}")
+        rest = rest[head + length :]
     return found
 
 

@@ -51,7 +51,7 @@ class Misses(NamedTuple):
         if rank > n:
             raise InputError(
                 f"interval={share}: {n:.0f} rows cannot say how far so rare a miss goes; "
-                f"expected at most {max(0.0, n - 1) / n:.3g}"
+                f"expected at most {_most(n)}"
             )
         upto = np.cumsum(self.counts)
         at = int(np.searchsorted(upto, rank))
@@ -63,6 +63,13 @@ class Misses(NamedTuple):
         below = upto[at - 1] if at else 0.0
         within = float((rank - below) / self.counts[at])
         return self.unit * (low + (float(_EDGES[at]) - low) * within)
+
+
+def _most(n: float) -> str:
+    """The largest share that n rows can speak for, rounded down."""
+    digits = 1 + len(f"{n:.0f}")
+    share = (n / (n + 1) - _WARY) / (1.0 - _WARY)
+    return f"{max(0, math.floor(share * 10**digits)) / 10**digits:.{digits}f}"
 
 
 def left_out(errors: Array, white: Array, rows: float, freedom: float) -> Array:

@@ -1,0 +1,79 @@
+"""The same choice in one process, on ranks, in memory and out of core."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from coke.learning.choice import Choice
+from coke.learning.model import load_model
+from coke.learning.open import open_ready
+from coke.settings.declaration import Settings
+from coke.settings.reading import checked_settings
+from kit.commands import coke
+from kit.jobs import on_ranks
+
+SITES = 4
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Dealt rows, and rows whose sites have a range of targets each; their order is mixed."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    y = np.sin(2 * X[:, 0]) + np.exp(X[:, 1]) + 0.1 * rng.normal(size=600)
+    for name, where in {
+        "dealt": np.arange(600) % SITES,
+        "sorted": np.argsort(np.argsort(y)) * SITES // 600,
+    }.items():
+        table = pa.table({"a": X[:, 0], "b": X[:, 1], "y": y, "where": where})
+        pa.parquet.write_table(table, tmp_path / f"{name}.parquet", row_group_size=50)
+    return tmp_path
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", ["dealt", "sorted"])
+def test_ranks_choose_as_one_process(files: Path, name: str) -> None:
+    """Model, θ and bytes, those of the intervals included: bit for bit."""
+    (files / "few.toml").write_text("rounds = 5\n[features]\nn_features = 8\n")
+    how = ["--data", f"{name}.parquet", "--target", "y", "--site", "where", "--json"]
+    command = ["run", "few.toml", *how]
+    alone = json.loads(coke(*command, "--out", "alone", cwd=files).stdout)
+    ranks = ["-m", "coke", *command, "--engine", "mpi", "--out", "ranks"]
+    found = json.loads(on_ranks(2, *ranks, cwd=files).stdout)
+    for key in ("bytes", "wire_bytes", "transmissions", "rounds"):
+        assert found[key] == alone[key]
+    one, two = ((files / out / "model.coke").read_bytes() for out in ("alone", "ranks"))
+    assert one == two
+    misses = load_model(files / "ranks/model.coke").misses
+    assert misses is not None
+    assert misses.counts.sum() > 200
+
+
+def config(files: Path, name: str, **data: Any) -> Settings:
+    where = {"file": str(files / f"{name}.parquet"), "target": "y", "site": "where", **data}
+    return checked_settings({"data": where, "features": {"n_features": 8}, "whitening": "gram"})
+
+
+@pytest.mark.parametrize("name", ["dealt", "sorted"])
+def test_out_of_core_the_same_is_chosen(files: Path, name: str) -> None:
+    """Of sites no larger than a sample: from the same rows, whatever chunks they come in."""
+    ready = [open_ready(config(files, name, out_of_core=out)) for out in (False, True)]
+    one, two = (one.agreement.begun.choice for one in ready)
+    assert isinstance(one, Choice)
+    assert isinstance(two, Choice)
+    assert bool(one.judged) == (name == "sorted")
+    assert (one.best.name, one.best.ridge, one.apart) == (two.best.name, two.best.ridge, two.apart)
+    assert_array_equal(one.bandwidths, two.bandwidths)
+    assert_array_equal(one.best.features.omega, two.best.features.omega)
+    assert_array_equal(one.best.knots, two.best.knots)
+    assert_allclose([*one.judged.values()], [*two.judged.values()], rtol=0.1)
+    assert_array_equal(ready[0].spent[:, 0], ready[1].spent[:, 0])
+    assert_allclose(ready[0].spent[:, 1], ready[1].spent[:, 1], rtol=0.01)

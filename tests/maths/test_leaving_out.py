@@ -1,0 +1,44 @@
+"""Errors on rows left out, without a fit for each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from coke.maths.choice.errors import NOISES, coefficients, left_out
+from coke.maths.choice.evidence import kernel, lines
+
+RNG = np.random.default_rng(2)
+
+
+@pytest.mark.parametrize(("n", "d", "K"), [(9, 2, 1), (25, 3, 4), (12, 30, 2)])
+@pytest.mark.parametrize("of", [kernel, lines])
+def test_they_are_the_errors_of_a_fit_without_each_row(n: int, d: int, K: int, of: object) -> None:
+    """Exactly, for every noise."""
+    assert callable(of)
+    Z, Y = RNG.normal(size=(n, d)), RNG.normal(size=(n, K))
+    gram, found = of(Z), []
+    for noise in NOISES:
+        squares = []
+        for t in range(n):
+            rest = np.arange(n) != t
+            a = np.linalg.solve(gram[np.ix_(rest, rest)] + noise * np.eye(n - 1), Y[rest])
+            squares.append((Y[t] - gram[t, rest] @ a) ** 2)
+        found.append(np.mean(squares))
+    assert_allclose(left_out(gram, Y), found, rtol=1e-6)
+
+
+def test_a_kernel_of_rank_one_or_none_gives_the_targets_own_spread() -> None:
+    Y = RNG.normal(size=(30, 1))
+    assert_allclose(left_out(np.zeros((30, 30)), Y), np.mean(Y**2))
+    flat = left_out(np.ones((30, 30)), Y)
+    rest = (Y.sum() - Y) / 29
+    assert_allclose(flat[0], np.mean((Y - rest) ** 2), rtol=1e-3)
+
+
+def test_coefficients_solve_the_ridge_regression_of_the_features() -> None:
+    """(ΦᵀΦ + αI)w = ΦᵀY."""
+    Phi, Y = RNG.normal(size=(15, 40)), RNG.normal(size=(15, 3))
+    w = coefficients(Phi, Y, 0.3)
+    assert_allclose(Phi.T @ Phi @ w + 0.3 * w, Phi.T @ Y, atol=1e-10)
