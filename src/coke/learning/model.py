@@ -65,7 +65,7 @@ class Model(NamedTuple):
         if LOSSES[self.loss].kind != NUMBERS:
             raise InputError(
                 f"interval={share}: this model has the {self.loss} loss, and classes have "
-                "probabilities instead of intervals: use predict_proba"
+                "probabilities instead of intervals: use predict_proba, or coke predict --proba"
             )
         if not 0 < share < 1:
             raise InputError(f"interval={share}: expected a share between 0 and 1; try 0.9")

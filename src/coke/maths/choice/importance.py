@@ -37,6 +37,25 @@ class Importance(NamedTuple):
         order = np.argsort(-self.shares, kind="stable")
         return {self.columns[j]: float(self.shares[j]) for j in order}
 
+    @property
+    def words(self) -> list[str]:
+        """For people; nothing of a constant."""
+        (first, most), *others = self.ranked.items()
+        if not most:
+            return []
+        then = ", ".join(f"{name} {_percent(x)}" for name, x in others[:4] if x >= 0.01)
+        then = f"; then {then}" if then else ""
+        return [f"importance: {first} matters most, {_percent(most)}{then}", *self._line_words]
+
+    @property
+    def _line_words(self) -> list[str]:
+        """Nothing where all is linear, or nothing is."""
+        if self.linear == 0 or abs(self.linear - 1.0) < 1e-9:
+            return []
+        if self.linear > 1:
+            return ["a linear part carries all of the variance and more, which waves take back"]
+        return [f"a linear part carries {_percent(self.linear)} of the variance"]
+
 
 class Surface(NamedTuple):
     """f = θᵀφ for each output, in cosines and sines; and how its inputs are spread."""
@@ -137,3 +156,7 @@ def _shared(x: Array) -> Array:
 
 def _over(part: float, whole: float) -> float:
     return part / whole if whole > 0 else 0.0
+
+
+def _percent(x: float) -> str:
+    return f"{100 * x:.0f} %"
