@@ -1,4 +1,4 @@
-"""Importance, curves and the linear share of a model are expectations: closed form = Monte Carlo."""
+"""Importance, curves and the linear share of a model, in closed form and by Monte Carlo."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES)
+@pytest.fixture(params=list(CASES.values()), ids=list(CASES))
 def surface(request: Any) -> tuple[Array, DrawnFeatures]:
     """Two outputs θ (2, D) on some features."""
     features: DrawnFeatures = request.param

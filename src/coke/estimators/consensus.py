@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from msgspec import structs
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coke.data.split import by_label, deal, split
 from coke.data.tables import Labels, Rows, checked_rows
@@ -98,6 +98,12 @@ class Consensus(BaseEstimator):
                 except TypeError as error:
                     raise InputError(f"{key}: {name}={group!r} has no such field") from error
         return self
+
+    @property
+    def importance_(self) -> Array:
+        """(n_features_in_,) shares of the columns; more is in `model_.importance()`."""
+        check_is_fitted(self)
+        return self.model_.importance().shares
 
     def _loss(self) -> str:
         known = [name for name, loss in LOSSES.items() if loss.kind == self._kind]
