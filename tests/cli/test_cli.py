@@ -44,7 +44,7 @@ def test_run_gives_one_json_document_with_the_documented_keys(folder: Path) -> N
 
 def test_run_leaves_its_files_and_the_same_seed_the_same_bytes(folder: Path) -> None:
     for out in ("one", "two"):
-        run = coke("run", "small.toml", "--out", out, cwd=folder)
+        run = coke("run", "small.toml", "--model", "auto", "--out", out, cwd=folder)
         assert f"{out}/report.html" in run.stdout.splitlines()[-1]
     names = {path.name for path in (folder / "one").iterdir()}
     assert names == {

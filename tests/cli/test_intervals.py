@@ -115,3 +115,11 @@ def models() -> dict[str, Model]:
     numbers = Model(theta, features, scaling, "quadratic", np.empty(0), names, (), misses)
     classes = numbers._replace(loss="logistic", classes=np.array([0, 1]), misses=None)
     return {"numbers": numbers, "without": numbers._replace(misses=None), "classes": classes}
+
+
+@pytest.mark.parametrize(("said", "found"), [("7", {0, 7}), ("auto", {0, 100, 300})])
+def test_a_number_of_frequencies_or_auto(rows: Path, said: str, found: set[int]) -> None:
+    """As an option, too, which is text at first."""
+    choice = ["--features", said, "--rounds", 2, "--json"]
+    document = json.loads(coke(*RUN, *choice, cwd=rows).stdout)["choice"]
+    assert document["frequencies"] in found
