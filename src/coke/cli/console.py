@@ -38,8 +38,8 @@ def run_words(document: dict[str, Any]) -> list[str]:
     said = list(document["choice"]["words"]) if document["choice"] else []
     held = [share for share in (document["coverage"] or {}).values() if share is not None]
     if held:
-        least, most = (f"{100 * share:.0f} %" for share in (min(held), max(held)))
-        said.append(f"90 % intervals hold {least} to {most} of a site's test rows")
+        ends = dict.fromkeys(f"{100 * share:.0f} %" for share in (min(held), max(held)))
+        said.append(f"90 % intervals hold {' to '.join(ends)} of a site's test rows")
     return said
 
 

@@ -81,7 +81,7 @@ class Choice(NamedTuple):
             return "why: too few rows to choose by"
         errors = ", ".join(f"{k} {v:.3g}" for k, v in (self.judged or self.errors).items())
         if not self.judged:
-            return f"why: clearly ahead; errors on rows left out are {errors}"
+            return f"why: no judge was needed; errors on rows left out are {errors}"
         differ = "the sites differ; " if self.apart else ""
         return f"why: {differ}{self._verdict()}; errors on rows kept back are {errors}"
 
