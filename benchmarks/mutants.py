@@ -265,7 +265,7 @@ MUTANTS = [
            "scope is not Scope.RUN and", "test_settings.py::test_sites_compare"),
     Mutant("an option given is an option lost", "cli/options.py", "if it not in (None, [])",
            "if it in (None, [])", "test_settings.py::test_options_become"),
-    Mutant("one's own algorithm is not run", "estimators.py", "train(ready, own or ",
+    Mutant("one's own algorithm is not run", "estimators/consensus.py", "train(ready, own or ",
            "train(ready, ", "test_estimator.py::test_an_algorithm_of_ones_own"),
     Mutant("help imports NumPy", "cli/main.py", "formatter.write_dl(",
            "import numpy\n            formatter.write_dl(",

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from coke.engines.process import Record as Record
     from coke.engines.process import simulate as simulate
     from coke.errors import CokeError as CokeError
-    from coke.estimators import COKEClassifier as COKEClassifier
-    from coke.estimators import COKERegressor as COKERegressor
+    from coke.estimators.classifier import COKEClassifier as COKEClassifier
+    from coke.estimators.regressor import COKERegressor as COKERegressor
+    from coke.estimators.transformer import RandomFeatures as RandomFeatures
     from coke.learning.model import Model as Model
     from coke.learning.model import load_model as load_model
     from coke.maths.algorithms.algorithm import Algorithm as Algorithm
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from coke.settings.groups import CokePaper as CokePaper
     from coke.settings.groups import Diffusion as Diffusion
     from coke.settings.groups import Until as Until
-    from coke.transformer import RandomFeatures as RandomFeatures
 
 __version__ = "0.1.0"
 
@@ -54,7 +54,9 @@ _NAMES = {  # module ↦ what it gives the world, when it is first asked for
     "engines.history": ("History",),
     "engines.process": ("Record", "simulate"),
     "errors": ("CokeError",),
-    "estimators": ("COKEClassifier", "COKERegressor"),
+    "estimators.classifier": ("COKEClassifier",),
+    "estimators.regressor": ("COKERegressor",),
+    "estimators.transformer": ("RandomFeatures",),
     "learning.model": ("Model", "load_model"),
     "maths.algorithms.algorithm": ("Algorithm", "Spoken"),
     "maths.algorithms.codecs": ("Coarse", "Codec", "Float64"),
@@ -68,7 +70,6 @@ _NAMES = {  # module ↦ what it gives the world, when it is first asked for
     "maths.losses.risk": ("Risk",),
     "settings.declaration": ("Features",),
     "settings.groups": ("DKLA", "DP", "Agents", "Coke", "CokePaper", "Diffusion", "Until"),
-    "transformer": ("RandomFeatures",),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

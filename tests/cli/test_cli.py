@@ -44,12 +44,15 @@ def test_run_gives_one_json_document_with_the_documented_keys(folder: Path) -> N
 
 def test_run_leaves_its_files_and_the_same_seed_the_same_bytes(folder: Path) -> None:
     for out in ("one", "two"):
-        run = coke("run", "small.toml", "--out", out, cwd=folder)
+        run = coke("run", "small.toml", "--model", "auto", "--out", out, cwd=folder)
         assert f"{out}/report.html" in run.stdout.splitlines()[-1]
     names = {path.name for path in (folder / "one").iterdir()}
     assert names == {
         "checkpoint-coke.coke",
+        "coverage.png",
+        "curves.png",
         "history-coke.parquet",
+        "importance.png",
         "loss-rounds.png",
         "loss-bytes.png",
         "model.coke",
@@ -62,7 +65,7 @@ def test_run_leaves_its_files_and_the_same_seed_the_same_bytes(folder: Path) -> 
     for name in names - {"report.html"}:  # the report says how long the run took
         assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes(), name
     page = (folder / "one" / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 4
+    assert page.count("data:image/png;base64,") == 7
     assert 'src="http' not in page
     other = coke("run", "small.toml", "--seed", 1, "--out", "three", cwd=folder)
     assert other.returncode == 0

@@ -14,7 +14,10 @@ from coke.report.tables import Row, lines
 
 console = Console(stderr=True)
 # what a run says beside its numbers
-APART = ("beside", "failed", "yardsticks", "interrupted", "model", "report", "warnings")
+APART = (
+    "beside", "failed", "yardsticks", "interrupted", "model", "report", "warnings",
+    "choice", "importance", "coverage",
+)  # fmt: skip
 
 
 def print_json(document: dict[str, Any], *, line: bool = False) -> None:
@@ -28,6 +31,16 @@ def run_rows(document: dict[str, Any]) -> list[Row]:
     """A run's algorithms and yardsticks, one after the other."""
     own = {key: document[key] for key in document if key not in APART}
     return [own, *document["beside"], *document["yardsticks"]]
+
+
+def run_words(document: dict[str, Any]) -> list[str]:
+    """What the sites chose, and what their intervals hold."""
+    said = list(document["choice"]["words"]) if document["choice"] else []
+    held = [share for share in (document["coverage"] or {}).values() if share is not None]
+    if held:
+        ends = dict.fromkeys(f"{100 * share:.0f} %" for share in (min(held), max(held)))
+        said.append(f"90 % intervals hold {' to '.join(ends)} of a site's test rows")
+    return said
 
 
 def show_run(document: dict[str, Any], as_json: bool) -> None:
@@ -47,5 +60,7 @@ def show_run(document: dict[str, Any], as_json: bool) -> None:
     Console().print(table)
     for other in document["failed"]:
         console.print(f"{other['algorithm']} failed: {other['error']}", markup=False)
+    for line in run_words(document):
+        Console().print(line, markup=False, highlight=False, soft_wrap=True)
     if "report" in document:
         sys.stdout.write(f"model:  {document['model']}\nreport: {document['report']}\n")

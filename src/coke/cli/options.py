@@ -87,7 +87,8 @@ def _value(one: Declared, said: Any) -> Any:
         return str(said.resolve())
     if get_origin(one.kind) is dict:
         return _table(one, said)
-    return number_or_word(said) if float in get_args(one.kind) else said
+    numbers = [kind for kind in (int, float) if kind in get_args(one.kind)]
+    return number_or_word(said, numbers[0]) if numbers and isinstance(said, str) else said
 
 
 def _table(one: Declared, lines: list[str]) -> dict[str, Any]:
@@ -97,9 +98,9 @@ def _table(one: Declared, lines: list[str]) -> dict[str, Any]:
         raise ConfigError(f"--{one.option} {lines[0]}: expected as in a file: {error}") from error
 
 
-def number_or_word(text: Any) -> Any:
+def number_or_word(text: Any, kind: type[int] | type[float] = float) -> Any:
     """An option that is a number or a word such as auto."""
     try:
-        return float(text)
+        return kind(text)
     except ValueError:
         return text

@@ -27,6 +27,10 @@ def predict(
     proba: Annotated[
         bool, typer.Option("--proba", help="Class probabilities beside the labels.")
     ] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option(help="Columns low and high: they hold such a share of targets; try 0.9."),
+    ] = None,
     json: options.AsJson = False,
 ) -> None:
     """Predictions of a trained model for the rows of a file."""
@@ -42,7 +46,11 @@ def predict(
     writers = {".csv": pa.csv.write_csv, ".parquet": pa.parquet.write_table}
     trained = load_model(model)
     X = trained.inputs(data)
-    columns = {"prediction": trained.predict(X)}
+    if interval is None:
+        columns = {"prediction": trained.predict(X)}
+    else:
+        ends = trained.interval(X, interval)
+        columns = dict(zip(("prediction", "low", "high"), ends, strict=True))
     if proba:
         P = trained.predict_proba(X)
         columns |= {f"p_{label}": P[:, j] for j, label in enumerate(trained.classes)}

@@ -21,13 +21,13 @@ from rich.progress import (
 from rich.text import Text
 
 from coke.cli import INTERRUPTED
-from coke.cli.console import console, run_rows, show_run
+from coke.cli.console import console, run_rows, run_words, show_run
 from coke.data.files import write_file
 from coke.learning.folder import Folder
 from coke.learning.open import open_ready
 from coke.learning.ready import Ready
 from coke.learning.train import Effects, Interrupted, Trained, Watch, train_all
-from coke.report.summary import accuracy, summary, yardsticks
+from coke.report.summary import accuracy, chosen, coverage, importance, summary, yardsticks
 from coke.settings.declaration import Settings
 from coke.studies.audit import warnings
 
@@ -85,33 +85,38 @@ def _trained(settings: Settings, ready: Ready, effects: Effects) -> tuple[list[T
 
 def _document(ready: Ready, done: list[Trained]) -> dict[str, Any] | None:
     """What there is to say, at the first process; None elsewhere."""
-    right: dict[str, Any] = {}
-    if not ready.agreement.terms.numbers:
-        right = accuracy(ready, done[0].model(ready))
+    model = done[0].model(ready)
+    right = {} if ready.agreement.terms.numbers else accuracy(ready, model)
+    found, covered = importance(ready, model), coverage(ready, model)
+    about = {"choice": chosen(ready, found), "importance": found and found.ranked}
     everybody = ready.everybody
     if everybody is None:
         return None
     own, *others = [summary(everybody, one) for one in done if one.error is None]
     failed = [{"algorithm": one.name, "error": one.error} for one in done if one.error is not None]
     apart = {"beside": others, "failed": failed, "yardsticks": yardsticks(everybody)}
-    return own | right | apart
+    return own | right | apart | about | {"coverage": covered}
 
 
 def _leave(
     folder: Folder, ready: Ready, done: list[Trained], document: dict[str, Any]
 ) -> dict[str, Any]:
     """Model, pictures and report in the folder; the histories are there already."""
-    from coke.report.page import html_report, pictures  # here: matplotlib is slow to import
+    # here: matplotlib is slow to import
+    from coke.report.page import html_report, model_pictures, pictures
 
-    done[0].model(ready).save(folder.model)
+    model = done[0].model(ready)
+    model.save(folder.model)
     best = document[f"optimum_train_{ready.problem.train.metric}"]
     images = pictures([one.history for one in done if len(one.history)], ready.graph, best)
+    images |= model_pictures(model, document["importance"], document["coverage"])
     for name, image in images.items():
         write_file(folder.path / f"{name}.png", image)
     plain = ready.agreement.terms.settings.plain()
     text = msgspec.json.format(msgspec.json.encode(plain)).decode()
     report = folder.path / "report.html"
-    write_file(report, html_report(run_rows(document), images, text).encode())
+    page = html_report(run_rows(document), images, text, run_words(document))
+    write_file(report, page.encode())
     return {"model": str(folder.model), "report": str(report)}
 
 

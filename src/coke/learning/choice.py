@@ -66,25 +66,32 @@ class Choice(NamedTuple):
     def _said(self, columns: tuple[str, ...]) -> list[str]:
         best, L = self.best, len(self.best.features.omega)
         if best.name != TUNED:
-            return [f"model: {best.name}, ridge {best.ridge:.2g}"]
+            return [f"chosen: {best.name}, ridge {best.ridge:.2g}"]
         inputs = "quantiles of the inputs" if best.quantiles else "inputs in standard units"
+        line = ", with a linear part" if best.features.linear else ""
         order = np.argsort(self.bandwidths, kind="stable")[:5]
         widths = ", ".join(f"{columns[j]} {self.bandwidths[j]:.2g}" for j in order)
         return [
-            f"model: {L} frequencies on {inputs}, with a linear part, ridge {best.ridge:.2g}",
-            f"bandwidths, the narrowest first: {widths}",
+            f"chosen: tuned, {L} frequencies on {inputs}{line}, ridge {best.ridge:.2g}",
+            f"bandwidths, in spreads, the narrowest first: {widths}",
         ]
 
     def _reason(self) -> str:
         if not self.errors:
             return "why: too few rows to choose by"
-        left = ", ".join(f"{name} {error:.3g}" for name, error in self.errors.items())
+        errors = ", ".join(f"{k} {v:.3g}" for k, v in (self.judged or self.errors).items())
         if not self.judged:
-            return f"why: errors on rows left out are {left}"
-        kept = ", ".join(f"{name} {error:.3g}" for name, error in self.judged.items())
+            return f"why: no judge was needed; errors on rows left out are {errors}"
         differ = "the sites differ; " if self.apart else ""
-        lead = f", ahead by {self.lead:.1f} standard errors" if self.lead > 0 else ""
-        return f"why: {differ}errors on rows kept back are {kept}{lead}"
+        return f"why: {differ}{self._verdict()}; errors on rows kept back are {errors}"
+
+    def _verdict(self) -> str:
+        if not self.lead > 0:
+            return "nothing is clearly better than linear"
+        # The lead is over the best of the simpler ones, of which plain has to beat linear first.
+        plainly = self.best.name == PLAIN or self.judged[LINEAR] <= self.judged[PLAIN]
+        over = LINEAR if plainly else "simpler models"
+        return f"chosen over {over} by {self.lead:.1f} standard errors"
 
 
 def power(n: int) -> float:

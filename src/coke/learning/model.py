@@ -12,8 +12,10 @@ from scipy.special import expit
 from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
 from coke.data.site import Scaling
 from coke.data.tables import Labels, inputs_of, numbers, read_table
-from coke.errors import DataError, FileError, InputError
+from coke.errors import DataError, FileError, InputError, unknown
+from coke.learning.labels import label_array, plain_labels
 from coke.maths.arrays import Array
+from coke.maths.choice.importance import Importance, Surface
 from coke.maths.choice.misses import BINS, Misses
 from coke.maths.choice.quantiles import NO_KNOTS, SCORES
 from coke.maths.features.features import DrawnFeatures
@@ -21,7 +23,6 @@ from coke.maths.features.whitening import Gaussian
 from coke.maths.losses import CLASSES, LOSSES, NUMBERS
 
 KIND = "model"
-LABELS = (str, int, float, bool)  # what JSON gives back as it was
 HUGE = 1e100  # numbers beyond it, and scales below its inverse, come of no data and overflow
 
 
@@ -64,7 +65,7 @@ class Model(NamedTuple):
         if LOSSES[self.loss].kind != NUMBERS:
             raise InputError(
                 f"interval={share}: this model has the {self.loss} loss, and classes have "
-                "probabilities instead of intervals: use predict_proba"
+                "probabilities instead of intervals: use predict_proba, or coke predict --proba"
             )
         if not 0 < share < 1:
             raise InputError(f"interval={share}: expected a share between 0 and 1; try 0.9")
@@ -76,6 +77,43 @@ class Model(NamedTuple):
         f = np.asarray(self.predict(X))
         reach = self.misses.reach(share)
         return f, f - reach, f + reach
+
+    def importance(self) -> Importance:
+        """Of columns and directions, by the slopes of f where the sites told that inputs are.
+
+        Where they told nothing (no basis was agreed on), scaled inputs are taken for N(0, I).
+        """
+        return self._surface.importance(self.columns)
+
+    def partial_dependence(self, column: str | int) -> tuple[Array, Array]:
+        """Values x (25,) of a column, and the mean of f there over what the other columns are.
+
+        In the column's units and the target's; of classes f is decisions, of more than two (25, K).
+        """
+        j = self.columns.index(column) if column in self.columns else column
+        if not (isinstance(j, int | np.integer) and -len(self.columns) <= j < len(self.columns)):
+            raise InputError(unknown("column", column, self.columns))
+        z, x = self._middle(j)
+        f = self._surface.curve(j, z)
+        if LOSSES[self.loss].kind == NUMBERS:
+            f = self.scaling.predictions(f)
+        return x, f[:, 0] if f.shape[1] == 1 else f
+
+    def _middle(self, j: int) -> tuple[Array, Array]:
+        """Where most values of a column are, in scaled units and in its own."""
+        like, knots = self._surface.moments, self.scaling.knots
+        ends = like.mean[j] + 2.0 * np.sqrt(max(like.cov[j, j], 0.0)) * np.array([-1.0, 1.0])
+        if knots.size:
+            ends = np.clip(ends, knots[1, j, 0], knots[1, j, -1])
+        z = np.linspace(ends[0], ends[1], 25)
+        x = np.interp(z, knots[1, j], knots[0, j]) if knots.size else z
+        return z, x * self.scaling.x_scale[j] + self.scaling.x_shift[j]
+
+    @property
+    def _surface(self) -> Surface:
+        d = len(self.columns)
+        told = self.inputs_like or (Gaussian(1.0, np.zeros(d), np.eye(d)),)
+        return Surface.of(self.theta, self.features, told)
 
     def labels(self, f: Array) -> Labels:
         """The classes that such decisions (T, K) speak for."""
@@ -122,7 +160,7 @@ class Model(NamedTuple):
                 f"a model that no file can keep: {error}; look at the data and settings"
             ) from error
         numbers = (self.scaling.y_shift, self.scaling.y_scale, self.features.linear)
-        labels = _plain_labels(self.classes)
+        labels = plain_labels(self.classes)
         meta = _Beside(self.loss, labels, list(self.columns), *map(float, numbers))
         return pack(KIND, meta, _parts(self))
 
@@ -140,7 +178,7 @@ class Model(NamedTuple):
                 features=features,
                 scaling=Scaling(shift, scale, meta.y_shift, meta.y_scale, knots),
                 loss=meta.loss,
-                classes=_label_array(meta.classes),
+                classes=label_array(meta.classes),
                 columns=tuple(meta.columns),
             )
             model = model._replace(inputs_like=_mixture(arrays), misses=_misses(arrays))
@@ -250,28 +288,3 @@ def _check_shapes(model: Model, outputs: int) -> None:
             raise ValueError(f"{name} has shape {array.shape}, expected {wanted[name]}")
     if (np.diff(knots[0], axis=-1) < 0).any():
         raise ValueError("knots that do not rise")
-
-
-def _plain_labels(classes: Labels) -> list[str | int | float | bool]:
-    """The labels as Python's own, or `InputError` where a file would change them."""
-    labels = [
-        c.item() if isinstance(c, np.generic) and c.dtype.kind in "biufU" else c for c in classes
-    ]
-    for label in labels:
-        if type(label) not in LABELS or label in (np.inf, -np.inf) or label != label:
-            raise InputError(
-                f"the class label {label!r} is of type {type(label).__name__}: a model file keeps "
-                "text, whole and finite numbers, and booleans; train with such labels, for "
-                "example y.astype(str)"
-            )
-    return labels
-
-
-def _label_array(labels: list[str | int | float | bool]) -> Labels:
-    """An array in which every label keeps its type: text and mixed kinds as objects."""
-    kinds = set(map(type, labels))
-    kind = kinds.pop() if len(kinds) == 1 else object
-    # NumPy's own text pads all labels to the longest, and drops a NUL at the end.
-    if kind is str or (kind is int and any(abs(c) >= 2**63 for c in labels)):  # type: ignore[arg-type]
-        kind = object
-    return np.array(labels, dtype=kind) if labels else np.empty(0)

@@ -9,8 +9,19 @@ from importlib import resources
 from string import Template
 
 from coke.engines.history import History
+from coke.learning.model import Model
 from coke.maths.graph import Graph
-from coke.report.plots import audit_plot, loss_plot, network_plot, png, site_plot, speakers_plot
+from coke.report.plots import (
+    audit_plot,
+    coverage_plot,
+    curves_plot,
+    importance_plot,
+    loss_plot,
+    network_plot,
+    png,
+    site_plot,
+    speakers_plot,
+)
 from coke.report.tables import Row, lines
 from coke.studies.audit import Finding
 
@@ -22,6 +33,12 @@ CAPTIONS = {
     "speakers": "Who spoke when. An agent is silent while its θ has moved less than the threshold "
     "since it last spoke.",
     "network": "The network, and how often each agent spoke.",
+    "importance": "How much predictions change along each column, for columns in their spreads: "
+    "the model's slopes, averaged over inputs as the sites described them. No rows were pooled.",
+    "curves": "The mean prediction with one column fixed and the others as they are spread. An "
+    "important column with a flat curve matters in company with others.",
+    "coverage": "Share of each site's test rows inside the 90 % intervals; with fewer than 20 test "
+    "rows nothing is said. The line is what was asked for.",
     "site": "Loss on the site's own rows, and how far it was from being content: below the line "
     "nothing on its edges moves by more than the tolerance. Dots are rounds with news.",
 }
@@ -37,11 +54,28 @@ def pictures(histories: Sequence[History], graph: Graph, best: float) -> dict[st
     }
 
 
-def html_report(rows: Sequence[Row], images: dict[str, bytes], settings: str) -> str:
+def model_pictures(
+    model: Model, importance: dict[str, float] | None, coverage: dict[str, float | None] | None
+) -> dict[str, bytes]:
+    """What matters to the model and how, and what its intervals hold, where that is known."""
+    found = {}
+    ranked = {name: share for name, share in (importance or {}).items() if share > 0}
+    if ranked:
+        found["importance"] = png(importance_plot(ranked))
+        found["curves"] = png(curves_plot(model, list(ranked)[:4]))
+    if coverage and any(share is not None for share in coverage.values()):
+        found["coverage"] = png(coverage_plot(coverage))
+    return found
+
+
+def html_report(
+    rows: Sequence[Row], images: dict[str, bytes], settings: str, words: Sequence[str] = ()
+) -> str:
     """A page that needs no other file; one row per algorithm or yardstick, the run's own first."""
     page = Template(resources.files("coke").joinpath("resources/report.html").read_text("utf-8"))
     return page.substitute(
         title=html.escape(f"{rows[0]['algorithm']} on {rows[0]['agents']} sites"),
+        words=_words(words),
         table=_table(rows),
         figures="\n".join(_figure(name, image) for name, image in images.items()),
         settings=html.escape(settings),
@@ -59,6 +93,7 @@ def site_report(document: Row, rounds: Sequence[Row]) -> str:
     }
     return page.substitute(
         title=html.escape(f"{name} among {document['agents']} sites"),
+        words="",
         table=_table([{"algorithm": name, **known, **edges}]),
         figures=_figure("site", png(site_plot(rounds))) if rounds else "",
         settings=html.escape(f"rows and settings of {name}: see its file"),
@@ -81,6 +116,7 @@ def audit_report(document: Row, found: Sequence[Finding]) -> str:
     notes = "\n".join(document["warnings"]) or "No warnings."
     return page.substitute(
         title=html.escape(f"what others could learn of {document['site']}"),
+        words="",
         table=_table(rows),
         figures=_figure("audit", png(audit_plot(found))),
         settings=html.escape(
@@ -88,6 +124,13 @@ def audit_report(document: Row, found: Sequence[Finding]) -> str:
             f"overheard; the neighbour is {document['neighbour']}\n{notes}"
         ),
     )
+
+
+def _words(words: Sequence[str]) -> str:
+    if not words:
+        return ""
+    said = "\n".join(f"<li>{html.escape(line)}</li>" for line in words)
+    return f"<h2>What the sites chose</h2>\n<ul>{said}</ul>"
 
 
 def _table(rows: Sequence[Row]) -> str:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from coke.engines.history import History
+from coke.learning.model import Model
 from coke.maths.graph import Graph
 from coke.maths.losses import LOSSES
 from coke.studies.audit import Finding
@@ -134,6 +135,65 @@ def network_plot(graph: Graph, history: History) -> Figure:
         axes.set_axis_off()
         axes.margins(0.15)
         axes.set(title=f"{len(graph)} agents, {graph.number_of_edges()} edges", aspect="equal")
+    return figure
+
+
+def importance_plot(ranked: dict[str, float], most: int = 12) -> Figure:
+    """The columns that matter most, and how much the others do together."""
+    names, shares = [_shortened(name, 24) for name in ranked], [100 * x for x in ranked.values()]
+    if len(names) > most:
+        names = [*names[:most], f"{len(shares) - most} others"]
+        shares = [*shares[:most], sum(shares[most:])]
+    with mpl.rc_context({**STYLE, "axes.grid.axis": "x"}):
+        figure = Figure(figsize=(7, 1.2 + 0.3 * len(names)), layout="constrained")
+        axes = figure.subplots()
+        at = np.arange(len(names))
+        grey = ["#bbbbbb"] * (len(names) - most)
+        axes.barh(at, shares, color=[COLOURS[0]] * (len(names) - len(grey)) + grey, zorder=2)
+        for y, share in enumerate(shares):
+            axes.text(share, y, f" {share:.1f} %", va="center", fontsize=8)
+        axes.set_yticks(at, names, fontsize=8, parse_math=False)
+        axes.invert_yaxis()
+        axes.margins(x=0.12)
+        axes.set(xlabel="importance, %")
+    return figure
+
+
+def curves_plot(model: Model, columns: Sequence[str]) -> Figure:
+    """Partial dependence on some columns, all on one scale so that they can be compared."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(7, 2.4 * -(-len(columns) // 2)), layout="constrained")
+        grid = figure.subplots(-(-len(columns) // 2), 2, sharey=True, squeeze=False)
+        for axes, column in zip(grid.flat, columns, strict=False):
+            x, f = model.partial_dependence(column)
+            for i, y in enumerate(np.atleast_2d(f.T)):
+                again, at = divmod(i, len(COLOURS))  # where colours come again
+                axes.plot(x, y, color=COLOURS[at], ls=("-", "--", ":")[again % 3])
+            axes.set_xlabel(_shortened(column, 32), parse_math=False)
+        for axes in grid.flat[len(columns) :]:
+            axes.set_axis_off()
+        for axes in grid[:, 0]:
+            axes.set(ylabel="decision" if len(model.classes) else "prediction")
+        if len(model.classes) > 2:
+            names = [_shortened(str(label), 14) for label in model.classes]
+            figure.legend(grid[0, 0].lines, names, fontsize=8, loc="outside upper center", ncols=6)
+    return figure
+
+
+def coverage_plot(coverage: dict[str, float | None]) -> Figure:
+    """What the 90 % intervals hold at each site."""
+    names, few = [_shortened(name, 24) for name in coverage], len(coverage) <= FEW
+    shares = 100 * np.array([np.nan if share is None else share for share in coverage.values()])
+    with mpl.rc_context(STYLE):
+        height = 1.2 + 0.2 * min(len(names), FEW)
+        figure = Figure(figsize=(7, height), layout="constrained")
+        axes = figure.subplots()
+        axes.axvline(90, color="black", linewidth=1, ls="--")
+        axes.scatter(shares, np.arange(len(names)), color=COLOURS[0], s=30 if few else 8, zorder=3)
+        step = 1 if few else -(-len(names) // 25)
+        axes.set_yticks(range(0, len(names), step), names[::step], fontsize=8, parse_math=False)
+        axes.set(xlabel="test rows inside, %", ylim=(len(names) - 0.5, -0.5))
+        axes.set_xlim(min(80.0, float(np.nanmin(shares)) - 2), 100.5)
     return figure
 
 

@@ -1,9 +1,4 @@
-"""scikit-learn estimators: one process plays all the sites.
-
-`fit(X, y, sites)` takes one site label per row; without it the rows are dealt out at random.
-They work in Pipeline, GridSearchCV, cross_val_score and clone. What a fit cost to communicate
-is in `transmissions_` and `bytes_`, all that happened in `history_`.
-"""
+"""What the regressor and the classifier share: from parameters to a trained model."""
 
 from __future__ import annotations
 
@@ -12,9 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from msgspec import structs
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coke.data.split import by_label, deal, split
@@ -27,7 +20,7 @@ from coke.learning.train import train
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph, checked_graph
-from coke.maths.losses import CLASSES, LOSSES, NUMBERS
+from coke.maths.losses import LOSSES, NUMBERS
 from coke.settings.declaration import Features, Settings
 from coke.settings.groups import (
     DKLA,
@@ -56,8 +49,8 @@ def validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
         raise DataError(str(error)) from error
 
 
-class _Consensus(BaseEstimator):
-    """What the regressor and the classifier share."""
+class Consensus(BaseEstimator):
+    """Decentralised kernel learning; the kind of targets is a subclass's."""
 
     _kind: ClassVar[str]  # of the losses' targets
 
@@ -105,6 +98,12 @@ class _Consensus(BaseEstimator):
                 except TypeError as error:
                     raise InputError(f"{key}: {name}={group!r} has no such field") from error
         return self
+
+    @property
+    def importance_(self) -> Array:
+        """(n_features_in_,) shares of the columns; more is in `model_.importance()`."""
+        check_is_fitted(self)
+        return self.model_.importance().shares
 
     def _loss(self) -> str:
         known = [name for name, loss in LOSSES.items() if loss.kind == self._kind]
@@ -207,101 +206,3 @@ class _Consensus(BaseEstimator):
         if isinstance(self.graph, str):
             return build_graph(self.graph, len(sites), edges=self.edges, seed=self.random_state)
         return checked_graph(self.graph, sites)
-
-
-class COKERegressor(RegressorMixin, _Consensus):
-    """Decentralised kernel ridge regression by COKE, DKLA or CTA on random features.
-
-    Parameters
-    ----------
-    n_agents : sites to deal the rows out to, where `fit` is given no `sites`.
-    graph, edges : a name ("random", with so many edges, "ring", …) or a networkx.Graph on labels.
-    algorithm : a name: "coke" (nothing to tune), or the paper's "coke-paper", "dkla" and "cta"; or
-        with settings: `Coke(…)`, `CokePaper(rho, v, mu)`, `DKLA(rho)`, `Diffusion(eta)`; or an
-        `Algorithm` of your own, in simulations.
-    loss : "quadratic".
-    features : `Features(n_features, kernel, sigma, mapping, sampling)`.
-    lam : λ, the regularisation of all sites together.
-    scale : "standard", "minmax" or "none", for inputs and target, with numbers common to all sites;
-        or "public", from `ranges`, {column: (low, high)} for every input ("x0", "x1", … or a data
-        frame's names) and for "y", known before any row was looked at.
-    limits : `Until(rounds, tol, max_bytes, max_transmissions)`.
-    privacy : `DP(epsilon, …)` for differentially private statistics; see docs/privacy.md.
-    engine : "simulation", all sites in this process; "agents", a process for each, talking over
-        mutual TLS on this machine (needs `pip install 'coke[agent]'`); or
-        `Agents(carrier="memory")`, a thread for each. All give the same bits.
-    random_state : a whole number, the seed of the features, the graph and the dealing out. The same
-        one gives the same bits, but for the noise of privacy, which is the system's entropy.
-
-    Attributes
-    ----------
-    model_ : the agents' mean model (`model_.save(path)`).  thetas_ : θ_i (N, D).  optimum_ : θ*.
-    history_, transmissions_, bytes_, wire_bytes_ : what happened and what it cost; with agents,
-        history_ is a list of rounds for each site, and nobody knows optimum_.
-    alone_, budget_ : with privacy, the sites' own models (N, D), for the owner of each alone; and
-        all of (ε, δ) that was spent so far.
-    sites_ : the labels.
-    n_iter_, converged_ : rounds, and whether the agents settled within tol before the last.
-
-    >>> import numpy as np
-    >>> from coke import COKERegressor
-    >>> X = np.random.default_rng(0).normal(size=(400, 2))
-    >>> y = np.sin(X[:, 0]) + X[:, 1] ** 2
-    >>> model = COKERegressor(n_agents=5).fit(X, y)
-    >>> bool(model.score(X, y) > 0.9)
-    True
-    """
-
-    _kind = NUMBERS
-
-    def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
-        """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
-        X, y = validated(self, X, y, y_numeric=True)
-        return self._fit(X, y, sites)
-
-    def predict(self, X: Any, interval: float | None = None) -> Any:
-        """Values, in the target's units; with interval=0.9 also the ends of 90 % intervals."""
-        check_is_fitted(self)
-        X = validated(self, X, reset=False)
-        return self.model_.predict(X) if interval is None else self.model_.interval(X, interval)
-
-
-class COKEClassifier(ClassifierMixin, _Consensus):
-    """Decentralised kernel classification, binary or one against the rest.
-
-    `loss` is "logistic" (the default, with `predict_proba`) or "hinge" (a support vector machine).
-    All other parameters and attributes are `COKERegressor`'s, and `classes_`.
-    """
-
-    _kind = CLASSES
-
-    def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
-        """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
-        X, y = validated(self, X, y)
-        try:
-            check_classification_targets(y)
-        except ValueError as error:
-            raise DataError(str(error)) from error
-        self._fit(X, y, sites)
-        self.classes_ = self.model_.classes
-        return self
-
-    def predict(self, X: Any) -> Labels:
-        """Class labels."""
-        check_is_fitted(self)
-        return self.model_.predict(validated(self, X, reset=False))
-
-    def decision_function(self, X: Any) -> Array:
-        """θᵀφ(x): (T,) for two classes (positive: the second), else (T, n)."""
-        check_is_fitted(self)
-        f = self.model_.decision(validated(self, X, reset=False))
-        return f[:, 0] if f.shape[1] == 1 else f
-
-    def _has_probabilities(self) -> bool:
-        return LOSSES[self._loss()].probabilities
-
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Array:
-        """Class probabilities, for the logistic loss."""
-        check_is_fitted(self)
-        return self.model_.predict_proba(validated(self, X, reset=False))

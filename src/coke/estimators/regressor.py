@@ -1,0 +1,88 @@
+"""Numbers."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from coke.estimators.consensus import Consensus, validated
+from coke.maths.losses import NUMBERS
+
+
+class COKERegressor(RegressorMixin, Consensus):
+    """Decentralised kernel ridge regression by COKE, DKLA or CTA on random features.
+
+    Parameters
+    ----------
+    n_agents : sites to deal the rows out to, where `fit` is given no `sites`.
+    graph, edges : a name ("random", with so many edges, "ring", …) or a networkx.Graph on labels.
+    algorithm : a name: "coke" (nothing to tune), or the paper's "coke-paper", "dkla" and "cta"; or
+        with settings: `Coke(…)`, `CokePaper(rho, v, mu)`, `DKLA(rho)`, `Diffusion(eta)`; or an
+        `Algorithm` of your own, in simulations.
+    loss : "quadratic".
+    model : "auto", the sites choose it together, without pooling rows (docs/choosing.md): inputs,
+        bandwidths, a linear part, frequencies, their number and λ, and never worse than a linear
+        model beyond noise; "plain": the paper's, 100 frequencies of a Gaussian kernel.
+    features : `Features(n_features, kernel, sigma, mapping, sampling, frequencies, inputs, linear)`
+        gives what is not to be chosen: L; κ; one bandwidth σ for all columns; "cos-sin" or
+        "cos-phase", of the plain model; "iid" or "orthogonal", how frequencies are drawn;
+        frequencies "drawn" instead of the useful ones of many; inputs "scaled" or "quantiles"; the
+        weight of the linear part, 0 for none.
+    lam : λ, the regularisation of all sites together; "auto": chosen, with model="plain" 1e-3.
+    scale : "standard", "minmax" or "none", for inputs and target, with numbers common to all sites;
+        or "public", from `ranges`, {column: (low, high)} for every input ("x0", "x1", … or a data
+        frame's names) and for "y", known before any row was looked at.
+    limits : `Until(rounds, tol, max_bytes, max_transmissions)`.
+    privacy : `DP(epsilon, …)` for differentially private statistics; see docs/privacy.md.
+    engine : "simulation", all sites in this process; "agents", a process for each, talking over
+        mutual TLS on this machine (needs `pip install 'coke[agent]'`); or
+        `Agents(carrier="memory")`, a thread for each. All give the same bits.
+    random_state : a whole number, the seed of the features, the graph and the dealing out. The same
+        one gives the same bits, but for the noise of privacy, which is the system's entropy.
+
+    Attributes
+    ----------
+    model_ : the agents' mean model (`model_.save(path)`).  thetas_ : θ_i (N, D).  optimum_ : θ*.
+    importance_ : (n_features_in_,) shares of the columns in how predictions change, sum one;
+        `model_.importance()` has directions, too, and `model_.partial_dependence(column)` curves.
+    choice_ : what the sites chose, a `Choice` with `words(columns)`; None with model="plain".
+    agreement_bytes_ : what they sent for units and choice, in the paper's account.
+        Agents keep both to themselves.
+    history_, transmissions_, bytes_, wire_bytes_ : what happened and what it cost; with agents,
+        history_ is a list of rounds for each site, and nobody knows optimum_.
+    alone_, budget_ : with privacy, the sites' own models (N, D), for the owner of each alone; and
+        all of (ε, δ) that was spent so far.
+    sites_ : the labels.
+    n_iter_, converged_ : rounds, and whether the agents settled within tol before the last.
+
+    >>> import numpy as np
+    >>> from coke import COKERegressor
+    >>> X = np.random.default_rng(0).normal(size=(400, 2))
+    >>> y = np.sin(X[:, 0]) + X[:, 1] ** 2
+    >>> model = COKERegressor(n_agents=5).fit(X, y)
+    >>> bool(model.score(X, y) > 0.9)
+    True
+    >>> f, low, high = model.predict(X, interval=0.9)  # the ends hold 9 of 10 new targets
+    >>> bool(np.mean((low <= y) & (y <= high)) > 0.85)
+    True
+    >>> bool(abs(model.importance_.sum() - 1) < 1e-9)
+    True
+    """
+
+    _kind = NUMBERS
+
+    def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
+        """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
+        X, y = validated(self, X, y, y_numeric=True)
+        return self._fit(X, y, sites)
+
+    def predict(self, X: Any, interval: float | None = None) -> Any:
+        """Values, in the target's units; with interval=0.9 also the ends of 90 % intervals.
+
+        They are added up from all sites' errors, with model="auto" and algorithm="coke".
+        """
+        check_is_fitted(self)
+        X = validated(self, X, reset=False)
+        return self.model_.predict(X) if interval is None else self.model_.interval(X, interval)
