@@ -162,7 +162,9 @@ def test_what_needs_rows_in_memory_is_refused_out_of_core(
     data = {"file": "rows.parquet", "target": "y", "site": "where", "out_of_core": True}
     table = {**data, **changes.pop("data", {})}
     with pytest.raises(CokeError, match=said):
-        open_ready(checked_settings({"model": "plain", "whitening": "gram", **changes, "data": table}))
+        open_ready(
+            checked_settings({"model": "plain", "whitening": "gram", **changes, "data": table})
+        )
 
 
 def test_the_papers_methods_go_out_of_core_with_any_whitening(files: Path) -> None:

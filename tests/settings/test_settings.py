@@ -39,7 +39,7 @@ SITE: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("key", "names"),
     [
-        ("graph.kind", GRAPHS), ("features.kernel", KERNELS), ("features.mapping", MAPPINGS),
+        ("graph.kind", GRAPHS), ("features.kernel", [*KERNELS, "auto"]), ("features.mapping", MAPPINGS),
         ("features.sampling", SAMPLINGS), ("data.scale", SCALES), ("data.split", SPLITS),
         ("data.precision", PRECISIONS), ("algorithm", ALGORITHMS),
     ],
@@ -76,7 +76,8 @@ def test_a_value_out_of_bounds_is_refused_with_what_was_expected(one: Declared) 
         return
     for number in outside(one):
         value: Any = [int(number)] * 2 if one.name in ("sizes", "size_range") else number
-        value = int(value) if one.kind is int or one.kind == int | None else value
+        whole = one.kind in (int, int | None, int | str)
+        value = int(value) if whole else value
         with pytest.raises(ConfigError) as error:
             checked_settings(merged({}, {one.key: value}))
         assert str(error.value).startswith(f"{one.name}=")
