@@ -51,7 +51,7 @@ TINY = SMALL | {"features": Features(n_features=8), "limits": Until(rounds=12)}
             features=Features(sigma=3.0),
             limits=Until(300),
             scale="minmax",
-        ),  # fmt: skip
+        ),
         COKEClassifier(**SMALL),
         COKEClassifier(**TINY, loss="hinge"),
     ]

@@ -106,7 +106,8 @@ def estimator(case: Case, folder: Path) -> dict[str, Any]:
     X, y, where = rows(case.classes)
     kind: Any = COKEClassifier if case.classes else COKERegressor
     own = kind(
-        model="plain", graph="random", edges=EDGES, algorithm=CHOSEN[case.algorithm], loss=case.loss,
+        model="plain", graph="random", edges=EDGES,
+        algorithm=CHOSEN[case.algorithm], loss=case.loss,
         features=Features(n_features=8, sigma=1.5), lam=1e-2, random_state=SEED,
         limits=Until(rounds=40, tol=1e-2 if case.algorithm == "coke" else None),
     ).fit(X, y, sites=where)  # fmt: skip

@@ -39,9 +39,10 @@ SITE: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("key", "names"),
     [
-        ("graph.kind", GRAPHS), ("features.kernel", [*KERNELS, "auto"]), ("features.mapping", MAPPINGS),
-        ("features.sampling", SAMPLINGS), ("data.scale", SCALES), ("data.split", SPLITS),
-        ("data.precision", PRECISIONS), ("algorithm", ALGORITHMS),
+        ("graph.kind", GRAPHS), ("features.kernel", [*KERNELS, "auto"]),
+        ("features.mapping", MAPPINGS), ("features.sampling", SAMPLINGS),
+        ("data.scale", SCALES), ("data.split", SPLITS), ("data.precision", PRECISIONS),
+        ("algorithm", ALGORITHMS),
     ],
 )  # fmt: skip
 def test_the_choices_are_those_of_the_code(key: str, names: Iterable[str]) -> None:
