@@ -129,9 +129,11 @@ def test_options_become_what_a_file_would_say(tmp_path: Path) -> None:
     app = options.app()
     app.command()(see)
     line = "--lambda 0.5 --sigma 2 --drop a --drop b --fast --no-out-of-core --data rows.csv"
-    get_command(app)([*line.split(), "--target", "y"], standalone_mode=False)
+    more = "--target y --features 30 --linear auto"
+    get_command(app)([*line.split(), *more.split()], standalone_mode=False)
     text = 'lambda = 0.5\nfast = true\n[data]\ndrop = ["a", "b"]\ntarget = "y"\n'
     text += f'file = "{Path("rows.csv").resolve()}"\n[features]\nsigma = 2.0\n'
+    text += 'n_features = 30\nlinear = "auto"\n'
     (tmp_path / "same.toml").write_text(text)
     assert found["settings"] == wanted(tmp_path / "same.toml", {}, Face.RUN)
 
