@@ -53,7 +53,7 @@ Found = dict[str, Any]
 
 def ready_of(rows: Rows, parts: Any, edges: int, seed: int, **settings: Any) -> Ready:
     """Rows at sites, a random graph, and all that a method needs."""
-    wanted = checked_settings({"seed": seed, **settings})
+    wanted = checked_settings({"model": "plain", "seed": seed, **settings})
     numbers = LOSSES[wanted.loss].kind == "numbers"
     sites = split_rows(parts, test=0.3, seed=seed).kept(rows, numbers=numbers)
     graph = build_graph("random", len(parts), edges=edges, seed=seed)
@@ -111,6 +111,7 @@ def adult_case(split: str, seed: int) -> Found:
 def beijing_case(split: str, seed: int) -> Found:
     """Twelve stations, rows with missing values left out: end to end as a user would."""
     settings = {
+        "model": "plain",
         "seed": seed,
         "lambda": 1e-3,
         "data": {

@@ -91,7 +91,7 @@ def command(folder: Path, *more: str) -> list[tuple[str, str]]:
     columns = {f"x{j}": X[:, j] for j in range(3)}
     pa.parquet.write_table(pa.table({**columns, "y": y, "site": where}), folder / "rows.parquet")
     given = ("--data", str(folder / "rows.parquet"), "--target", "y", "--site", "site")
-    sys.argv = ["coke", "run", *given, "--features", "10", "--json", *more]
+    sys.argv = ["coke", "run", *given, "--model", "plain", "--features", "10", "--json", *more]
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         return traced(main)
 
@@ -101,9 +101,8 @@ def estimator(folder: Path) -> list[tuple[str, str]]:
     from coke import COKERegressor, Features
 
     X, y, where = rows()
-    return traced(
-        lambda: COKERegressor(features=Features(n_features=10)).fit(X, y, sites=where).predict(X)
-    )
+    plain = COKERegressor(model="plain", features=Features(n_features=10))
+    return traced(lambda: plain.fit(X, y, sites=where).predict(X))
 
 
 def agent(folder: Path) -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ hypothesis.settings.register_profile("coke", derandomize=True, deadline=None, ma
 hypothesis.settings.load_profile("coke")
 
 SMALL = """
+model = "plain"
 rounds = 60
 tol = 0
 lambda = 1e-3

@@ -105,7 +105,7 @@ def test_a_folder_of_files_is_a_file_with_a_column_of_sites(files: Path) -> None
 def test_the_command_streams_with_a_bar(files: Path) -> None:
     """The losses of the loaded run to single precision, and the rows counted on stderr."""
     source = ["--data", "rows.parquet", "--target", "y", "--site", "where", "--whitening", "gram"]
-    line = ["run", *source, "--rounds", 20, "--features", 8, "--json"]
+    line = ["run", *source, "--model", "plain", "--rounds", 20, "--features", 8, "--json"]
     loaded = json.loads(coke(*line, cwd=files).stdout)
     run = coke(*line, "--out-of-core", "--out", "o", cwd=files)
     passed = json.loads(run.stdout)
@@ -162,7 +162,9 @@ def test_what_needs_rows_in_memory_is_refused_out_of_core(
     data = {"file": "rows.parquet", "target": "y", "site": "where", "out_of_core": True}
     table = {**data, **changes.pop("data", {})}
     with pytest.raises(CokeError, match=said):
-        open_ready(checked_settings({"whitening": "gram", **changes, "data": table}))
+        open_ready(
+            checked_settings({"model": "plain", "whitening": "gram", **changes, "data": table})
+        )
 
 
 def test_the_papers_methods_go_out_of_core_with_any_whitening(files: Path) -> None:

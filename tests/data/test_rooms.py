@@ -112,7 +112,7 @@ def test_the_command_leaves_the_same_model(tmp_path: Path) -> None:
     table = pa.table({**columns, "y": np.concatenate(rows.y), "where": where})
     pa.parquet.write_table(table, tmp_path / "rows.parquet")
     line = ["run", "--data", "rows.parquet", "--target", "y", "--site", "where", "--loss", "hinge"]
-    line += ["--features", "5", "--rounds", "8"]
+    line += ["--model", "plain", "--features", "5", "--rounds", "8"]
     coke(*line, "--out", "memory", cwd=tmp_path)
     coke(*line, "--on-disk", "scratch", "--out", "disk", cwd=tmp_path)
     one, two = ((tmp_path / name / "model.coke").read_bytes() for name in ("memory", "disk"))
@@ -150,8 +150,8 @@ def saved(folder: Path, kind: str, T: int = 300) -> pa.Table:
 def settings(folder: Path, source: str, **more: Any) -> Settings:
     data = {"file": str(folder / source), "target": "y", "missing": "drop", **more}
     data |= {} if source == "sites" else {"site": "where"}
-    features = {"n_features": 5}
-    return checked_settings({"loss": "hinge", "lambda": 1e-2, "data": data, "features": features})
+    how: dict[str, Any] = {"model": "plain", "loss": "hinge", "lambda": 1e-2}
+    return checked_settings({**how, "data": data, "features": {"n_features": 5}})
 
 
 @pytest.mark.parametrize("kind", LABELS)

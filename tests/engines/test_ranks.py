@@ -62,7 +62,8 @@ def said(text: str) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key not in ("model", "report")}
 
 
-TABLE = ["--site", "where", "--missing", "drop", "--features", 8, "--rounds", 30]
+TABLE = ["--site", "where", "--missing", "drop", "--rounds", 30]
+TABLE += ["--model", "plain", "--features", 8]
 NUMBERS = ["--target", "y", "--drop", "kind", *TABLE]
 CLASSES = ["--target", "kind", "--drop", "y", *TABLE]
 RUNS: dict[str, list[Any]] = {

@@ -46,7 +46,11 @@ TINY = SMALL | {"features": Features(n_features=8), "limits": Until(rounds=12)}
         RandomFeatures(n_features=10, mapping="cos-phase", kernel="laplacian"),
         COKERegressor(n_agents=4, features=Features(n_features=20)),
         COKERegressor(
-            algorithm="cta", features=Features(sigma=3.0), limits=Until(300), scale="minmax"
+            model="plain",
+            algorithm="cta",
+            features=Features(sigma=3.0),
+            limits=Until(300),
+            scale="minmax",
         ),
         COKEClassifier(**SMALL),
         COKEClassifier(**TINY, loss="hinge"),
@@ -66,7 +70,7 @@ SITES = np.repeat(["north", "south", "west"], 100)
 def test_consensus_is_the_centralised_ridge_on_the_same_features() -> None:
     """θ* is ridge regression on φ, every site weighing the same; enough rounds reach it."""
     est = COKERegressor(
-        algorithm=CokePaper(rho=0.3, v=0.1),
+        model="plain", algorithm=CokePaper(rho=0.3, v=0.1),
         features=Features(20, sigma=2.0), lam=0.3, limits=Until(3000, tol=1e-13), random_state=1,
     ).fit(X, y, SITES)  # fmt: skip
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
@@ -168,7 +172,7 @@ def test_data_frames_keep_their_column_names() -> None:
 def test_a_graph_of_ones_own_by_site_labels() -> None:
     graph = nx.Graph([("north", "south"), ("south", "west")])
     est = COKERegressor(
-        graph=graph, algorithm="coke-paper", features=Features(10), limits=Until(5)
+        model="plain", graph=graph, algorithm="coke-paper", features=Features(10), limits=Until(5)
     ).fit(X, y, SITES)
     # on a path the middle site's copies go to two neighbours
     assert est.history_["wire_bytes"][-1] == 5 * 4 * 13 + 160 * sum(
@@ -178,7 +182,9 @@ def test_a_graph_of_ones_own_by_site_labels() -> None:
 
 def test_an_algorithm_of_ones_own_is_run_as_it_is() -> None:
     """The paper's COKE as an object and by its settings: the same bits; and tol holds for it."""
-    few: dict[str, Any] = {"features": Features(10), "limits": Until(200, tol=0.05)}
+    few: dict[str, Any] = {
+        "model": "plain", "features": Features(10), "limits": Until(200, tol=0.05),
+    }  # fmt: skip
     named = COKERegressor(algorithm=CokePaper(rho=0.2, v=0.5, mu=0.9), **few).fit(X, y, SITES)
     own = COKERegressor(algorithm=COKE(0.2, Geometric(0.5, 0.9)), **few).fit(X, y, SITES)
     assert_array_equal(own.thetas_, named.thetas_)
@@ -248,7 +254,8 @@ BAD_Y[0] = np.inf
             lambda: regressor(features=Features(sigma=np.nan)).fit(X, y),
             "positive bandwidth",
         ),
-        (InputError, lambda: random_features(n_features=2.5).fit(X), "Expected `int`"),
+        (InputError, lambda: random_features(n_features=2.5).fit(X), r"Expected `int \| str`"),
+        (InputError, lambda: random_features(n_features="auto").fit(X), "a positive number"),
         (InputError, lambda: regressor(random_state=rng).fit(X, y), "whole number ≥ 0"),
         (InputError, lambda: random_features(random_state=-1).fit(X), "whole number ≥ 0"),
         (InputError, lambda: regressor(features=300).fit(X, y), r"expected coke\.Features\(…\)"),

@@ -11,14 +11,14 @@ import pytest
 import coke
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.losses import LOSSES
-from coke.settings.declaration import KNOBS
+from coke.settings.declaration import KNOBS, PLAIN
 from coke.settings.groups import CHOSEN
 from coke.settings.knobs import Face
 
 PARAMETERS = {  # of an estimator ↦ the setting
     "n_agents": "data.agents", "graph": "graph.kind", "edges": "graph.edges",
-    "algorithm": "algorithm", "loss": "loss", "lam": "lambda", "scale": "data.scale",
-    "ranges": "data.ranges", "random_state": "seed",
+    "algorithm": "algorithm", "loss": "loss", "model": "model", "lam": "lambda",
+    "scale": "data.scale", "ranges": "data.ranges", "random_state": "seed",
 }  # fmt: skip
 GROUPED: dict[Any, list[str]] = {
     coke.Features: [key for key in KNOBS if key.startswith("features.")],
@@ -59,8 +59,8 @@ def test_every_algorithm_has_its_group() -> None:
 def test_an_estimators_parameters_are_the_declared_settings(kind: Any) -> None:
     signature = inspect.signature(kind.__init__).parameters
     assert list(signature)[1:] == [
-        "n_agents", "graph", "edges", "algorithm", "loss", "features", "lam", "scale", "ranges",
-        "limits", "privacy", "engine", "random_state",
+        "n_agents", "graph", "edges", "algorithm", "loss", "model", "features", "lam", "scale",
+        "ranges", "limits", "privacy", "engine", "random_state",
     ]  # fmt: skip
     assert len(signature) - 1 <= 16
     hints = get_type_hints(kind.__init__)
@@ -80,12 +80,13 @@ def test_all_that_estimators_can_be_told_is_a_parameter_or_in_a_group() -> None:
 
 
 def test_the_transformer_has_the_features_settings() -> None:
-    """But for σ, which no rows can tell it."""
+    """Of the plain model, but for σ, which no rows can tell it; nothing is chosen."""
     signature = inspect.signature(coke.RandomFeatures).parameters
-    fields = msgspec.structs.fields(coke.Features)
-    assert list(signature) == [*(field.name for field in fields), "random_state"]
-    for field in fields:
-        assert field.name == "sigma" or signature[field.name].default == field.default
+    fields = {field.name: field.default for field in msgspec.structs.fields(coke.Features)}
+    choosing = {"frequencies", "inputs", "linear"}
+    assert list(signature) == [*(name for name in fields if name not in choosing), "random_state"]
+    for name, default in (fields | PLAIN).items():
+        assert name in {"sigma", *choosing} or signature[name].default == default
 
 
 def test_losses_are_dealt_out_by_kind() -> None:

@@ -86,10 +86,12 @@ def test_kills_at_random_moments_change_no_bit(fields: Callable[..., Field]) -> 
     antisymmetric(field, field.names)
 
 
-def test_the_estimator_can_run_on_agents() -> None:
+@pytest.mark.parametrize("model", ["plain", "auto"])
+def test_the_estimator_can_run_on_agents(model: str) -> None:
     """engine="agents" gives the simulation's θ to the bit, and the same bytes."""
     rows = made_rows(300)
-    common: dict[str, Any] = {"n_agents": 3, "features": Features(n_features=15)}
+    features = Features(n_features=15)
+    common: dict[str, Any] = {"model": model, "n_agents": 3, "features": features}
     field = COKERegressor(engine="agents", **common).fit(rows.X, rows.y)
     one = COKERegressor(**common).fit(rows.X, rows.y)
     assert_array_equal(field.thetas_, one.thetas_)

@@ -27,7 +27,8 @@ ROWS = made_rows(300)
 PARTS = deal(ROWS.y, 3, seed=0)
 GRAPH = build_graph("ring", 3, seed=0)
 SMALL: dict[str, Any] = {
-    "rounds": 60, "seed": 0, "features": {"n_features": 15}, "data": {"test": 0.0},
+    "model": "plain", "rounds": 60, "seed": 0, "features": {"n_features": 15},
+    "data": {"test": 0.0},
 }  # fmt: skip
 
 
@@ -39,13 +40,16 @@ def written(folder: Path, **settings: Any) -> list[Path]:
     return write_network(folder, plan)
 
 
-def test_agents_in_threads_have_the_simulations_bits() -> None:
+@pytest.mark.parametrize("model", ["plain", "auto"])
+def test_agents_in_threads_have_the_simulations_bits(model: str) -> None:
     """θ, rounds and messages; nobody is left behind."""
     before = threading.active_count()
-    found = train_on_agents(checked_settings(SMALL), ROWS, PARTS, GRAPH, "memory")
+    config = checked_settings({**SMALL, "model": model})
+    found = train_on_agents(config, ROWS, PARTS, GRAPH, "memory")
     one = COKERegressor(
-        n_agents=3, graph="ring", features=Features(n_features=15), limits=Until(rounds=60)
-    )
+        n_agents=3, graph="ring", model=model, features=Features(n_features=15),
+        limits=Until(rounds=60),
+    )  # fmt: skip
     one.fit(ROWS.X, ROWS.y)
     assert_array_equal([model.theta.ravel() for model in found.models], one.thetas_)
     assert (found.rounds, found.converged) == (one.n_iter_, one.converged_)

@@ -70,7 +70,7 @@ class Net:
         self.names = [f"site-{i}" for i in range(agents)]
         self.friends = {n: {self.names[j] for j in self.graph[i]} for i, n in enumerate(self.names)}
         self.settings: dict[str, Any] = {
-            "lambda": 1e-3, "seed": SEED, "rounds": 3000, "tol": TOL,
+            "model": "plain", "lambda": 1e-3, "seed": SEED, "rounds": 3000, "tol": TOL,
             "data": {"file": "rows", "target": "y", "test": 0.0, "scale": "none"},
             "features": {"n_features": 12, "sigma": 2.0},
         } | settings  # fmt: skip

@@ -106,7 +106,8 @@ def estimator(case: Case, folder: Path) -> dict[str, Any]:
     X, y, where = rows(case.classes)
     kind: Any = COKEClassifier if case.classes else COKERegressor
     own = kind(
-        graph="random", edges=EDGES, algorithm=CHOSEN[case.algorithm], loss=case.loss,
+        model="plain", graph="random", edges=EDGES,
+        algorithm=CHOSEN[case.algorithm], loss=case.loss,
         features=Features(n_features=8, sigma=1.5), lam=1e-2, random_state=SEED,
         limits=Until(rounds=40, tol=1e-2 if case.algorithm == "coke" else None),
     ).fit(X, y, sites=where)  # fmt: skip
@@ -123,6 +124,7 @@ def written(case: Case, folder: Path, **data: Any) -> list[str]:
     more = "\n".join(f"{key} = {json.dumps(value)}" for key, value in data.items())
     (folder / "case.toml").write_text(
         f"""
+model = "plain"
 algorithm = "{case.algorithm}"
 loss = "{case.loss}"
 lambda = 1e-2

@@ -52,7 +52,7 @@ class Field:
     def __init__(self, folder: Path, rows: Rows, agents: int, edges: int, **settings: Any):
         self.folder = folder
         base: dict[str, Any] = {
-            "lambda": 1e-3, "seed": SEED, "rounds": 1000,
+            "model": "plain", "lambda": 1e-3, "seed": SEED, "rounds": 1000,
             "data": {"test": 0.0, "scale": "none"},
             "features": {"n_features": 20, "sigma": 2.0},
         }  # fmt: skip

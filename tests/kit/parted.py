@@ -73,4 +73,6 @@ def config(files: Path, kind: str, out_of_core: bool, **more: Any) -> Settings:
     data = {**sources[kind], "out_of_core": out_of_core, "precision": more.pop("precision", "auto")}
     data["file"] = str(files / data["file"])
     features = {"n_features": 10}
-    return checked_settings({"whitening": "gram", "data": data, "features": features, **more})
+    return checked_settings(
+        {"model": "plain", "whitening": "gram", "data": data, "features": features, **more}
+    )

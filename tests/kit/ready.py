@@ -27,8 +27,8 @@ def ready(
     sites: Kept, graph: Graph, *, columns: tuple[str, ...] | None = None,
     releases: Path | None = None, sample: Any = None, **settings: Any,
 ) -> Ready:  # fmt: skip
-    """All of them agree, as these settings say; λ is `lam`."""
-    given = {"lambda": settings.pop("lam", 1e-3), **settings}
+    """All of them agree, as these settings say; the model is plain, and λ is `lam`."""
+    given = {"model": "plain", "lambda": settings.pop("lam", 1e-3), **settings}
     wanted = checked_settings(given)
     names = columns or tuple(f"x{j}" for j in range(sites.X[0].shape[1]))
     kept = replace(sites, numbers=LOSSES[wanted.loss].kind == "numbers")

@@ -43,8 +43,9 @@ def fitted(**how: Any) -> coke.COKERegressor:
     features = coke.Features(n_features=8, sigma=2.0)
     limits = coke.Until(rounds=2000, tol=1e-2)
     own = coke.COKERegressor(
-        graph="ring", algorithm=TRACKING, features=features, lam=0.5, limits=limits, **how
-    )
+        model="plain", graph="ring", algorithm=TRACKING, features=features, lam=0.5, limits=limits,
+        **how,
+    )  # fmt: skip
     return own.fit(X, y, sites=where)
 
 

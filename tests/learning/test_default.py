@@ -69,11 +69,15 @@ def clumps() -> tuple[Array, Array, Any]:
 CASES = [constant, constant_at_each_site, collinear, wide, one_has_all, few_rows, apart, clumps]
 
 
+@pytest.mark.parametrize("model", ["auto", "plain"])
 @pytest.mark.parametrize("scale", ["standard", "none"])
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
-def test_it_reaches_the_optimum_whatever_the_inputs(make: Callable[[], Any], scale: str) -> None:
+def test_it_reaches_the_optimum_whatever_the_inputs(
+    make: Callable[[], Any], scale: str, model: str
+) -> None:
     Z, y, sites = make()
-    est = COKERegressor(scale=scale, limits=Until(1500, tol=1e-4), graph="ring").fit(Z, y, sites)
+    limits = Until(1500, tol=1e-4)
+    est = COKERegressor(model=model, scale=scale, limits=limits, graph="ring").fit(Z, y, sites)
     best = est.model_._replace(theta=est.optimum_[None])
     far = np.sqrt(np.mean((est.predict(Z) - best.predict(Z)) ** 2))
     assert far < 0.02 * max(float(y.std()), 1e-9)
@@ -100,6 +104,16 @@ def test_classes_too(loss: str) -> None:
 def test_nothing_is_tuned_to_a_graph(graph: str) -> None:
     est = COKERegressor(graph=graph).fit(X, Y, SITES)
     assert est.converged_
+    for theta in est.thetas_:
+        far = est.model_._replace(theta=theta[None]).predict(X)
+        far = far - est.model_._replace(theta=est.optimum_[None]).predict(X)
+        assert np.sqrt(np.mean(far**2)) < 0.02 * Y.std()
+
+
+@pytest.mark.parametrize("graph", ["ring", "star", "complete", "grid", "random"])
+def test_nor_is_the_plain_model(graph: str) -> None:
+    est = COKERegressor(model="plain", graph=graph).fit(X, Y, SITES)
+    assert est.converged_
     assert_allclose(est.thetas_, np.tile(est.optimum_, (6, 1)), atol=0.05)
 
 
@@ -112,8 +126,9 @@ def test_other_bases_lead_to_the_same_model(whitening: str) -> None:
 
 
 def test_a_budget_is_kept_and_a_hopeless_one_refused() -> None:
-    free = COKERegressor().fit(X, Y, SITES)
-    some = COKERegressor(limits=Until(max_bytes=free.bytes_ * 2 // 3)).fit(X, Y, SITES)
+    free = COKERegressor(model="plain").fit(X, Y, SITES)
+    limits = Until(max_bytes=free.bytes_ * 2 // 3)
+    some = COKERegressor(model="plain", limits=limits).fit(X, Y, SITES)
     assert some.bytes_ <= free.bytes_ * 2 // 3
     assert not some.converged_
     with pytest.raises(InputError, match=r"the smallest that would do is max_bytes=\d+"):

@@ -236,8 +236,9 @@ def test_the_estimator_is_not_led_astray_by_outliers() -> None:
     errors = {}
     for loss in ("quadratic", "huber"):
         model = COKERegressor(
-            loss=loss, features=Features(n_features=30, sigma=1.5), scale="none", random_state=1
-        )
+            model="plain", loss=loss, features=Features(n_features=30, sigma=1.5), scale="none",
+            random_state=1,
+        )  # fmt: skip
         model.fit(X, wrong, sites=where)
         assert model.model_.loss == loss
         errors[loss] = float(np.median(np.abs(model.predict(X) - y)))

@@ -39,9 +39,10 @@ SITE: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("key", "names"),
     [
-        ("graph.kind", GRAPHS), ("features.kernel", KERNELS), ("features.mapping", MAPPINGS),
-        ("features.sampling", SAMPLINGS), ("data.scale", SCALES), ("data.split", SPLITS),
-        ("data.precision", PRECISIONS), ("algorithm", ALGORITHMS),
+        ("graph.kind", GRAPHS), ("features.kernel", [*KERNELS, "auto"]),
+        ("features.mapping", MAPPINGS), ("features.sampling", SAMPLINGS),
+        ("data.scale", SCALES), ("data.split", SPLITS), ("data.precision", PRECISIONS),
+        ("algorithm", ALGORITHMS),
     ],
 )  # fmt: skip
 def test_the_choices_are_those_of_the_code(key: str, names: Iterable[str]) -> None:
@@ -76,7 +77,8 @@ def test_a_value_out_of_bounds_is_refused_with_what_was_expected(one: Declared) 
         return
     for number in outside(one):
         value: Any = [int(number)] * 2 if one.name in ("sizes", "size_range") else number
-        value = int(value) if one.kind is int or one.kind == int | None else value
+        whole = one.kind in (int, int | None, int | str)
+        value = int(value) if whole else value
         with pytest.raises(ConfigError) as error:
             checked_settings(merged({}, {one.key: value}))
         assert str(error.value).startswith(f"{one.name}=")
@@ -127,9 +129,11 @@ def test_options_become_what_a_file_would_say(tmp_path: Path) -> None:
     app = options.app()
     app.command()(see)
     line = "--lambda 0.5 --sigma 2 --drop a --drop b --fast --no-out-of-core --data rows.csv"
-    get_command(app)([*line.split(), "--target", "y"], standalone_mode=False)
+    more = "--target y --features 30 --linear auto"
+    get_command(app)([*line.split(), *more.split()], standalone_mode=False)
     text = 'lambda = 0.5\nfast = true\n[data]\ndrop = ["a", "b"]\ntarget = "y"\n'
     text += f'file = "{Path("rows.csv").resolve()}"\n[features]\nsigma = 2.0\n'
+    text += 'n_features = 30\nlinear = "auto"\n'
     (tmp_path / "same.toml").write_text(text)
     assert found["settings"] == wanted(tmp_path / "same.toml", {}, Face.RUN)
 

@@ -33,7 +33,7 @@ def audit(folder: Path, monkeypatch: Any, capsys: Any, *arguments: Any) -> dict[
 
 
 SOURCE = ["--data", "rows.parquet", "--target", "y", "--agents", 5, "--graph", "star",
-          "--features", 8, "--sigma", 2, "--scale", "none"]  # fmt: skip
+          "--model", "plain", "--features", 8, "--sigma", 2, "--scale", "none"]  # fmt: skip
 
 
 def test_an_only_neighbour_of_plain_coke_learns_all(

@@ -272,9 +272,8 @@ def test_a_tighter_goal_costs_more() -> None:
 
 
 def test_the_command(monkeypatch: Any, capsys: Any, tmp_path: Any) -> None:
-    small = (
-        "lambda = 0.01\n[data]\nagents = 5\nsize_range = [60, 90]\n[features]\nn_features = 10\n"
-    )
+    small = 'model = "plain"\nlambda = 0.01\n[data]\nagents = 5\nsize_range = [60, 90]\n'
+    small += "[features]\nn_features = 10\n"
     (tmp_path / "c.toml").write_text(small)
     names = ["coke", "tree-cg", "local-only"]
     wanted = [word for name in names for word in ("--method", name)]

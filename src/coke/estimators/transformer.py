@@ -43,8 +43,9 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Draws the features for inputs as wide as X; nothing else of X is used."""
-        if isinstance(self.sigma, str):
-            raise InputError(f"sigma={self.sigma!r}: expected a positive number")
+        for name in ("n_features", "sigma"):
+            if isinstance(getattr(self, name), str):
+                raise InputError(f"{name}={getattr(self, name)!r}: expected a positive number")
         own = self.get_params() | {"random_state": checked_seed(self.random_state)}
         seed = own.pop("random_state")
         checked_settings({"seed": seed, "features": plain(own)})
