@@ -142,10 +142,6 @@ class Site(NamedTuple):
     i: int
     name: str  # which no other site has
 
-    def sample(self, seed: int) -> tuple[Array, Labels]:
-        """Some of its training inputs and targets, in random order."""
-        return self.here.sample(self.i, seed)
-
     def rows(self) -> tuple[Array, Labels]:
         """Its training inputs and targets, as they came."""
         assert isinstance(self.here, Kept)  # whoever passes over rows is not asked for them

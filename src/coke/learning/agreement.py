@@ -123,7 +123,7 @@ def _choosing(sweep: Sweep, site: Site, terms: Terms, begun: _Begun) -> Talk[_Be
     """With a model chosen; its inputs are in standard units or quantiles, whatever the scale."""
     told, d, N = begun.told.columns, len(terms.columns), len(begun.net.names)
     standard = fit_scaling("standard", d, told)
-    X, y = site.sample(terms.settings.seed)
+    X, y = site.here.sample(site.i, terms.settings.seed)
     Y = _targets(terms, standard, y, begun.told.labels)
     T = site.here.columns(site.i).T
     own = Samples(standard.inputs(X), Y, T, told.T, N, terms.settings.seed)

@@ -12,7 +12,8 @@ import msgspec
 from coke.errors import ConfigError, InputError
 from coke.settings.declaration import KNOBS, Settings, SiteSettings, Toml
 from coke.settings.knobs import Face, Scope
-from coke.settings.reading import checked, merged, on_agents, read_toml
+from coke.settings.reading import checked, merged, read_toml
+from coke.settings.rules import on_agents
 
 CA = "ca"  # the authority's name, and so no site's
 SITE_DAYS = 90  # for which a site's certificate is valid, unless told otherwise

@@ -1,0 +1,164 @@
+"""Rules between settings: each yields what it has against them, before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from coke.maths.algorithms import ALGORITHMS
+from coke.maths.losses import CLASSES, LOSSES
+from coke.settings.declaration import AUTO, LOOKING, PUBLIC, Settings
+from coke.settings.knobs import Face
+
+Rule = Callable[[Any], Iterator[str]]
+
+
+def of_source(settings: Settings) -> Iterator[str]:
+    data = settings.data
+    if data.file is not None and data.target is None:
+        yield f"data.file = {data.file!r} without data.target: name the target column"
+    if data.file is None and (data.target or data.site):
+        yield "data.target or data.site without data.file: name the file of the rows"
+    folder = data.file is not None and Path(data.file).is_dir()
+    if folder and data.site is not None:
+        yield f"data.site with the folder {data.file}: its files are the sites"
+    if data.out_of_core and (data.file is None or not (folder or data.site)):
+        yield "data.out_of_core without sites: name data.file and data.site, or a folder"
+    if str(data.file).endswith(".npy") and not (data.out_of_core or data.on_disk):
+        yield (
+            f"{data.file}: arrays are read in chunks only: add data.out_of_core = true, or for "
+            "class labels data.on_disk"
+        )
+    if data.file is None and LOSSES[settings.loss].kind == CLASSES:
+        yield f'loss = "{settings.loss}" needs class labels: name a data.file with them'
+
+
+def _solvable(settings: Settings) -> Iterator[str]:
+    if settings.lam == 0 and not LOSSES[settings.loss].statistics:
+        yield f"lambda=0 with the {settings.loss} loss: expected lambda > 0, try 1e-4"
+    if (settings.whitening == "sample") != (settings.sample is not None):
+        yield (
+            f"whitening={settings.whitening!r} with sample={settings.sample!r}: name a file of "
+            'public inputs for whitening = "sample", and none for any other'
+        )
+    if settings.whitening == "range" and settings.data.scale != PUBLIC:
+        yield 'whitening = "range" takes the ranges of scale = "public": give them'
+
+
+def _plainly(settings: Settings) -> Iterator[str]:
+    """What only sites that choose can do."""
+    f = settings.features
+    for name, given in (("inputs", f.inputs == "quantiles"), ("linear", f.linear not in (AUTO, 0))):
+        if settings.model == "plain" and given:
+            yield f'{name} = {getattr(f, name)!r} with model = "plain": expected model = "auto"'
+
+
+def _compiled(settings: Settings) -> Iterator[str]:
+    if settings.fast and not LOSSES[settings.loss].statistics:
+        yield f'fast with loss = "{settings.loss}": only {_summed()} rounds are compiled'
+    if settings.fast and find_spec("numba") is None:
+        yield "fast needs Numba: pip install 'coke[fast]', or leave it out"
+
+
+def _summed() -> str:
+    """The losses of which sums over the rows are all that training needs."""
+    return " or ".join(name for name, loss in LOSSES.items() if loss.statistics)
+
+
+def _out_of_core(settings: Settings) -> Iterator[str]:
+    """What needs a row again after it has gone by cannot do without it in memory."""
+    bases = [name for name in (settings.algorithm, *settings.beside) if ALGORITHMS[name].basis]
+    needs_rows = {
+        f'loss = "{settings.loss}"': not LOSSES[settings.loss].statistics,
+        f'privacy = "{settings.privacy}"': settings.privacy != "none",
+        f'split = "{settings.data.split}"': settings.data.split is not None,
+        f'whitening = "{settings.whitening}" of {", ".join(bases)}': bases
+        and settings.whitening in LOOKING,
+    }
+    for what, refused in needs_rows.items():
+        if settings.data.out_of_core and refused:
+            yield (
+                f"out_of_core with {what}: that needs rows in memory; out of core is for sites "
+                f"with names, the {_summed()} loss, and for a common basis whitening = "
+                '"gram" or "sample"; for class labels use on_disk'
+            )
+    if settings.data.on_disk is not None and LOSSES[settings.loss].statistics:
+        yield (
+            f'data.on_disk with loss = "{settings.loss}", which keeps no features: for rows that '
+            "do not fit into memory use data.out_of_core"
+        )
+
+
+def _private(settings: Settings) -> Iterator[str]:
+    """Nothing by which raw rows would speak past the noise."""
+    if settings.privacy != "dp":
+        for name in ("epsilon", "secure_sum", "new_budget"):
+            if getattr(settings, name):
+                yield f'{name} without privacy = "dp": set both'
+        return
+    if settings.epsilon is None:
+        yield 'privacy = "dp" without epsilon: 1 is strict, 10 weak'
+    if not LOSSES[settings.loss].statistics:
+        yield (
+            f'privacy = "dp" with loss = "{settings.loss}": only the {_summed()} loss has '
+            "statistics that can be noised once; others touch raw rows in every round"
+        )
+    if settings.data.scale != PUBLIC:
+        yield (
+            f'privacy = "dp" with scale = "{settings.data.scale}": ranges must be known '
+            'beforehand; use scale = "public" and data.ranges'
+        )
+    if settings.features.sigma == AUTO:
+        yield 'privacy = "dp" with sigma = "auto": that looks at raw rows; give σ'
+    if settings.whitening in LOOKING:
+        yield (
+            f'privacy = "dp" with whitening = "{settings.whitening}": moments of raw inputs are '
+            'not noised; use "range" (of public units), "sample" (public inputs) or "gram" '
+            "(noised statistics)"
+        )
+
+
+def _compared(settings: Settings) -> Iterator[str]:
+    if settings.privacy != "none":
+        yield (
+            f'privacy = "{settings.privacy}": a comparison looks at raw rows; compare on public '
+            "data, or without it"
+        )
+
+
+def _audited(settings: Settings) -> Iterator[str]:
+    if not LOSSES[settings.loss].statistics:
+        yield (
+            f'loss = "{settings.loss}": the attacks are on the {_summed()} loss; others send what '
+            "is no less telling"
+        )
+    reason = ALGORITHMS[settings.algorithm].not_for.get("audit")
+    if reason:
+        yield f'algorithm = "{settings.algorithm}" cannot be audited: {reason}'
+
+
+def _in_theory(settings: Settings) -> Iterator[str]:
+    if not LOSSES[settings.loss].statistics:
+        yield f'loss = "{settings.loss}": the theorems\' constants need the {_summed()} loss'
+    if settings.data.out_of_core:
+        yield "out_of_core: the constants need rows in memory; use some of the rows"
+
+
+def on_agents(settings: Settings) -> Iterator[str]:
+    """Why these settings cannot run on agents."""
+    reason = ALGORITHMS[settings.algorithm].not_for.get("agents")
+    if reason:
+        yield f'algorithm = "{settings.algorithm}" cannot run on agents: {reason}'
+    if settings.data.out_of_core:
+        yield "data.out_of_core is for coke run: an agent reads its own rows at once"
+
+
+RULES: tuple[Rule, ...] = (_solvable, _plainly, _compiled, _out_of_core, _private)
+FACES: dict[Face, tuple[Rule, ...]] = {
+    Face.COMPARE: (_compared,),
+    Face.AUDIT: (_audited,),
+    Face.THEORY: (_in_theory,),
+    Face.NETWORK: (on_agents,),
+}
