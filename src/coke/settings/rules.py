@@ -16,6 +16,7 @@ Rule = Callable[[Any], Iterator[str]]
 
 
 def of_source(settings: Settings) -> Iterator[str]:
+    """Whether there is anything to learn from, and how it can be read."""
     data = settings.data
     if data.file is not None and data.target is None:
         yield f"data.file = {data.file!r} without data.target: name the target column"
