@@ -172,3 +172,17 @@ def test_very_many_rows_are_described_a_part_at_a_time(monkeypatch: pytest.Monke
     assert sum(part.weight for part in parts) == pytest.approx(1000.0)
     assert_allclose([part.weight for part in parts], 500.0, atol=100.0)
     assert_allclose(sorted(part.mean[0] for part in parts), [0.0, 10.0], atol=0.1)
+
+
+@pytest.mark.parametrize("n", [2, 5, 15, 16, 40])
+def test_rows_that_are_few_points_are_described_by_them(n: int) -> None:
+    """Fewer than there would be clusters: a component each, and the Gram matrix is exact."""
+    points = np.random.default_rng(n).normal(scale=10.0, size=(n, 2))
+    X = np.concatenate([points, np.repeat(points, 1 + np.arange(n) % 5, axis=0)] * 20)
+    f = draw_features(FeatureSettings(400, sigma=0.5, seed=1), 2)
+    A = f(X).T @ f(X) / len(X)
+    found = [part.gaussian() for part in describe(X, f, A, 1e-4, 0)]
+    assert sum(part.weight for part in found) == len(X)
+    if n < 16:
+        assert len(found) == n
+        assert_allclose(expected_gram(f, found), A, atol=1e-9)

@@ -26,6 +26,7 @@ from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from coke.errors import ConvergenceError, InputError
@@ -231,11 +232,24 @@ def describe(
     some = X  # drawn, for every n-th might be the same of n sensors
     if len(X) > ENOUGH:
         some = X[np.sort(np.random.default_rng(seed).choice(len(X), ENOUGH, replace=False))]
-    _, which = kmeans2(some, K, minit="++", seed=seed, missing="warn")
+    which = _points(some, K)
+    if which is None:
+        _, which = kmeans2(some, K, minit="++", seed=seed, missing="warn")
     clusters = [
         Gaussian.of(part).truncated(RANKS[K]) for k in range(K) if len(part := some[which == k])
     ]
     return [one._replace(weight=one.weight * len(X) / len(some)) for one in clusters]
+
+
+def _points(X: Array, K: int) -> NDArray[np.int64] | None:
+    """Of rows with fewer than K different ones, which of these each is: there is nothing to find.
+
+    None where there are more, which a few rows tell as a rule.
+    """
+    if len(np.unique(X[: 4 * K], axis=0)) >= K:
+        return None
+    points, which = np.unique(X, axis=0, return_inverse=True)
+    return which.reshape(-1) if len(points) < K else None
 
 
 def kind_of(n: int) -> int:
