@@ -337,6 +337,6 @@ def test_many_classes_are_told_apart_by_a_few_numbers() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3))
     y = (X > 0) @ np.array([1, 2, 4])
-    est = COKEClassifier(features=Features(n_features=20), limits=SOON, **RING).fit(X, y)
+    est = COKEClassifier(features=Features(n_features=20), limits=Until(20), **RING).fit(X, y)
     assert est.score(X, y) > 0.8
     assert est.agreement_bytes_ < 20_000
