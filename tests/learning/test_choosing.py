@@ -122,11 +122,14 @@ def test_what_it_says_is_what_it_chose() -> None:
     tuned = fitted("additive", False, "auto").choice_
     said = "\n".join(tuned.words(columns))
     assert "60 frequencies" in said
-    assert "bandwidths, the narrowest first: " in said
+    first = int(np.argmin(tuned.bandwidths))
+    assert f"the narrowest first: {columns[first]} {tuned.bandwidths[first]:.2g}, " in said
     assert f"tuned {tuned.errors[TUNED]:.3g}" in said
     assert tuned.errors[TUNED] < 0.9 * min(tuned.errors[PLAIN], tuned.errors[LINEAR])
     judged = fitted("additive", True, "auto").choice_
-    assert "the sites differ; errors on rows kept back are linear" in judged.words(columns)[-1]
+    why = judged.words(columns)[-1]
+    assert "the sites differ; " in why
+    assert f"kept back are linear {judged.judged[LINEAR]:.3g}, plain" in why
     assert judged.judged.keys() == {LINEAR, PLAIN, TUNED}
     few: Any = COKERegressor(**RING).fit(TABLES["noise"].X[:20], TABLES["noise"].y[:20])
     assert few.choice_.words(columns)[-1] == "why: too few rows to choose by"
@@ -143,7 +146,7 @@ def agreed(
     """The sites have chosen, and not trained."""
     parts = by_label(np.arange(len(table.y)) % 5 if sites is None else sites)
     rows = checked_rows(table.X, table.y)
-    settings = {"lam": "auto", "features": structs.asdict(features), **given}
+    settings = {"model": "auto", "lam": "auto", "features": structs.asdict(features), **given}
     return ready(held(rows, parts), graph or nx.cycle_graph(len(parts)), **settings)
 
 
