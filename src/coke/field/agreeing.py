@@ -26,6 +26,7 @@ from coke.field.store import Store
 from coke.learning.ready import Ready, joining, site_talk
 from coke.maths.ledger import Ledger
 from coke.talk.conversation import Conversation, Talk
+from coke.threads import OneThread
 
 R = TypeVar("R")
 KIND, FILE = "agreement", "agreement.coke"
@@ -92,6 +93,11 @@ class Agreeing(Conversation[R]):
         for name, messages in before.items():
             for message in messages:
                 self._keep(name, message)
+
+    def go_on(self) -> list[tuple[str, bytes]]:
+        """On one thread, as a simulation does: the last bits depend on how many there are."""
+        with OneThread().limit():
+            return super().go_on()
 
     def hear(self, sender: str, said: Said) -> bool:
         """Whether this message is new and in order; others come again when they are asked for.

@@ -19,7 +19,7 @@ import numpy as np
 from coke.maths.arrays import Array
 from coke.maths.choice.quantiles import NO_KNOTS
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
-from coke.maths.losses import LOSSES
+from coke.maths.losses import LOSSES, NUMBERS
 from coke.settings.declaration import AUTO, PLAIN_LAMBDA, Settings
 from coke.settings.declaration import PLAIN as PLAIN_OF
 
@@ -128,10 +128,11 @@ class Wish(NamedTuple):
     useful: bool = True  # whether to choose among frequencies
     ridge: float | None = None  # of all models
     usual: float = 1e-4  # ridge of the plain model, where none is given
+    least: float = 0.0  # ridge that is chosen
 
     def ridged(self, found: float) -> float:
         """The ridge that is given, which may be zero; else the one that was found."""
-        return found if self.ridge is None else self.ridge
+        return max(found, self.least) if self.ridge is None else self.ridge
 
 
 @dataclass(frozen=True)
@@ -196,6 +197,9 @@ def wished(settings: Settings, d: int, N: int) -> Wish:
         useful=f.frequencies == AUTO,
         ridge=None if lam is None else 2 * lam / (N * kappa),
         usual=2 * PLAIN_LAMBDA / (N * kappa),
+        # Errors of least squares on classes that can be told apart ask for none, and then margins
+        # grow for ever.
+        least=0.0 if LOSSES[settings.loss].kind == NUMBERS else 1e-5,
     )
 
 

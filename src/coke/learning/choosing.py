@@ -50,7 +50,7 @@ _FEW = 60  # rows to fit with, below which a site is small
 _CLEAR = 0.9  # of the errors of plain and linear: no judge is needed below
 _QUIET, _LOW = 1e-3, 1e-2  # least noise that random features can do with; noise called low
 _USUAL = 100  # frequencies; more where rows are ten times that, or three with little noise
-_POOL, _FITTED = 6, 400  # times as many frequencies to choose from, by fits to so many rows
+_POOL, _MOST, _FITTED = 6, 1200, 300  # times as many frequencies to choose from, by so many rows
 _COARSE = 0.75  # of the coefficients' root mean square
 _FINE = 2.0**20  # whole numbers to one
 _PER_POWER = 8.0 / 0.6931471805599453  # sixteenths of a power of two in p/2
@@ -193,16 +193,16 @@ def _frequencies(
         enough = 3 if bare.noise <= _LOW else 10
         L = wish.most if own.all >= enough * wish.most else min(_USUAL, wish.most)
     how = wish.plain._replace(
-        n_features=_POOL * L if choosing else L, kernel=wish.kernel, sigma=1.0, mapping="cos-sin"
+        n_features=max(L, min(_POOL * L, _MOST)) if choosing else L,
+        kernel=wish.kernel,
+        sigma=1.0,
+        mapping="cos-sin",
     )
     pool = draw_features(how, len(bare.scales)).omega * bare.scales
     if not choosing:
         return pool
-    n, K, mine = (
-        min(own.fit, _FITTED),
-        own.few.shape[1],
-        np.zeros((2 * len(pool), own.few.shape[1])),
-    )
+    n, K = min(own.fit, _FITTED), own.few.shape[1]
+    mine = np.zeros((2 * len(pool), K))
     if own.able:
         Phi = DrawnFeatures(pool, np.empty(0), bare.linear)(Z[:n])
         found = left.coefficients(Phi, own.few[:n], bare.noise)[: 2 * len(pool)]

@@ -8,7 +8,7 @@ from coke.maths.arrays import Array
 
 NOISES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """The noise over the signal's variance, α: the ridge of a kernel matrix."""
-ROWS = 250
+ROWS = 200
 
 
 def left_out(K: Array, Y: Array) -> Array:
