@@ -44,12 +44,15 @@ def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
 
 def yardsticks(ready: Ready) -> list[dict[str, Any]]:
     """What sites reach without COKE: each alone, averaged once, and the centralised optimum."""
-    problem, N = ready.problem, len(ready.names)
+    problem = ready.problem
     size = problem.train.size * FLOAT
     alone = local_only(problem.train) if ready.noised is None else ready.noised.alone
     everyone = {
         "local-only": (alone, 0),
-        "one-shot-average": (problem.everywhere(alone.mean(axis=0)), 2 * (N - 1)),
+        "one-shot-average": (
+            problem.everywhere(alone.mean(axis=0)),
+            ready.agreement.net.tree.messages,
+        ),
         "optimum": (problem.everywhere(problem.optimum), 0),
     }
     rows = []

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from coke.errors import ConfigError, FileError, nearest, unknown
+from coke.maths.losses import CLASSES, LOSSES
 from coke.settings.declaration import (
     AUTO,
     KNOBS,
@@ -119,10 +120,13 @@ def checked(plain: Toml, kind: type[S], *rules: Rule) -> S:
 def _without_choice(settings: S) -> S:
     """With the plain model's own values where nothing is chosen.
 
-    Nothing is with privacy, where every choice would be one more release of raw rows, and in public
-    units, which are there so that no row is looked at.
+    Nothing is with privacy, where every choice would be one more release of raw rows; in public
+    units, which are there so that no row is looked at; and with a loss for outliers, for a choice
+    goes by squared errors, which outliers own.
     """
-    looking = settings.privacy == "none" and settings.data.scale != PUBLIC
+    loss = LOSSES[settings.loss]
+    squared = loss.statistics or loss.kind == CLASSES
+    looking = settings.privacy == "none" and settings.data.scale != PUBLIC and squared
     if settings.model == AUTO and looking:
         return settings
     given = settings.features

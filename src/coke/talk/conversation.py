@@ -11,7 +11,7 @@ tree and diameter.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -130,8 +130,18 @@ class Tree(NamedTuple):
 
     @property
     def messages(self) -> int:
-        """Of one sum: up and down."""
-        return 2 * len(self.parent)
+        """Of one sum: one from all but the root, and a broadcast of each site with children."""
+        return len(self.parent) + len(set(self.parent.values()))
+
+    def told_down(self, ledger: Ledger, size: int) -> Ledger:
+        """With a total of so many bytes told to all."""
+        for children in Counter(self.parent.values()).values():
+            ledger = ledger.told(size, copies=children)
+        return ledger
+
+    def summed(self, ledger: Ledger, size: int) -> Ledger:
+        """With one sum more of so many bytes, up and down."""
+        return self.told_down(ledger.told(size, messages=len(self.parent)), size)
 
 
 def spanning_tree(graph: Graph) -> Tree:

@@ -72,7 +72,7 @@ class Comparison:
             "tree-pcg": self.tree_pcg,
             "tree-gradient": self.tree_gradient,
             "tree-gram": lambda: self.trees("tree-gram", gram_sum(self.quadratic, self.tree)),
-            "local-only": lambda: self.once("local-only", local_only(self.risk), 0),
+            "local-only": lambda: self.once("local-only", local_only(self.risk), Ledger()),
             "one-shot-average": self.one_shot_average,
         }
 
@@ -153,7 +153,7 @@ class Comparison:
         assert self.ours.basis is not None  # ours always has one
         factor = cho_factor(self.ours.basis.C @ self.ours.basis.C.T)
         size = FLOAT32 * (NUMBERS * len(self.ready.agreement.terms.columns) + 1)
-        ledger = Ledger().told(size, messages=self.tree.messages)
+        ledger = self.tree.summed(Ledger(), size)
         points = conjugate_gradients(
             self.quadratic, self.tree, FLOAT32, lambda r: np.asarray(cho_solve(factor, r)), ledger
         )
@@ -170,11 +170,11 @@ class Comparison:
     def one_shot_average(self) -> Row:
         """The mean of the local models, once over the tree."""
         mean = self.ready.problem.everywhere(local_only(self.risk).mean(axis=0))
-        return self.once("one-shot-average", mean, self.tree.messages)
+        spent = self.tree.summed(Ledger(), FLOAT * self.risk.size)
+        return self.once("one-shot-average", mean, spent)
 
-    def once(self, method: str, theta: Array, messages: int) -> Row:
+    def once(self, method: str, theta: Array, ledger: Ledger) -> Row:
         """A method of one step."""
-        ledger = Ledger().told(FLOAT * self.risk.size, messages=messages)
         return self.goal.settle(method, [self._trace(1, theta, ledger)])
 
     def trees(

@@ -1,7 +1,7 @@
 """Yardsticks that add up over a spanning tree: everybody hears the total, someone is the root.
 
-A sum costs 2(N − 1) tree messages: partial sums up to the root, the total down again. Each is one
-transmission to one neighbour, so the paper's account and the wire's differ by the header only.
+Partial sums go up to the root, each to one neighbour; the total comes down again, in the paper's
+account as one broadcast of every site that has children, on the wire as a copy for each.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def conjugate_gradients(
     risk: Quadratic, tree: Tree, width: int, precondition: Callable[[Array], Array], start: Ledger
 ) -> Iterator[Point]:
     """CG on (Σ_i A_i + N G)θ = Σ_i b_i: one sum of D numbers, `width` bytes each, an iteration."""
-    N, ledger = len(risk.T), start.told(width * risk.size, messages=tree.messages)
+    N, ledger = len(risk.T), tree.summed(start, width * risk.size)
     number = np.float32 if width == FLOAT32 else np.float64
 
     def total(p: Array) -> Array:
@@ -48,7 +48,7 @@ def conjugate_gradients(
     yield Point(0, theta, ledger)
     for k in range(1, 2 * risk.size + 1):
         Hp = total(p)
-        ledger = ledger.told(width * risk.size, messages=tree.messages)
+        ledger = tree.summed(ledger, width * risk.size)
         step = (r @ z) / max(p @ Hp, 1e-300)
         theta, left = theta + step * p, r - step * Hp
         new = precondition(left)
@@ -63,7 +63,7 @@ def gram_sum(risk: Quadratic, tree: Tree) -> Iterator[Point]:
     """All A_i and b_i added up once, then solved by everybody: most bytes, and reveals most."""
     D = risk.size
     size = FLOAT64 * (D * (D + 1) // 2 + D)
-    yield Point(1, risk.optimum(), Ledger().told(size, messages=tree.messages))
+    yield Point(1, risk.optimum(), tree.summed(Ledger(), size))
 
 
 def coded_gradient(
@@ -88,6 +88,6 @@ def coded_gradient(
             ledger = ledger.told(len(message))
         message = codec.encode(partial[tree.root] - total)
         total = total + codec.decode(message, D)
-        ledger = ledger.told(len(message), messages=len(tree.parent))
+        ledger = tree.told_down(ledger, len(message))
         u, before = u - 0.5 / kappa * total / N + 0.5 * (u - before), u
         yield Point(k, u, ledger)
