@@ -27,7 +27,7 @@ from coke.learning.folder import Folder
 from coke.learning.open import open_ready
 from coke.learning.ready import Ready
 from coke.learning.train import Effects, Interrupted, Trained, Watch, train_all
-from coke.report.summary import accuracy, chosen, coverage, importance, summary, yardsticks
+from coke.report.summary import accuracy, chosen, summary, yardsticks
 from coke.settings.declaration import Settings
 from coke.studies.audit import warnings
 
@@ -85,17 +85,19 @@ def _trained(settings: Settings, ready: Ready, effects: Effects) -> tuple[list[T
 
 def _document(ready: Ready, done: list[Trained]) -> dict[str, Any] | None:
     """What there is to say, at the first process; None elsewhere."""
-    model = done[0].model(ready)
-    right = {} if ready.agreement.terms.numbers else accuracy(ready, model)
-    found, covered = importance(ready, model), coverage(ready, model)
-    about = {"choice": chosen(ready, found), "importance": found and found.ranked}
+    right: dict[str, Any] = {}
+    if not ready.agreement.terms.numbers:
+        right = accuracy(ready, done[0].model(ready))
+    about: dict[str, Any] = {"choice": None, "importance": None, "coverage": None}
+    if ready.agreement.begun.choice is not None:
+        about = chosen(ready, done[0].model(ready), ready.agreement.begun.choice)
     everybody = ready.everybody
     if everybody is None:
         return None
     own, *others = [summary(everybody, one) for one in done if one.error is None]
     failed = [{"algorithm": one.name, "error": one.error} for one in done if one.error is not None]
     apart = {"beside": others, "failed": failed, "yardsticks": yardsticks(everybody)}
-    return own | right | apart | about | {"coverage": covered}
+    return own | right | apart | about
 
 
 def _leave(

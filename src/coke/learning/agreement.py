@@ -19,16 +19,16 @@ import numpy as np
 from coke.data.site import Columns, Making, Scaling, Site, checked_classes, fit_scaling, numbers_of
 from coke.data.tables import Labels
 from coke.errors import ConfigError
-from coke.learning.choice import Choice, Samples, feature_settings, wished
+from coke.learning.choice import Choice, Samples, Wish
 from coke.learning.choosing import choose
 from coke.learning.model import Model
 from coke.maths.arrays import Array
-from coke.maths.features.features import DrawnFeatures, draw_features
-from coke.maths.losses import LOSSES
+from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
+from coke.maths.losses import LOSSES, NUMBERS
 from coke.privacy.noise import Budget
 from coke.privacy.private import SPREAD, Private, Public
 from coke.privacy.release import public_scaling
-from coke.settings.declaration import AUTO, PUBLIC, Settings
+from coke.settings.declaration import AUTO, PLAIN, PLAIN_LAMBDA, PUBLIC, Settings
 from coke.talk.conversation import Network, Talk, flood
 from coke.talk.sums import (
     Sweep,
@@ -81,6 +81,43 @@ class Terms(NamedTuple):
         low, high = zip(*(data.ranges[name] for name in self.columns), strict=True)
         ends = data.ranges[target] if self.numbers else (-1.0, 1.0)
         return public_scaling(np.array(low), np.array(high), ends)
+
+
+def feature_settings(settings: Settings) -> FeatureSettings:
+    """The features of the plain model; σ = 1 where the inputs' spread will say."""
+    f = settings.features
+    L = PLAIN["n_features"] if f.n_features == AUTO else f.n_features
+    kernel = PLAIN["kernel"] if f.kernel == AUTO else f.kernel
+    sigma = 1.0 if isinstance(f.sigma, str) else f.sigma
+    return FeatureSettings(int(L), kernel, sigma, f.mapping, f.sampling, settings.seed)
+
+
+def wished(settings: Settings, d: int, N: int) -> Wish:
+    """What the settings leave to choose."""
+    f, kappa = settings.features, LOSSES[settings.loss].kappa
+    usual = feature_settings(settings)
+    if f.sigma == AUTO:
+        usual = usual._replace(sigma=float(np.sqrt(d / 2)))
+    sigma, weight, lam = (_number(v) for v in (f.sigma, f.linear, settings.lam))
+    return Wish(
+        plain=usual,
+        kernel="matern32" if f.kernel == AUTO else f.kernel,
+        inputs={AUTO: (False, True), "scaled": (False,), "quantiles": (True,)}[f.inputs],
+        sigma=sigma,
+        linear=weight,
+        size=None if f.n_features == AUTO else int(f.n_features),
+        most=300 if LOSSES[settings.loss].statistics else 100,  # else a round costs a pass each
+        useful=f.frequencies == AUTO,
+        ridge=None if lam is None else 2 * lam / (N * kappa),
+        usual=2 * PLAIN_LAMBDA / (N * kappa),
+        # Errors of least squares on classes that can be told apart ask for none, and then margins
+        # grow for ever.
+        least=0.0 if LOSSES[settings.loss].kind == NUMBERS else 1e-5,
+    )
+
+
+def _number(given: float | str) -> float | None:
+    return None if given == AUTO else float(given)
 
 
 class _Begun(NamedTuple):

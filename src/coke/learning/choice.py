@@ -19,9 +19,6 @@ import numpy as np
 from coke.maths.arrays import Array
 from coke.maths.choice.quantiles import NO_KNOTS
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
-from coke.maths.losses import LOSSES, NUMBERS
-from coke.settings.declaration import AUTO, PLAIN_LAMBDA, Settings
-from coke.settings.declaration import PLAIN as PLAIN_OF
 
 LINEAR, PLAIN, TUNED = "linear", "plain", "tuned"
 _ROOTS = [np.sqrt(2.0)]
@@ -168,40 +165,3 @@ class Samples:
             return self.Y
         which = self.Y.argmax(axis=1)
         return np.array([1.0 - 2.0 * (which >> bit & 1) for bit in range(3)]).T
-
-
-def feature_settings(settings: Settings) -> FeatureSettings:
-    """The features of the plain model; σ = 1 where the inputs' spread will say."""
-    f = settings.features
-    L = PLAIN_OF["n_features"] if f.n_features == AUTO else f.n_features
-    kernel = PLAIN_OF["kernel"] if f.kernel == AUTO else f.kernel
-    sigma = 1.0 if isinstance(f.sigma, str) else f.sigma
-    return FeatureSettings(int(L), kernel, sigma, f.mapping, f.sampling, settings.seed)
-
-
-def wished(settings: Settings, d: int, N: int) -> Wish:
-    """What the settings leave to choose."""
-    f, kappa = settings.features, LOSSES[settings.loss].kappa
-    usual = feature_settings(settings)
-    if f.sigma == AUTO:
-        usual = usual._replace(sigma=float(np.sqrt(d / 2)))
-    sigma, weight, lam = (_number(v) for v in (f.sigma, f.linear, settings.lam))
-    return Wish(
-        plain=usual,
-        kernel="matern32" if f.kernel == AUTO else f.kernel,
-        inputs={AUTO: (False, True), "scaled": (False,), "quantiles": (True,)}[f.inputs],
-        sigma=sigma,
-        linear=weight,
-        size=None if f.n_features == AUTO else int(f.n_features),
-        most=300 if LOSSES[settings.loss].statistics else 100,  # else a round costs a pass each
-        useful=f.frequencies == AUTO,
-        ridge=None if lam is None else 2 * lam / (N * kappa),
-        usual=2 * PLAIN_LAMBDA / (N * kappa),
-        # Errors of least squares on classes that can be told apart ask for none, and then margins
-        # grow for ever.
-        least=0.0 if LOSSES[settings.loss].kind == NUMBERS else 1e-5,
-    )
-
-
-def _number(given: float | str) -> float | None:
-    return None if given == AUTO else float(given)

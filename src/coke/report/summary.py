@@ -10,14 +10,13 @@ import numpy as np
 from coke.data.tables import Labels
 from coke.engines.history import GAPS, LOSSES
 from coke.errors import InputError
+from coke.learning.choice import Choice
 from coke.learning.model import Model
 from coke.learning.ready import Ready
 from coke.learning.train import Trained
 from coke.maths.algorithms.coke import FLOAT
 from coke.maths.arrays import Array
-from coke.maths.choice.importance import Importance
 from coke.maths.losses.problem import local_only
-from coke.settings.declaration import AUTO
 
 HELD = 0.9  # the share of new rows that intervals are to hold
 _FEW = 20  # test rows of a site, below which their share says little
@@ -90,7 +89,25 @@ def accuracy(ready: Ready, model: Model) -> dict[str, float | None]:
     }
 
 
-def coverage(ready: Ready, model: Model) -> dict[str, float | None] | None:
+def chosen(ready: Ready, model: Model, choice: Choice) -> dict[str, Any]:
+    """What the sites chose, what matters to it, and what its intervals hold. All processes ask."""
+    best, found = choice.best, model.importance()
+    *said, why = choice.words(model.columns)
+    about = {
+        "name": best.name,
+        "words": [*said, *found.words, why],
+        "inputs": "quantiles" if best.quantiles else "scaled",
+        "frequencies": len(best.features.omega),
+        "ridge": best.ridge,
+        "errors": choice.errors,
+        "judged": choice.judged,
+        "lead": choice.lead,
+        "bytes": int(ready.engine.everyones(ready.spent)[:, 1].sum()),
+    }
+    return {"choice": about, "importance": found.ranked, "coverage": _coverage(ready, model)}
+
+
+def _coverage(ready: Ready, model: Model) -> dict[str, float | None] | None:
     """Share of each site's test rows that their 90 % intervals hold; None of too few rows.
 
     None of all where nobody added up errors, or no rows are kept. All processes ask together.
@@ -110,30 +127,4 @@ def coverage(ready: Ready, model: Model) -> dict[str, float | None] | None:
     return {
         name: hits / T if T >= _FEW else None
         for name, (hits, T) in zip(ready.names, everyones, strict=True)
-    }
-
-
-def importance(ready: Ready, model: Model) -> Importance | None:
-    """Of the model; None where nobody knows how its inputs are spread."""
-    settings = ready.agreement.terms.settings
-    standard = settings.model == AUTO or settings.data.scale == "standard"
-    return model.importance() if model.inputs_like or standard else None
-
-
-def chosen(ready: Ready, found: Importance | None) -> dict[str, Any] | None:
-    """What the sites chose, in numbers and words; None where they did not. All processes ask."""
-    choice, columns = ready.agreement.begun.choice, ready.agreement.terms.columns
-    if choice is None:
-        return None
-    best, said = choice.best, choice.words(columns)
-    return {
-        "name": best.name,
-        "words": said if found is None else [*said[:-1], *found.words, said[-1]],
-        "inputs": "quantiles" if best.quantiles else "scaled",
-        "frequencies": len(best.features.omega),
-        "ridge": best.ridge,
-        "errors": choice.errors,
-        "judged": choice.judged,
-        "lead": choice.lead,
-        "bytes": int(ready.engine.everyones(ready.spent)[:, 1].sum()),
     }

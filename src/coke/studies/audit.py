@@ -17,7 +17,7 @@ from coke.data.files import read_file, write_file
 from coke.engines.fingerprint import marks
 from coke.engines.process import simulate
 from coke.errors import InputError
-from coke.learning.choice import feature_settings
+from coke.learning.agreement import feature_settings
 from coke.learning.ready import Case, Ready
 from coke.maths.algorithms.coke import COKE
 from coke.maths.arrays import Array, Mask
