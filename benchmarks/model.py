@@ -287,7 +287,11 @@ def promises(found: list[Found]) -> list[tuple[str, float, float]]:
             ("agreed bytes, d ≤ 20, kB", max(o["auto"]["agreement"] for o in small) / 1e3, 40.0)
         )
     said.append(("choosing, CPU s a site", max(one["choosing"] for one in found), 0.3))
-    covers = [one["coverage"] for one in found]
+    tables = sorted({(one["table"], one["how"]) for one in found})
+    covers = [
+        float(np.mean([one["coverage"] for one in found if (one["table"], one["how"]) == case]))
+        for case in tables
+    ]
     said.append(("intervals: least cover, short of .88 by", max(0.0, 0.88 - min(covers)), 0.0))
     said.append(("intervals: most cover", max(covers), 0.96))
     if iid:

@@ -305,7 +305,7 @@ def test_shares_that_are_none_are_refused(share: float) -> None:
 
 def test_intervals_of_few_rows_are_refused_with_advice() -> None:
     est = COKERegressor(**RING).fit(WAVES.X[:15], WAVES.y[:15])
-    with pytest.raises(InputError, match=r"15 rows cannot say .* expected at most 0.93"):
+    with pytest.raises(InputError, match=r"15 rows cannot say .* expected at most 0.92"):
         est.predict(WAVES.X, interval=0.99)
     f, low, high = est.predict(WAVES.X, interval=0.8)
     assert (low < f).all()

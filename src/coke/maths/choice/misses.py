@@ -22,7 +22,7 @@ from coke.maths.arrays import Array
 
 BINS = 64
 _EDGES = np.exp(np.linspace(math.log(1e-4), math.log(1e2), BINS - 1))  # below and above: one each
-_WARY = 0.1  # of the share beyond: h is an estimate, and rows are spread over bins
+_WARY = 0.15  # of the share beyond: h is an estimate, and rows are spread over bins
 _MOST = 0.9  # of h: where P is no picture of A, it may even be above one
 
 

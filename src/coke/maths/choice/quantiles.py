@@ -1,7 +1,7 @@
 """Quantiles of columns in a few bytes, and the map that takes a column to normal scores.
 
 Of each column in standard units a site tells its values at 17 normal scores, −3 … 3, as small
-floats with four bits after the leading one. Two such sketches merge into that of all their rows:
+floats with six bits after the leading one. Two such sketches merge into that of all their rows:
 every value stands for the rows between the middles to its neighbours. The knots need not be evenly
 spaced in the column, which is why they find the logarithm in a column of counts.
 
@@ -27,7 +27,7 @@ _BELOW = np.rint(2.0**30 * ndtr(SCORES)) / 2.0**30  # rounded: a library's last 
 _MASS = np.diff(
     np.rint(2.0**30 * ndtr((SCORES[1:] + SCORES[:-1]) / 2)) / 2.0**30, prepend=0, append=1
 )
-_LEAST, _STEPS, _MOST = -10, 16, 64  # smallest exponent, steps between powers of two, largest
+_LEAST, _STEPS, _MOST = -10, 64, 64  # smallest exponent, steps between powers of two, largest
 NO_KNOTS = np.empty((2, 0, 0))
 
 Codes = NDArray[np.int64]  # (d, 17)
@@ -107,7 +107,7 @@ def _scored(values: Array) -> Array:
 
 
 def _coded(x: Array) -> Codes:
-    """sign(x) · 16(log₂|x| + 10), the logarithm linear between powers of two; 0 below 2⁻¹⁰."""
+    """sign(x) · 64(log₂|x| + 10), the logarithm linear between powers of two; 0 below 2⁻¹⁰."""
     m, e = np.frexp(np.abs(x))
     n = np.rint(_STEPS * (2 * m - 1)) + _STEPS * (e - 1.0 - _LEAST)
     return (np.sign(x) * np.clip(n, 0, _STEPS * (_MOST - _LEAST))).astype(np.int64)
