@@ -15,7 +15,7 @@ from coke.field.mission import Mission
 from coke.learning.open import open_ready
 from coke.maths import compiled
 from coke.maths.losses.problem import Quadratic
-from coke.settings import reading
+from coke.settings import rules
 from coke.settings.reading import checked_settings, merged, synthetic
 from coke.settings.sites import read_site
 from kit.commands import coke
@@ -88,6 +88,6 @@ def test_agents_share_the_setting_and_its_bits(tmp_path: Path) -> None:
 def test_fast_is_refused_where_it_cannot_be(
     changes: dict[str, Any], there: bool, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "find_spec", lambda name: there or None)
+    monkeypatch.setattr(rules, "find_spec", lambda name: there or None)
     with pytest.raises(ConfigError, match=said):
         checked_settings({"fast": True, **changes})

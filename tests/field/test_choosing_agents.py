@@ -14,6 +14,7 @@ from coke.errors import MessageError
 from coke.learning.choice import TUNED, Choice
 from coke.learning.ready import Ready, joining
 from coke.learning.train import train
+from coke.maths.choice.misses import BINS, Misses
 from coke.maths.ledger import Ledger
 from kit.agents import Net, Nets
 from kit.driven import Driven
@@ -107,3 +108,17 @@ def test_a_newcomer_has_the_choice_from_the_totals(nets: Nets, by_target: bool) 
     same(choice_of(joined), choice_of(agreed))
     with pytest.raises(MessageError, match="fewer totals"):
         joining(late.rows, late.terms, agreed.totals[:-2], late.wanted)
+
+
+def test_errors_that_cannot_be_cost_nobody_the_model(
+    nets: Nets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        Misses, "of", lambda errors, rows, unit: Misses(np.full(BINS, -9.0), 1.0, unit)
+    )
+    driven = Driven(made(nets, by_target=False), CRASHES["nobody"])
+    driven.run()
+    for agent in driven.agents.values():
+        learnt = agent.outcome()
+        assert learnt.misses is None
+        assert np.isfinite(learnt.theta).all()

@@ -130,5 +130,5 @@ def test_no_error_at_all_has_a_narrow_interval() -> None:
 )
 def test_counts_that_cannot_be_are_refused(counts: Array, unit: float) -> None:
     with pytest.raises(ValueError, match="cannot be"):
-        Misses(counts, unit).checked()
-    assert Misses(np.ones(BINS), 1.0).checked().counts.sum() == BINS
+        Misses(counts, 1.0, unit).checked()
+    assert Misses(np.ones(BINS), 1.0, 1.0).checked().counts.sum() == BINS

@@ -230,7 +230,7 @@ class Kept(Sites):
 
 def sampled(T: int, seed: int) -> NDArray[np.int64]:
     """Row numbers of a sample of T rows."""
-    return np.random.default_rng(seed).permutation(T)[:SAMPLE]
+    return np.random.default_rng(seed).choice(T, min(T, SAMPLE), replace=False)
 
 
 def columns_of(Z: Array) -> Columns:

@@ -101,9 +101,12 @@ class _Farewell:
         return False
 
     def hear(self, sender: str, check: Check) -> None:
-        """Kept once this site, too, is done; answered where the sender still lacks ours."""
+        """Kept once this site, too, parts; answered where the sender still lacks ours.
+
+        Not before: whoever has this site's answer may go, and this site may still need its word.
+        """
         node = self.training.node
-        if node is None or not node.done or sender not in node.ends:
+        if node is None or not node.done or sender not in node.ends or self._until == math.inf:
             return
         self._checks[sender] = check
         if not check.had:

@@ -90,9 +90,15 @@ class Agreeing(Conversation[R]):
         super().__init__(talk)
         self.heard: dict[str, list[bytes]] = {name: [] for name in neighbours}
         self._said: dict[str, list[bytes]] = {name: [] for name in self.heard}
+        self._agreed = False  # once, even if a further conversation is going on
         for name, messages in before.items():
             for message in messages:
                 self._keep(name, message)
+
+    def further(self, talk: Talk[Any]) -> None:
+        """Nothing that is said from now on can undo the agreement."""
+        self._agreed = True
+        super().further(talk)
 
     def go_on(self) -> list[tuple[str, bytes]]:
         """On one thread, as a simulation does: the last bits depend on how many there are."""
@@ -109,7 +115,7 @@ class Agreeing(Conversation[R]):
         if known is None:
             raise MessageError(f"{sender} was no part of the agreement: expected it to join later")
         if said.which < len(known) and known[said.which] != said.message:
-            wrong = MessageError if self.done else ConfigError
+            wrong = MessageError if self.done or self._agreed else ConfigError
             raise wrong(
                 f"{sender} says something else in place of its message {said.which}: its rows or "
                 "settings have changed since this run began; begin a new run"

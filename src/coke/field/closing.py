@@ -7,12 +7,14 @@ is waited for in vain: a site that has heard nothing for a while ends without it
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
+from coke.errors import CokeError
 from coke.field.agreeing import Agree
+from coke.field.carriers.base import Event
 from coke.field.mission import Mission
 from coke.field.phases import Desk
 from coke.field.training import Train
@@ -37,6 +39,7 @@ class Close:
     misses: Misses | None = None
     ledger: Ledger = field(default_factory=Ledger)  # what it took
     _heard: int = -1
+    _spoilt: bool = False
     _until: float = math.inf
 
     def begin(self) -> None:
@@ -48,8 +51,8 @@ class Close:
         if not (whole and closes(ready, case)):
             return
         sweep = partial(swept, ready.agreement.net, self.mission.name, [])
-        theta = case.theta(node.theta[0])
-        self.agreed.further(closing(sweep, ready, case, 0, theta))
+        talk = closing(sweep, ready, case, 0, case.theta(node.theta[0]))
+        self._try(partial(self.agreed.further, talk))
 
     def over(self) -> bool:
         """Whether it is known, or is not to be had."""
@@ -59,10 +62,18 @@ class Close:
             return True
         if found > self._heard:
             self._heard, self._until = found, now + PATIENCE * self.desk.pace.linger
-        return not self.agreed.talks or now >= self._until
+        return self._spoilt or not self.agreed.talks or now >= self._until
 
     def work(self) -> bool:
         """Goes on where it can, and asks those it waits for."""
-        self.agreed.work()
+        self._try(self.agreed.work)
         self.missing = self.agreed.missing
         return False
+
+    def _try(self, step: Callable[[], object]) -> None:
+        """Nothing that a neighbour says now may cost this site its model."""
+        try:
+            step()
+        except CokeError as error:
+            self._spoilt = True
+            self.desk.news.append(Event("spoilt", "intervals", f"no sum of errors: {error}"))

@@ -141,7 +141,6 @@ class Samples:
     T: float  # rows that they stand for
     all: float  # rows of all sites
     N: int  # sites
-    seed: int
 
     @property
     def fit(self) -> int:

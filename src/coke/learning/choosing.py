@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from coke.errors import MessageError
 from coke.learning.choice import (
     LINEAR,
     PLAIN,
@@ -41,11 +42,10 @@ from coke.maths.arrays import Array
 from coke.maths.choice import errors as left
 from coke.maths.choice import evidence
 from coke.maths.choice.quantiles import NO_KNOTS, Sketch, scored
-from coke.maths.features.features import DrawnFeatures, draw_features
+from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features, gram
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers
 
-SAMPLE = 500  # rows of a site that the choice looks at
 _FEW = 60  # rows to fit with, below which a site is small
 _CLEAR = 0.9  # of the errors of plain and linear: no judge is needed below
 _QUIET, _LOW = 1e-3, 1e-2  # least noise that random features can do with; noise called low
@@ -53,6 +53,7 @@ _USUAL = 100  # frequencies; more where rows are ten times that, or three with l
 _POOL, _MOST, _FITTED = 6, 1200, 300  # times as many frequencies to choose from, by so many rows
 _COARSE = 0.75  # of the coefficients' root mean square
 _FINE = 2.0**20  # whole numbers to one
+_FARTHEST = 20.0  # of a logarithm that a site may find
 _PER_POWER = 8.0 / 0.6931471805599453  # sixteenths of a power of two in p/2
 
 Integers = NDArray[np.int64]
@@ -121,11 +122,17 @@ def _bandwidths(sweep: Sweep, own: Samples, rows: dict[bool, Array]) -> Talk[_Ba
     mine += [_told(own, Z) for Z in rows.values()]
     total = yield from add_integers(sweep, np.concatenate(mine))
     (small, able), c, d = total[:2], len(means), own.Z.shape[1]
+    if not 0 <= able <= own.N:
+        raise MessageError(f"{able} of {own.N} sites know their bandwidths: that cannot be")
     mean, square = total[2 : 2 + c] / _FINE, total[2 + c : 2 + 2 * c] / _FINE
     between = (square - mean**2) / np.maximum(1.0 - mean**2, 1e-6)
     p, part = {}, {}
     for by, at in zip(rows, total[2 + 2 * c :].reshape(len(rows), -1), strict=True):
-        p[by] = np.rint(_PER_POWER * at[d : 2 * d] / 16 / (1 + at[:d])).astype(np.int64)
+        sure, told = at[:d], at[d : 2 * d]
+        within = (np.abs(told) <= 16 * _FARTHEST * (sure + own.N)).all() and (sure >= 0).all()
+        if not (within and abs(int(at[-1])) <= 16 * _FARTHEST * max(int(able), 1)):
+            raise MessageError("bandwidths that cannot be: expected what sites find in their rows")
+        p[by] = np.rint(_PER_POWER * told / 16 / (1 + sure)).astype(np.int64)
         part[by] = round(_PER_POWER * float(at[-1]) / 16 / max(int(able), 1))
     apart = bool(between.max() > 0.1 + 2 * (own.N - 1) / own.all)
     return _Bandwidths(p, part, apart, bool(2 * small > own.N))
@@ -155,6 +162,8 @@ class _Curves(NamedTuple):
     def noise(self, which: bool | str) -> float:
         """Where the error is least."""
         curve = self.others[which] if isinstance(which, str) else self.tuned[which]
+        if not curve.any():
+            return 1.0  # nobody had rows enough to say
         return max(left.NOISES[int(curve.argmin())], _QUIET)
 
 
@@ -165,7 +174,7 @@ def _errors(
     n, d = min(own.fit, left.ROWS), own.Z.shape[1]
     mine, weight = np.zeros((2 + len(rows), len(left.NOISES))), own.share * own.able
     if own.able:
-        kernels = [evidence.lines(own.Z[:n]), np.exp(-evidence.squares(own.Z[:n]) / d)]
+        kernels = [evidence.lines(own.Z[:n]), _plain_kernel(wish.plain, own.Z[:n])]
         for by, Z in rows.items():
             weighed = d * found.weight(wish, by) ** 2 * evidence.lines(Z[:n])
             kernels.append(evidence.kernel(Z[:n] * found.scales(wish, by)) + weighed)
@@ -174,6 +183,13 @@ def _errors(
     curves = total[:-1].reshape(mine.shape) / max(float(total[-1]), 1.0)
     tuned = {by: curves[2 + i] for i, by in enumerate(rows)}
     return _Curves(tuned, {LINEAR: curves[0], PLAIN: curves[1]})
+
+
+def _plain_kernel(settings: FeatureSettings, Z: Array) -> Array:
+    """κ of all pairs of rows; the Gaussian's without all their differences at once."""
+    if settings.kernel != "gaussian":
+        return gram(settings.kernel, Z, Z, settings.sigma)
+    return np.asarray(np.exp(-evidence.squares(Z) / (2 * settings.sigma**2)))
 
 
 class _Bare(NamedTuple):
@@ -215,4 +231,6 @@ def _frequencies(
         return taken
 
     taken = yield from add_integers(sweep, mine.ravel(), best, len(pool))
+    if not (np.isin(taken, (0, 1)).all() and taken.sum() == L):
+        raise MessageError(f"{taken.sum()} frequencies of {len(pool)}: expected {L}, each once")
     return pool[taken > 0]

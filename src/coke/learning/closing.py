@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from coke.data.site import numbers_of
+from coke.errors import MessageError
 from coke.learning.ready import Case, Ready, spent_by
 from coke.maths.arrays import Array
 from coke.maths.choice.misses import Misses, left_out
@@ -31,8 +32,12 @@ def closing(sweep: Sweep, ready: Ready, case: Case, i: int, theta: Array) -> Tal
     """One site's part; θ (D,) is its own, in the plain features."""
     with OneThread().limit():
         told = _misses(ready, case, i, theta)
-    total = yield from add_integers(sweep, told.counts)
-    return Misses(np.maximum(total, 0).astype(np.float64), told.unit)
+    total = yield from add_integers(sweep, np.append(told.counts, told.seen))
+    found = Misses(total[:-1].astype(np.float64), float(total[-1]), told.unit)
+    try:
+        return found.checked()
+    except ValueError as error:
+        raise MessageError(str(error)) from error
 
 
 def closed(ready: Ready, case: Case, theta: Array) -> tuple[Misses | None, Spent]:

@@ -224,7 +224,8 @@ def _beside(model: Model) -> Arrays:
         weights, means, covs = zip(*model.inputs_like, strict=True)
         found = {"weights": np.array(weights), "means": np.array(means), "covs": np.array(covs)}
     if model.misses is not None:
-        found |= {"misses": model.misses.counts, "miss_unit": np.array([model.misses.unit])}
+        counts, *beside = model.misses
+        found |= {"misses": counts, "miss_scale": np.array(beside)}
     return found
 
 
@@ -239,8 +240,11 @@ def _mixture(arrays: Arrays) -> tuple[Gaussian, ...]:
 
 
 def _misses(arrays: Arrays) -> Misses | None:
-    counts, unit = arrays.pop("misses", None), arrays.pop("miss_unit", np.empty(0))
-    return None if counts is None else Misses(counts, float(unit.item())).checked()
+    counts, beside = arrays.pop("misses", None), arrays.pop("miss_scale", np.empty(0))
+    if counts is None:
+        return None
+    seen, unit = beside.tolist()
+    return Misses(counts, seen, unit).checked()
 
 
 def _check(model: Model) -> None:
@@ -251,6 +255,8 @@ def _check(model: Model) -> None:
     if (LOSSES[model.loss].kind == CLASSES) != (n > 0) or n == 1:
         raise ValueError(f"{n} classes with the {model.loss} loss")
     _check_shapes(model, n if n > 2 else 1)
+    if model.misses is not None:
+        model.misses.checked()
     scaling = model.scaling
     scales = np.array([*scaling.x_scale, scaling.y_scale])
     shift = np.array([scaling.y_shift, model.features.linear])
@@ -281,7 +287,7 @@ def _check_shapes(model: Model, outputs: int) -> None:
         "means": (C, d),
         "covs": (C, d, d),
         "misses": (BINS,),
-        "miss_unit": (1,),
+        "miss_scale": (2,),
     }
     for name, array in _parts(model).items():
         if array.shape != wanted[name]:

@@ -33,6 +33,7 @@ def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
         "edges": ready.graph.number_of_edges(),
         "rounds": last["round"],
         **{key: last[key] for key in trained.history.names if key not in ("round", *GAPS)},
+        **{key: last[key] + more for key, more in trained.after._asdict().items()},
         f"optimum_train_{metric}": best.train,
         f"optimum_test_{metric}": None if np.isnan(best.test) else best.test,
         "consensus_gap": last["consensus_gap"],

@@ -113,8 +113,9 @@ def checked(plain: Toml, kind: type[S], *rules: Rule) -> S:
     for one in KNOBS.values():
         if one.path[0] in kind.__struct_fields__:
             _check_value(one, reduce(getattr, one.path, settings))
+    settings = _without_choice(settings)
     _refuse((*RULES, *rules), settings)
-    return _without_choice(settings)
+    return settings
 
 
 def _without_choice(settings: S) -> S:

@@ -53,7 +53,10 @@ def _plainly(settings: Settings) -> Iterator[str]:
     f = settings.features
     for name, given in (("inputs", f.inputs == "quantiles"), ("linear", f.linear not in (AUTO, 0))):
         if settings.model == "plain" and given:
-            yield f'{name} = {getattr(f, name)!r} with model = "plain": expected model = "auto"'
+            yield (
+                f'{name} = {getattr(f, name)!r} with model = "plain": expected model = "auto", '
+                "without privacy, public units or a loss for outliers, which make it plain"
+            )
 
 
 def _compiled(settings: Settings) -> Iterator[str]:

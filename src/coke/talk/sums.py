@@ -205,11 +205,10 @@ def _packed(data: bytes, size: int) -> Array:
 def add_integers(
     sweep: Sweep, own: Array, concluded: Callable[[Integers], Integers] | None = None, size: int = 0
 ) -> Talk[Integers]:
-    """The sum of numbers (k,) that are rounded first; or what is concluded from it, `size` numbers.
-
-    Whole numbers add up exactly, and small ones take few bits.
-    """
+    """The sum of numbers (k,), rounded first; or what is concluded from it, `size` numbers."""
     k = len(own)
+    if not np.isfinite(own).all():
+        raise DataError("numbers that are not finite in a sum over sites: look at the rows")
     mine = np.rint(np.clip(own, -_LARGEST, _LARGEST)).astype(np.int64)
 
     def added(children: Sequence[bytes]) -> bytes:

@@ -29,31 +29,34 @@ _MOST = 0.9  # of h: where P is no picture of A, it may even be above one
 class Misses(NamedTuple):
     """So many rows in each bin."""
 
-    counts: Array  # (BINS,)
+    counts: Array  # (BINS,)  of all rows
+    seen: float  # how many of them were looked at
     unit: float  # the target's spread, in its own units
 
     @classmethod
     def of(cls, errors: Array, rows: float, unit: float) -> Misses:
         """Of errors (n,) in the target's units, which stand for so many rows."""
+        n = len(errors)
         bins = np.bincount(np.searchsorted(_EDGES, np.abs(errors) / unit), minlength=BINS)
-        return cls(np.asarray(bins * (rows / max(len(errors), 1)), np.float64), unit)
+        return cls(np.asarray(bins * (rows / max(n, 1)), np.float64), float(n), unit)
 
     def checked(self) -> Misses:
         """Itself, or `ValueError`."""
-        if not ((self.counts >= 0).all() and self.counts.sum() > 0 and self.unit > 0):
+        good = (self.counts >= 0).all() and self.counts.sum() > 0
+        if not (good and self.seen > 0 and self.unit > 0):
             raise ValueError("counts of errors that cannot be")
         return self
 
     def reach(self, share: float) -> float:
         """Half the width of the interval that holds such a share, in the target's units."""
-        n = float(self.counts.sum())
+        n = self.seen
         rank = math.ceil((n + 1) * (share + _WARY * (1.0 - share)))
         if rank > n:
             raise InputError(
                 f"interval={share}: {n:.0f} rows cannot say how far so rare a miss goes; "
                 f"expected at most {_most(n)}"
             )
-        upto = np.cumsum(self.counts)
+        upto = np.cumsum(self.counts) * (n / self.counts.sum())
         at = int(np.searchsorted(upto, rank))
         if at == BINS - 1:
             raise InputError(
@@ -61,7 +64,7 @@ class Misses(NamedTuple):
             )
         low = float(_EDGES[at - 1]) if at else 0.0
         below = upto[at - 1] if at else 0.0
-        within = float((rank - below) / self.counts[at])
+        within = float((rank - below) / (upto[at] - below))
         return self.unit * (low + (float(_EDGES[at]) - low) * within)
 
 
@@ -88,7 +91,8 @@ def _crowded(white: Array) -> float:
     """By how much P spreads what A has in fewer directions: tr Ã²/tr Ã of Ã = C⁻¹AC⁻ᵀ.
 
     It is one where P = A. Inputs on a grid or a curve have less than a mixture of Gaussians says,
-    and there Ã⁻¹ is smaller by this factor. Of pairs of different rows, which are unbiased.
+    and there Ã⁻¹ is smaller: by this factor if A had nothing else; by its root, halfway, as tables
+    are. Of pairs of different rows, which are unbiased.
     """
     n, inner = len(white), white @ white.T
     own = np.diag(inner)
