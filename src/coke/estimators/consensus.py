@@ -195,7 +195,7 @@ class Consensus(BaseEstimator):
         carrier = fields("engine", wanted, Agents)["carrier"]
         found = train_on_agents(settings, rows, parts, graph, carrier, own)
         for unknown_here in ("choice_", "agreement_bytes_", "optimum_", "alone_", "budget_"):
-            vars(self).pop(unknown_here, None)  # of a fit before: agents keep theirs
+            self.__dict__.pop(unknown_here, None)  # of a fit before: agents keep theirs
         self.thetas_ = np.stack([model.theta.ravel() for model in found.models])
         mean = self.thetas_.mean(axis=0).reshape(found.models[0].theta.shape)
         self.model_ = found.models[0]._replace(theta=mean)
