@@ -19,7 +19,7 @@ from coke.learning.choice import Candidate, Choice, Samples
 from coke.maths.arrays import Array
 from coke.maths.choice.conjugate import Conjugate, first_step
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.features.whitening import RANKS, Gaussian, Whitening, expected_gram
+from coke.maths.features.whitening import Gaussian, Whitening, clustered, expected_gram
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers, describe_inputs
 
@@ -47,15 +47,15 @@ class _Judging(NamedTuple):
 
 
 def judged(
-    sweep: Sweep, own: Samples, choice: Choice, three: Sequence[Candidate], Z: Array
+    sweep: Sweep, own: Samples, choice: Choice, models: Sequence[Candidate], Z: Array
 ) -> Talk[Choice]:
     """The best of linear, plain and tuned on rows kept back: the later only if clearly better."""
-    rows, inputs = {False: own.Z, three[-1].quantiles: Z}, {}
+    rows, inputs = {False: own.Z, models[-1].quantiles: Z}, {}
     for by, X in rows.items():
-        told = Gaussian.of(X)._replace(weight=own.T).truncated(RANKS[1])
         anything = Columns.of_number(1.0, 0.0, 1.0)
-        inputs[by], _ = yield from describe_inputs(sweep, [told], anything, _DETAIL)
-    judging = [_Judging.of(one, rows[one.quantiles], inputs[one.quantiles]) for one in three]
+        told = clustered(X, 2, 0)
+        inputs[by], _ = yield from describe_inputs(sweep, told, anything, _DETAIL)
+    judging = [_Judging.of(one, rows[one.quantiles], inputs[one.quantiles]) for one in models]
     fits = yield from _fits(sweep, own, judging)
     kept = [
         one.Phi[own.fit :] @ u - own.few[own.fit :] for one, u in zip(judging, fits, strict=True)
@@ -63,14 +63,17 @@ def judged(
     errors = np.minimum([np.mean(part**2, axis=1) for part in kept], 1e3)
     mean, deviations, n = yield from _compared(sweep, own, errors)
     if n < _KEPT:
-        return choice._replace(best=three[1], errors={})
-    best, lead = 0, 0.0
-    for i in range(1, len(three)):
+        return choice._replace(best=models[-2], errors={})
+    lines = len(models) - 2
+    best, lead = int(mean[:lines].argmin()), 0.0
+    for i in range(lines, len(models)):
         ahead = (mean[best] - mean[i]) / max(deviations[best, i], 1e-12)
         if ahead > 1:
             best, lead = i, ahead
-    judged = {one.name: float(error) for one, error in zip(three, mean, strict=True)}
-    return choice._replace(best=three[best], judged=judged, lead=float(lead))
+    judged = {
+        models[i].name: float(mean[i]) for i in (int(mean[:lines].argmin()), lines, lines + 1)
+    }
+    return choice._replace(best=models[best], judged=judged, lead=float(lead))
 
 
 def _fits(sweep: Sweep, own: Samples, judging: Sequence[_Judging]) -> Talk[list[Array]]:

@@ -224,9 +224,13 @@ def describe(
     """A mixture for the rows of X (T, d) whose predicted Gram matrix is near the site's own A."""
     one = Gaussian.of(X).truncated(RANKS[1])
     far = _misfit(expected_gram(features, [one.gaussian()]), A, ridge)
-    K = 1 if far < 8 else 2 if far < 32 else 16
+    return clustered(X, 1 if far < 8 else 2 if far < 32 else 16, seed)
+
+
+def clustered(X: Array, K: int, seed: int) -> list[Component]:
+    """A mixture of K components, 1, 2 or 16, for the rows of X (T, d); of few rows one."""
     if K == 1 or len(X) < 4 * K:
-        return [one]
+        return [Gaussian.of(X).truncated(RANKS[1])]
     from scipy.cluster.vq import kmeans2  # here, for few sites need it and it is slow to load
 
     some = X  # drawn, for every n-th might be the same of n sensors
