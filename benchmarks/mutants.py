@@ -33,6 +33,19 @@ DP, RELEASE = "privacy/noise.py", "privacy/release.py"
 FEATURES, WHITE = "maths/features/features.py", "maths/features/whitening.py"
 QUADRATIC = "maths/losses/problem.py"
 MUTANTS = [
+    Mutant("a sketch forgets how many rows it stands for", "maths/choice/quantiles.py",
+           "weights = np.concatenate([part.T * _MASS for part in parts])",
+           "weights = np.concatenate([_MASS for part in parts])", "test_quantiles.py"),
+    Mutant("evidence climbs down", "maths/choice/evidence.py",
+           "E = W * slope", "E = -W * slope", "test_evidence.py"),
+    Mutant("rows left out help themselves", "maths/choice/errors.py",
+           "/ (squares @ weights)[:, None]", "/ 1.0", "test_leaving_out.py"),
+    Mutant("directions that are not conjugate", "maths/choice/conjugate.py",
+           "g + share * self.p", "g", "test_conjugate.py"),
+    Mutant("as many misses as there are rows", "maths/choice/misses.py",
+           "n = self.seen", "n = float(self.counts.sum())", "test_misses.py"),
+    Mutant("sums of whole numbers lose their high halves", "talk/sums.py",
+           "found = _HALF * found +", "found = 0 * found +", "test_integers.py"),
     Mutant("primal forgets its own word", COKE, "return d * hat + heard - g",
            "return hat + heard - g", "test_coke.py::test_simulation_equals_the_papers_equations"),
     Mutant("dual with a wrong sign never agrees", COKE, "(d * hat - heard)",

@@ -132,3 +132,12 @@ def test_counts_that_cannot_be_are_refused(counts: Array, unit: float) -> None:
     with pytest.raises(ValueError, match="cannot be"):
         Misses(counts, 1.0, unit).checked()
     assert Misses(np.ones(BINS), 1.0, 1.0).checked().counts.sum() == BINS
+
+
+def test_rows_that_were_not_looked_at_say_nothing() -> None:
+    """However many the sample stands for: a miss as rare as none of its rows cannot be known."""
+    errors = np.random.default_rng(0).standard_t(3, size=500)
+    misses = Misses.of(errors, 1e6, 1.0)
+    assert misses.reach(0.9) == pytest.approx(Misses.of(errors, 500.0, 1.0).reach(0.9))
+    with pytest.raises(InputError, match="500 rows cannot say"):
+        misses.reach(0.999)

@@ -174,3 +174,13 @@ def test_refusals_say_what_is_wrong() -> None:
         Sketch.decode(Sketch(0.0, sketch.codes).encode(), 5)
     with pytest.raises(MessageError, match="cannot be"):
         Sketch.decode(Sketch(1.0, sketch.codes[:, ::-1]).encode(), 5)
+
+
+def test_a_sketch_of_more_rows_weighs_more() -> None:
+    """Nine rows of ten are below zero, whichever sketch is merged into which."""
+    rng = np.random.default_rng(0)
+    many, few = rng.normal(-5, 1, size=(900, 1)), rng.normal(5, 1, size=(100, 1))
+    one, other = Sketch.of(many, 900.0), Sketch.of(few, 100.0)
+    for merged in (one.merged([other]), other.merged([one])):
+        values = merged.knots()[0, 0]
+        assert values[SCORES <= 1.0].max() < 0 < values[SCORES >= 1.5].min()
