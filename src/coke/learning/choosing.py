@@ -53,7 +53,7 @@ _USUAL = 100  # frequencies; more where rows are ten times that, or three with l
 _POOL, _MOST, _FITTED = 6, 1200, 300  # times as many frequencies to choose from, by so many rows
 _COARSE = 0.75  # of the coefficients' root mean square
 _FINE = 2.0**20  # whole numbers to one
-_LINES = 1e-4  # ridge of a second linear model
+_LINES = 1e-4  # ridge of the first linear model
 _FARTHEST = 20.0  # of a logarithm that a site may find
 _PER_POWER = 8.0 / 0.6931471805599453  # sixteenths of a power of two in p/2
 
@@ -79,7 +79,7 @@ def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
         return choice
     d, usual = own.Z.shape[1], wish.ridged(wish.usual)
     # A site's rows may ask for more of a ridge than all sites' rows together bear, or for less.
-    ridges = dict.fromkeys([wish.ridged(curves.noise(LINEAR) / own.all), wish.ridged(_LINES)])
+    ridges = dict.fromkeys([wish.ridged(_LINES), wish.ridged(curves.noise(LINEAR) / own.all)])
     models = [*(linear(d, ridge) for ridge in ridges), plain(wish.plain, d, usual), tuned]
     return (yield from judged(sweep, own, choice, models, rows[by]))
 

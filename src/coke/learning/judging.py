@@ -64,15 +64,13 @@ def judged(
     mean, deviations, n = yield from _compared(sweep, own, errors)
     if n < _KEPT:
         return choice._replace(best=models[-2], errors={})
-    lines = len(models) - 2
-    best, lead = int(mean[:lines].argmin()), 0.0
-    for i in range(lines, len(models)):
+    best, lead, judged = 0, 0.0, {}
+    for i, one in enumerate(models):
         ahead = (mean[best] - mean[i]) / max(deviations[best, i], 1e-12)
         if ahead > 1:
-            best, lead = i, ahead
-    judged = {
-        models[i].name: float(mean[i]) for i in (int(mean[:lines].argmin()), lines, lines + 1)
-    }
+            best, lead = i, ahead if one.name != models[best].name else lead
+        if i in (0, best) or one.name not in judged:
+            judged[one.name] = float(mean[i])
     return choice._replace(best=models[best], judged=judged, lead=float(lead))
 
 
