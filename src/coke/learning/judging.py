@@ -24,7 +24,7 @@ from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers, describe_inputs
 
 _KEPT = 20  # rows kept back by all sites together, without which nothing can be judged
-_SWEEPS, _FEW = 9, 50  # and the frequencies that are looked at
+_SWEEPS, _FEW = 8, 50  # and the frequencies that are looked at
 _FINE = 2.0**20  # whole numbers to one
 _DETAIL = 1e-3  # of inputs in standard units, for the basis
 
