@@ -107,7 +107,7 @@ def test_errors_and_intervals_on_new_rows(name: str, by_target: bool) -> None:
     assert table.error(est) <= 1.05 * min(plain, table.linear())
     f, low, high = est.predict(table.X_new, interval=0.9)
     assert_array_equal(f, est.predict(table.X_new))
-    assert 0.87 < np.mean((low <= table.y_new) & (table.y_new <= high)) < 0.97
+    assert 0.88 < np.mean((low <= table.y_new) & (table.y_new <= high)) < 0.96
     assert (est.predict(table.X_new, interval=0.5)[2] < high).all()
 
 
@@ -323,14 +323,14 @@ def test_classes_choose_too() -> None:
     est: Any
     plain: Any
     est, plain = (
-        COKEClassifier(features=Features(n_features=30), model=model, limits=SOON, **RING).fit(
+        COKEClassifier(features=Features(n_features=60), model=model, limits=SOON, **RING).fit(
             X[train], y[train]
         )
         for model in ("auto", "plain")
     )
     assert est.choice_.best.name == TUNED
     assert sorted(np.argsort(est.choice_.bandwidths)[:2].tolist()) == [0, 1]
-    assert est.score(X[new], y[new]) > max(0.85, plain.score(X[new], y[new]))
+    assert est.score(X[new], y[new]) > max(0.9, plain.score(X[new], y[new]))
     with pytest.raises(InputError, match="probabilities instead of intervals"):
         est.model_.interval(X, 0.9)
 

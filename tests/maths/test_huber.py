@@ -236,7 +236,7 @@ def test_the_estimator_is_not_led_astray_by_outliers() -> None:
     errors = {}
     for loss in ("quadratic", "huber"):
         model = COKERegressor(
-            model="plain", loss=loss, features=Features(n_features=30, sigma=1.5), scale="none",
+            loss=loss, features=Features(n_features=30, sigma=1.5), scale="none",
             random_state=1,
         )  # fmt: skip
         model.fit(X, wrong, sites=where)

@@ -25,6 +25,7 @@ from coke.learning.model import Model
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.losses import LOSSES, NUMBERS
+from coke.maths.losses.one_vs_rest import signs
 from coke.privacy.noise import Budget
 from coke.privacy.private import SPREAD, Private, Public
 from coke.privacy.release import public_scaling
@@ -171,12 +172,10 @@ def _choosing(sweep: Sweep, site: Site, terms: Terms, begun: _Begun) -> Talk[_Be
 
 
 def _targets(terms: Terms, standard: Scaling, y: Labels, labels: tuple[Any, ...]) -> Array:
-    """(n, K): numbers in standard units, classes as ±1, one against the rest if more than two."""
+    """(n, K): numbers in standard units, classes as ±1."""
     if terms.numbers:
         return standard.targets(numbers_of(y))[:, None]
-    classes = checked_classes(labels)
-    ones = [np.where(y == label, 1.0, -1.0) for label in classes]
-    return np.column_stack(ones[1:] if len(classes) == 2 else ones)
+    return np.column_stack(signs(y, checked_classes(labels)))
 
 
 def _told(site: Site, terms: Terms) -> Told | None:

@@ -21,6 +21,7 @@ from coke.maths.choice.quantiles import NO_KNOTS
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 
 LINEAR, PLAIN, TUNED = "linear", "plain", "tuned"
+FINE = 2.0**20  # whole numbers to one, in sums of shares
 _ROOTS = [np.sqrt(2.0)]
 for _ in range(3):
     _ROOTS.append(np.sqrt(_ROOTS[-1]))

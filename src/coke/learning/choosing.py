@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coke.errors import MessageError
 from coke.learning.choice import (
+    FINE,
     LINEAR,
     PLAIN,
     TUNED,
@@ -42,9 +42,9 @@ from coke.maths.arrays import Array
 from coke.maths.choice import errors as left
 from coke.maths.choice import evidence
 from coke.maths.choice.quantiles import NO_KNOTS, Sketch, scored
-from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features, gram
+from coke.maths.features.features import DrawnFeatures, draw_features, gram
 from coke.talk.conversation import Talk
-from coke.talk.sums import Sweep, add_integers
+from coke.talk.sums import Integers, Sweep, add_integers
 
 _FEW = 60  # rows to fit with, below which a site is small
 _CLEAR = 0.9  # of the errors of plain and linear: no judge is needed below
@@ -52,12 +52,9 @@ _QUIET, _LOW = 1e-3, 1e-2  # least noise that random features can do with; noise
 _USUAL = 100  # frequencies; more where rows are ten times that, or three with little noise
 _POOL, _MOST, _FITTED = 6, 1200, 300  # times as many frequencies to choose from, by so many rows
 _COARSE = 0.75  # of the coefficients' root mean square
-_FINE = 2.0**20  # whole numbers to one
 _LINES = 1e-4  # ridge of the first linear model
 _FARTHEST = 20.0  # of a logarithm that a site may find
 _PER_POWER = 8.0 / 0.6931471805599453  # sixteenths of a power of two in p/2
-
-Integers = NDArray[np.int64]
 
 
 def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
@@ -118,15 +115,15 @@ class _Bandwidths(NamedTuple):
 
 def _bandwidths(sweep: Sweep, own: Samples, rows: dict[bool, Array]) -> Talk[_Bandwidths]:
     """Of each kind of inputs; and whether sites differ, or are small."""
-    means = own.share * _FINE * np.column_stack([own.Z, own.Y]).mean(axis=0)
-    squares = means**2 / (own.share * _FINE)
+    means = own.share * FINE * np.column_stack([own.Z, own.Y]).mean(axis=0)
+    squares = means**2 / (own.share * FINE)
     mine = [np.array([own.fit < _FEW, own.able]), means, squares]
     mine += [_told(own, Z) for Z in rows.values()]
     total = yield from add_integers(sweep, np.concatenate(mine))
     (small, able), c, d = total[:2], len(means), own.Z.shape[1]
     if not 0 <= able <= own.N:
         raise MessageError(f"{able} of {own.N} sites know their bandwidths: that cannot be")
-    mean, square = total[2 : 2 + c] / _FINE, total[2 + c : 2 + 2 * c] / _FINE
+    mean, square = total[2 : 2 + c] / FINE, total[2 + c : 2 + 2 * c] / FINE
     between = (square - mean**2) / np.maximum(1.0 - mean**2, 1e-6)
     p, part = {}, {}
     for by, at in zip(rows, total[2 + 2 * c :].reshape(len(rows), -1), strict=True):
@@ -176,22 +173,16 @@ def _errors(
     n, d = min(own.fit, left.ROWS), own.Z.shape[1]
     mine, weight = np.zeros((2 + len(rows), len(left.NOISES))), own.share * own.able
     if own.able:
-        kernels = [evidence.lines(own.Z[:n]), _plain_kernel(wish.plain, own.Z[:n])]
+        Z = own.Z[:n]
+        kernels = [evidence.lines(Z), gram(wish.plain.kernel, Z, Z, wish.plain.sigma)]
         for by, Z in rows.items():
-            weighed = d * found.weight(wish, by) ** 2 * evidence.lines(Z[:n])
-            kernels.append(evidence.kernel(Z[:n] * found.scales(wish, by)) + weighed)
+            scaled, line = Z[:n] * found.scales(wish, by), d * found.weight(wish, by) ** 2
+            kernels.append(gram(wish.kernel, scaled, scaled, 1.0) + line * evidence.lines(Z[:n]))
         mine = np.minimum([left.left_out(K, own.Y[:n]) for K in kernels], 1e3)
-    total = yield from add_integers(sweep, _FINE * np.append(weight * mine.ravel(), weight))
+    total = yield from add_integers(sweep, FINE * np.append(weight * mine.ravel(), weight))
     curves = total[:-1].reshape(mine.shape) / max(float(total[-1]), 1.0)
     tuned = {by: curves[2 + i] for i, by in enumerate(rows)}
     return _Curves(tuned, {LINEAR: curves[0], PLAIN: curves[1]})
-
-
-def _plain_kernel(settings: FeatureSettings, Z: Array) -> Array:
-    """κ of all pairs of rows; the Gaussian's without all their differences at once."""
-    if settings.kernel != "gaussian":
-        return gram(settings.kernel, Z, Z, settings.sigma)
-    return np.asarray(np.exp(-evidence.squares(Z) / (2 * settings.sigma**2)))
 
 
 class _Bare(NamedTuple):

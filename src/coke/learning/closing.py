@@ -40,10 +40,8 @@ def closing(sweep: Sweep, ready: Ready, case: Case, i: int, theta: Array) -> Tal
         raise MessageError(str(error)) from error
 
 
-def closed(ready: Ready, case: Case, theta: Array) -> tuple[Misses | None, Spent]:
+def closed(ready: Ready, case: Case, theta: Array) -> tuple[Misses, Spent]:
     """All sites of this process; θ (n, D) of those here. And what it cost them."""
-    if not closes(ready, case):
-        return None, np.zeros_like(ready.spent)
     net, here, engine = ready.agreement.net, ready.here, ready.engine
     talks = {
         name: closing(partial(swept, net, name, []), ready, case, i, theta[i])

@@ -12,20 +12,18 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coke.data.site import Columns
-from coke.learning.choice import Candidate, Choice, Samples
+from coke.learning.choice import FINE, Candidate, Choice, Samples
 from coke.maths.arrays import Array
 from coke.maths.choice.conjugate import Conjugate, first_step
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.whitening import Gaussian, Whitening, clustered, expected_gram
 from coke.talk.conversation import Talk
-from coke.talk.sums import Sweep, add_integers, describe_inputs
+from coke.talk.sums import Integers, Sweep, add_integers, describe_inputs
 
 _KEPT = 20  # rows kept back by all sites together, without which nothing can be judged
 _SWEEPS, _FEW = 8, 50  # and the frequencies that are looked at
-_FINE = 2.0**20  # whole numbers to one
 _DETAIL = 1e-3  # of inputs in standard units, for the basis
 
 
@@ -64,13 +62,16 @@ def judged(
     mean, deviations, n = yield from _compared(sweep, own, errors)
     if n < _KEPT:
         return choice._replace(best=models[-2], errors={})
-    best, lead, judged = 0, 0.0, {}
+    best, lead = 0, 0.0
     for i, one in enumerate(models):
         ahead = (mean[best] - mean[i]) / max(deviations[best, i], 1e-12)
         if ahead > 1:
-            best, lead = i, ahead if one.name != models[best].name else lead
-        if i in (0, best) or one.name not in judged:
-            judged[one.name] = float(mean[i])
+            lead = lead if one.name == models[best].name else ahead
+            best = i
+    judged: dict[str, float] = {}
+    for one, error in zip(models, mean.tolist(), strict=True):
+        judged.setdefault(one.name, error)
+    judged[models[best].name] = float(mean[best])
     return choice._replace(best=models[best], judged=judged, lead=float(lead))
 
 
@@ -94,7 +95,7 @@ def _fits(sweep: Sweep, own: Samples, judging: Sequence[_Judging]) -> Talk[list[
     return [at.u for at in states]
 
 
-def _added(sweep: Sweep, told: Sequence[Array], ends: NDArray[np.int64]) -> Talk[list[Array]]:
+def _added(sweep: Sweep, told: Sequence[Array], ends: Integers) -> Talk[list[Array]]:
     """Sums over all sites of some matrices with as many columns."""
     together = np.concatenate(told)
     total = yield from add_integers(sweep, together.ravel())
@@ -107,7 +108,7 @@ def _compared(sweep: Sweep, own: Samples, errors: Array) -> Talk[tuple[Array, Ar
     weight, apart = own.share / max(n, 1), errors[:, None] - errors[None]
     sums = [errors.sum(axis=1), apart.sum(axis=2).ravel(), (apart**2).sum(axis=2).ravel()]
     told = np.concatenate(
-        [[n], _FINE * np.concatenate([[own.share * (n > 0)], *(weight * s for s in sums)])]
+        [[n], FINE * np.concatenate([[own.share * (n > 0)], *(weight * s for s in sums)])]
     )
     total = (yield from add_integers(sweep, told)).astype(np.float64)
     mean, apart, squared = np.split(total[2:] / max(total[1], 1.0), [m, m + m * m])

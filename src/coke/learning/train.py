@@ -13,7 +13,7 @@ from coke.engines.checkpoint import Saved, save_checkpoint
 from coke.engines.history import History
 from coke.engines.process import Record
 from coke.errors import ConvergenceError
-from coke.learning.closing import closed
+from coke.learning.closing import closed, closes
 from coke.learning.folder import Folder
 from coke.learning.model import Model
 from coke.learning.ready import Case, Ready
@@ -22,7 +22,7 @@ from coke.maths.algorithms.stopping import Limits, at_first
 from coke.maths.arrays import Array
 from coke.maths.choice.misses import Misses
 from coke.maths.ledger import Ledger
-from coke.settings.declaration import AUTO, KNOBS
+from coke.settings.declaration import KNOBS
 
 Watch = Callable[[str, Record], None]
 _LIMITS = [one.key for one in KNOBS.values() if one.knob.resume and one.key != "rounds"]
@@ -134,7 +134,7 @@ class _Training:
 
     def _closed(self, theta: Array | None) -> tuple[Misses | None, Ledger]:
         """What all sites' errors come to, and what it cost."""
-        if theta is None or self.settings.model != AUTO:
+        if theta is None or not closes(self.ready, self.case):
             return None, Ledger()
         here = list(self.engine.agents(len(theta)))
         misses, spent = closed(self.ready, self.case, theta[here])

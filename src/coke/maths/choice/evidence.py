@@ -50,18 +50,12 @@ def plain(d: int) -> float:
     return float(np.log(2.0 / d))
 
 
-def kernel(Z: Array) -> Array:
-    """k of all pairs of rows (n, n), whose columns are scaled already."""
-    r = _ROOT3 * np.sqrt(squares(Z))
-    return np.asarray((1.0 + r) * np.exp(-r))
-
-
 def lines(Z: Array) -> Array:
     """(1 + zᵀz')/d of all pairs of rows (n, n): the kernel of linear functions."""
     return np.asarray((1.0 + Z @ Z.T) / Z.shape[1])
 
 
-def squares(Z: Array) -> Array:
+def _squares(Z: Array) -> Array:
     """‖z − z'‖² of all pairs of rows (n, n)."""
     n = np.einsum("tj,tj->t", Z, Z)
     return np.maximum(n[:, None] + n[None, :] - 2.0 * Z @ Z.T, 0.0)
@@ -78,7 +72,7 @@ def _covariance(Z: Array, x: Array) -> _Covariance:
     n, d = Z.shape
     s2, l2, noise = np.exp(x[d:])
     scaled = Z * np.exp(x[:d] / 2)
-    r = _ROOT3 * np.sqrt(squares(scaled))
+    r = _ROOT3 * np.sqrt(_squares(scaled))
     wane = np.exp(-r)
     k = (1.0 + r) * wane
     C = s2 * k + l2 * lines(Z)

@@ -58,7 +58,7 @@ class Sketch(NamedTuple):
     def encode(self) -> bytes:
         """Each column's first value, then the steps up to the next."""
         steps = np.diff(self.codes, axis=1, prepend=0)
-        return np.float64(self.T).tobytes() + pack_integers(steps.ravel())
+        return np.array(self.T, "<f8").tobytes() + pack_integers(steps.ravel())
 
     @classmethod
     def decode(cls, data: bytes, d: int) -> Sketch:

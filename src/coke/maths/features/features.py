@@ -35,6 +35,7 @@ from coke.maths.arrays import SQRT_HALF, Array
 MAPPINGS = ("cos-sin", "cos-phase")
 SAMPLINGS = ("iid", "orthogonal")
 LN2 = 0.6931471805599453
+PAIRS = 1 << 22  # differences of rows' entries in memory at once
 CHUNK = 1024  # candidates per refill; part of the stream's definition
 
 
@@ -201,8 +202,11 @@ def _kernel(name: str) -> _Kernel:
 
 
 def gram(name: str, X: Array, Y: Array, sigma: float) -> Array:
-    """K_ts = κ(x_t, y_s), exactly; (T, S). For small T: it needs T·S·d numbers."""
-    return _kernel(name).of((X[:, None, :] - Y[None, :, :]) / sigma)
+    """K_ts = κ(x_t, y_s), exactly; (T, S). All differences of a few rows at a time."""
+    kernel, rows = _kernel(name).of, max(1, PAIRS // max(1, Y.size))
+    parts = (X[first : first + rows] for first in range(0, len(X), rows))
+    found = [kernel((part[:, None, :] - Y[None, :, :]) / sigma) for part in parts]
+    return np.concatenate(found) if found else np.empty((0, len(Y)))
 
 
 class Normals:

@@ -24,10 +24,15 @@ def risk_of_labels(
     *, loss: Loss, classes: Labels, room: Room | None = None,
 ) -> Rowwise | OneVsRest:  # fmt: skip
     """Of rows X_i (T_i, d) with labels y_i (T_i,): two `classes`, sorted, are one risk, K are K."""
-    wanted = classes[1:] if len(classes) == 2 else classes
-    first, *others = (tuple(np.where(yi == c, 1.0, -1.0) for yi in y) for c in wanted)
+    first, *others = zip(*(signs(yi, classes) for yi in y), strict=True)
     one = Rowwise.from_rows(phi, X, first, G, loss=loss, room=room)
     return OneVsRest(one, tuple(others)) if others else one
+
+
+def signs(y: Any, classes: Labels) -> list[Array]:
+    """±1 (T,) for the second of two sorted classes, or for each of more against the rest."""
+    wanted = classes[1:] if len(classes) == 2 else classes
+    return [np.where(y == c, 1.0, -1.0) for c in wanted]
 
 
 @dataclass(frozen=True)
