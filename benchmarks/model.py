@@ -124,6 +124,7 @@ def regression(name: str, seed: int, how: str) -> Found:
         }  # fmt: skip
     _, low, high = model.predict(X[test], interval=0.9)
     found["coverage"] = float(np.mean((low <= y[test]) & (y[test] <= high)))
+    found["closing"] = model.bytes_ - int(model.history_["bytes"][-1])
     found["choosing"] = choosing(X[train], y[train], sites)
     found["pooled"] = {
         label: float(np.mean((f - y[test]) ** 2) / variance)
@@ -188,11 +189,11 @@ def heart(seed: int) -> float:
     for site in np.unique(sites):
         rows = np.flatnonzero(sites == site)
         few = np.bincount(y[rows], minlength=2).min() <= 2
-        halves_ = train_test_split(
+        train_rows, test_rows = train_test_split(
             rows, train_size=0.66, random_state=seed, stratify=None if few else y[rows]
         )
-        train += halves_[0].tolist()
-        test += halves_[1].tolist()
+        train += train_rows.tolist()
+        test += test_rows.tolist()
     model = COKEClassifier().fit(X[train], y[train], sites=sites[train])
     return float(np.mean(model.predict(X[test]) == y[test]))
 
@@ -294,6 +295,7 @@ def promises(found: list[Found]) -> list[tuple[str, float, float]]:
     ]
     said.append(("intervals: least cover, short of .88 by", max(0.0, 0.88 - min(covers)), 0.0))
     said.append(("intervals: most cover", max(covers), 0.96))
+    said.append(("intervals: bytes, kB", max(one["closing"] for one in found) / 1e3, 2.0))
     if iid:
         names = sorted({one["table"] for one in iid})
         ahead = sum(

@@ -25,15 +25,18 @@ SITES = 4
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """Dealt rows, and rows whose sites have a range of targets each; their order is mixed."""
+    """Dealt rows, and rows whose sites have a range of targets each; their order is mixed.
+
+    Three of five columns say nothing, so that of dealt rows no judge is needed.
+    """
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(600, 2))
+    X = rng.normal(size=(600, 5))
     y = np.sin(2 * X[:, 0]) + np.exp(X[:, 1]) + 0.1 * rng.normal(size=600)
     for name, where in {
         "dealt": np.arange(600) % SITES,
         "sorted": np.argsort(np.argsort(y)) * SITES // 600,
     }.items():
-        table = pa.table({"a": X[:, 0], "b": X[:, 1], "y": y, "where": where})
+        table = pa.table({**{f"x{j}": X[:, j] for j in range(5)}, "y": y, "where": where})
         pa.parquet.write_table(table, tmp_path / f"{name}.parquet", row_group_size=50)
     return tmp_path
 
@@ -69,8 +72,7 @@ def test_out_of_core_the_same_is_chosen(files: Path, name: str) -> None:
     one, two = (one.agreement.begun.choice for one in ready)
     assert isinstance(one, Choice)
     assert isinstance(two, Choice)
-    assert one.judged or name == "dealt"
-    assert one.judged.keys() == two.judged.keys()
+    assert bool(one.judged) == (name == "sorted")
     assert (one.best.name, one.best.ridge, one.apart) == (two.best.name, two.best.ridge, two.apart)
     assert_array_equal(one.bandwidths, two.bandwidths)
     assert_array_equal(one.best.features.omega, two.best.features.omega)
