@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coke.data.passes import stream_statistics
-from coke.data.site import Columns, Kept, Making, Scaling, Sites, columns_of, sampled
+from coke.data.site import Columns, Kept, Making, Sites, columns_of, sampled
 from coke.data.sources import Chunk, Passing, Source, Watch, complete, labelled
 from coke.data.split import Places, by_label, held_out
 from coke.data.tables import Labels
@@ -144,10 +144,14 @@ class Passed(Sites):
         """A number is no class."""
         return ()
 
-    def targets(self, i: int, units: Scaling) -> Columns:
+    def shares(self, i: int, classes: Labels) -> Array:
+        """Of no class: the target is a number."""
+        return np.zeros(len(classes))
+
+    def targets(self, i: int, how: Making) -> Columns:
         """Of the raw ones, shifted and scaled."""
-        (T, mean, sd, low, high), to = self._columns[i], units.targets
-        return Columns(T, to(mean[-1:]), sd[-1:] / units.y_scale, to(low[-1:]), to(high[-1:]))
+        (T, mean, sd, low, high), to = self._columns[i], how.units.targets
+        return Columns(T, to(mean[-1:]), sd[-1:] / how.units.y_scale, to(low[-1:]), to(high[-1:]))
 
     def sample(self, i: int, seed: int) -> tuple[Array, Labels]:
         """From one pass for all; the first seed that is asked for is that of them all."""

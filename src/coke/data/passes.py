@@ -56,9 +56,8 @@ def stream_statistics(
         raise InputError(
             f"features for {features.omega.shape[1]} inputs: expected {d}, {source.columns[:8]}"
         )
-    plain = Scaling(np.zeros(d), np.ones(d), 0.0, 1.0)
     loops = compiled_loops() if how.checked().fast else NUMPY
-    kernel = _Summing(features, scaling or plain, loops, double=how.precision == "double")
+    kernel = _Summing(features, scaling or Scaling.none(d), loops, double=how.precision == "double")
     sums: dict[_Whose, _Sum] = {}
     with OneThread().limit():
         # A block of a site's rows is to wait in no more room than the site's sums take.

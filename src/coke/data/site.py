@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 
 from coke.data.sources import Watch
 from coke.data.tables import Labels
+from coke.data.targets import numbers_of
 from coke.errors import DataError, unknown
 from coke.maths.arrays import PART, Array, Room, mapped
 from coke.maths.choice.quantiles import NO_KNOTS, scored
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.losses import CLASSES, LOSSES, NUMBERS, losses_of
+from coke.maths.losses import LOSSES
+from coke.maths.losses.codes import coded, which
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.risk import Risk
 
@@ -37,9 +39,14 @@ class Scaling(NamedTuple):
 
     x_shift: Array  # (d,)
     x_scale: Array  # (d,)
-    y_shift: float
-    y_scale: float
+    y_shift: Array  # (K,)  of the target's numbers; of codes, E v
+    y_scale: Array  # (K,)
     knots: Array = NO_KNOTS  # (2, d, 17) of a chosen model's quantiles
+
+    @classmethod
+    def none(cls, d: int, K: int = 1) -> Scaling:
+        """All d inputs and K targets as they came."""
+        return cls(np.zeros(d), np.ones(d), np.zeros(K), np.ones(K))
 
     def inputs(self, X: Array) -> Array:
         """Scaled inputs."""
@@ -51,7 +58,7 @@ class Scaling(NamedTuple):
         return (y - self.y_shift) / self.y_scale
 
     def predictions(self, f: Array) -> Array:
-        """Predictions in the target's own units."""
+        """Predictions (T,) or (T, K) in the target's own units."""
         return f * self.y_scale + self.y_shift
 
 
@@ -100,6 +107,10 @@ class Making(NamedTuple):
     classes: Labels  # sorted; none for numbers
     G: float  # λ/N
 
+    def coded(self, y: Labels) -> Labels:
+        """Targets in the common units; classes as numbers where the loss is of such."""
+        return self.units.targets(coded(y, self.classes)) if LOSSES[self.loss].codes else y
+
 
 class Sites(ABC):
     """The sites that are here. What they tell of their rows holds none."""
@@ -119,12 +130,16 @@ class Sites(ABC):
         """The classes among all rows of site i, sorted; none where the target is a number."""
 
     @abstractmethod
+    def shares(self, i: int, classes: Labels) -> Array:
+        """Of each class among the training rows of site i."""
+
+    @abstractmethod
     def sample(self, i: int, seed: int) -> tuple[Array, Labels]:
         """Training inputs and targets of site i as they came: at most SAMPLE, in random order."""
 
     @abstractmethod
-    def targets(self, i: int, units: Scaling) -> Columns:
-        """Of site i's training targets in the common units; of classes 0 and 1, as margins are."""
+    def targets(self, i: int, how: Making) -> Columns:
+        """Of site i's training targets in the common units; of several, their joint size."""
 
     @abstractmethod
     def problem(self, how: Making) -> Problem:
@@ -184,11 +199,15 @@ class Kept(Sites):
         some = sampled(len(self.y[i]), seed)
         return self.X[i][some], self.y[i][some]
 
-    def targets(self, i: int, units: Scaling) -> Columns:
+    def shares(self, i: int, classes: Labels) -> Array:
         """Of the rows themselves."""
-        if not self.numbers:
-            return Columns.of_number(float(len(self.y[i])), 0.0, 1.0)
-        return columns_of(units.targets(numbers_of(self.y[i]))[:, None])
+        counts = np.bincount(which(self.y[i], classes), minlength=len(classes))
+        return np.asarray(counts / len(self.y[i]))
+
+    def targets(self, i: int, how: Making) -> Columns:
+        """Of the rows themselves."""
+        y = how.units.targets(numbers_of(self.y[i])) if self.numbers else how.coded(self.y[i])
+        return told_of(y if self.numbers or LOSSES[how.loss].codes else None, len(y))
 
     def units(self, scaling: Scaling) -> Kept:
         """The same rows in the common units, the inputs in `room`."""
@@ -208,8 +227,8 @@ class Kept(Sites):
         phi = how.features if self.watch is None else self._watched(how.features, self.watch)
 
         def risk(X: Sequence[Array], y: Sequence[Labels]) -> Risk:
-            made = LOSSES[how.loss].risk
-            return made(phi, X, y, how.G, classes=how.classes, room=self.room)
+            made, targets = LOSSES[how.loss].risk, [how.coded(part) for part in y]
+            return made(phi, X, targets, how.G, classes=how.classes, room=self.room)
 
         train = risk(self.X, self.y)
         return Problem(
@@ -233,6 +252,14 @@ def sampled(T: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).choice(T, min(T, SAMPLE), replace=False)
 
 
+def told_of(y: Array | None, T: int) -> Columns:
+    """Of T scaled targets (T,) or (T, K): mean and spread; of margins, which have none, 0 and 1."""
+    if y is not None and y.ndim == 1:
+        return columns_of(y[:, None])
+    size = 1.0 if y is None else float(np.sqrt(np.mean(np.vecdot(y, y))))
+    return Columns.of_number(float(T), 0.0, size)
+
+
 def columns_of(Z: Array) -> Columns:
     """Of the rows Z (T, c); of very many a part at a time, for a spread takes a copy of them."""
     firsts = range(0, max(1, len(Z)), PART)
@@ -247,8 +274,8 @@ def _columns_of(Z: Array) -> Columns:
     return found
 
 
-def fit_scaling(how: str, d: int, told: Columns) -> Scaling:
-    """For d inputs, and the target if it is the last of the columns.
+def fit_scaling(how: str, d: int, told: Columns, targets: int = 1) -> Scaling:
+    """For d inputs, and so many targets if they are the last of the columns.
 
     "none", "standard" (to mean 0, spread 1) or "minmax" (to [0, 1]). "public" needs no rows:
     see `coke.privacy.release.public_scaling`.
@@ -256,42 +283,12 @@ def fit_scaling(how: str, d: int, told: Columns) -> Scaling:
     if how not in SCALES:
         raise DataError(unknown("scale", how, SCALES))
     if how == "none":
-        return Scaling(np.zeros(d), np.ones(d), 0.0, 1.0)
+        return Scaling.none(d, targets)
     shift, scale = told.mean, told.sd
     if how == "minmax":
         shift, scale = told.low, told.high - told.low
     # A constant column carries nothing: leave it at zero instead of dividing by (nearly) zero.
     flat = (scale <= 1e-12 * np.abs(shift)) | (scale < 1e-150)
     scale = np.where(flat, 1.0, scale)
-    y_shift, y_scale = (shift[d], scale[d]) if len(shift) > d else (0.0, 1.0)
-    return Scaling(shift[:d], scale[:d], float(y_shift), float(y_scale))
-
-
-def checked_classes(labels: Sequence[Any]) -> Labels:
-    """The sorted labels of all sites; one class at one site is fine, one class in all is not."""
-    classes = np.array(labels)
-    if classes.dtype.kind == "f" and not np.equal(classes, np.round(classes)).all():
-        raise DataError(
-            f"the target has {len(classes)} values such as {classes[0]}: a class label is text or "
-            f"a whole number; for numbers use loss = {_either(NUMBERS)}"
-        )
-    if len(classes) < 2:
-        raise DataError(
-            f"all rows have the one class {classes[0]!r}: expected at least two; a classifier "
-            "with one class has nothing to learn"
-        )
-    return classes
-
-
-def numbers_of(y: Labels) -> Array:
-    """The target as numbers, or why it is none."""
-    if y.dtype.kind not in "fiub":
-        raise DataError(
-            f"the target holds {y.dtype}: expected numbers for loss = {_either(NUMBERS)}; "
-            f"for class labels use loss = {_either(CLASSES)}"
-        )
-    return y.astype(np.float64)
-
-
-def _either(kind: str) -> str:
-    return " or ".join(f'"{name}"' for name in losses_of(kind))
+    found = Scaling.none(d, targets)._replace(x_shift=shift[:d], x_scale=scale[:d])
+    return found._replace(y_shift=shift[d:], y_scale=scale[d:]) if len(shift) > d else found

@@ -1,6 +1,6 @@
 """After the last round: one more sum over all sites, if they are all still there.
 
-It tells how far the model misses (`coke.learning.closing`). It is no part of the answer, so nobody
+It tells how far the model misses, or how sharp it is (`coke.learning.closing`). It is no part of the answer, so nobody
 is waited for in vain: a site that has heard nothing for a while ends without it.
 """
 
@@ -19,7 +19,7 @@ from coke.field.mission import Mission
 from coke.field.phases import Desk
 from coke.field.training import Train
 from coke.learning.closing import closes, closing
-from coke.maths.choice.misses import Misses
+from coke.learning.model import Closed
 from coke.maths.ledger import Ledger
 from coke.talk.sums import swept
 
@@ -36,7 +36,7 @@ class Close:
     agreed: Agree
     training: Train
     missing: Sequence[str] = ()
-    misses: Misses | None = None
+    found: Closed = Closed()
     ledger: Ledger = field(default_factory=Ledger)  # what it took
     _heard: int = -1
     _spoilt: bool = False
@@ -58,7 +58,7 @@ class Close:
         """Whether it is known, or is not to be had."""
         found, now = self.agreed.heard, self.desk.clock()
         if self.agreed.closed is not None:
-            self.misses, self.ledger = self.agreed.closed
+            self.found, self.ledger = self.agreed.closed
             return True
         if found > self._heard:
             self._heard, self._until = found, now + PATIENCE * self.desk.pace.linger
@@ -76,4 +76,4 @@ class Close:
             step()
         except CokeError as error:
             self._spoilt = True
-            self.desk.news.append(Event("spoilt", "intervals", f"no sum of errors: {error}"))
+            self.desk.news.append(Event("spoilt", "closing", f"no sum of errors: {error}"))

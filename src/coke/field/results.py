@@ -20,7 +20,7 @@ def keep(agent: Agent) -> dict[str, Any]:
     if ready is None:
         raise ConvergenceError(f"{mission.name!r} has not agreed with anybody: let it run")
     learnt = agent.outcome()
-    mission.model(ready, learnt.theta, learnt.misses).save(folder / "model.coke")
+    mission.model(ready, learnt.theta, learnt.closed).save(folder / "model.coke")
     if ready.noised is not None:  # the owner may keep the better one, and need tell nobody
         ready.agreement.model(ready.noised.alone[0]).save(folder / "model-alone.coke")
     table = pa.Table.from_pylist(agent.store.rounds(learnt.rounds))

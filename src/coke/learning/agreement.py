@@ -16,27 +16,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coke.data.site import Columns, Making, Scaling, Site, checked_classes, fit_scaling, numbers_of
+from coke.data.site import Columns, Making, Scaling, Site, fit_scaling
 from coke.data.tables import Labels
-from coke.errors import ConfigError
-from coke.learning.choice import Choice, Samples, Wish
+from coke.data.targets import checked_classes, numbers_of
+from coke.errors import ConfigError, MessageError
+from coke.learning.choice import FINE, Choice, Samples, Wish
 from coke.learning.choosing import choose
 from coke.learning.model import Model
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
-from coke.maths.losses import LOSSES, NUMBERS
+from coke.maths.losses import LOSSES, NUMBERS, Loss
+from coke.maths.losses.codes import corners
 from coke.maths.losses.one_vs_rest import signs
 from coke.privacy.noise import Budget
 from coke.privacy.private import SPREAD, Private, Public
 from coke.privacy.release import public_scaling
 from coke.settings.declaration import AUTO, PLAIN, PLAIN_LAMBDA, PUBLIC, Settings
 from coke.talk.conversation import Network, Talk, flood
-from coke.talk.sums import (
-    Sweep,
-    Told,
-    swept,
-    tell,
-)
+from coke.talk.sums import Sweep, Told, add_integers, swept, tell
 from coke.threads import OneThread
 
 _NONE = np.empty(0)
@@ -50,11 +47,17 @@ class Terms(NamedTuple):
     columns: tuple[str, ...]  # names of the inputs
     sample: Array | None = None  # public inputs, in their own units
     releases: Path | None = None  # where private sites keep their noised statistics
+    targets: int = 1  # columns to predict
+
+    @property
+    def loss(self) -> Loss:
+        """What is declared of it."""
+        return LOSSES[self.settings.loss]
 
     @property
     def numbers(self) -> bool:
         """Whether the target is a number."""
-        return LOSSES[self.settings.loss].kind == "numbers"
+        return self.loss.kind == NUMBERS
 
     @property
     def private(self) -> Private | None:
@@ -93,9 +96,10 @@ def feature_settings(settings: Settings) -> FeatureSettings:
     return FeatureSettings(int(L), kernel, sigma, f.mapping, f.sampling, settings.seed)
 
 
-def wished(settings: Settings, d: int, N: int) -> Wish:
+def wished(settings: Settings, d: int, N: int, outputs: int) -> Wish:
     """What the settings leave to choose."""
-    f, kappa = settings.features, LOSSES[settings.loss].kappa
+    f, loss = settings.features, LOSSES[settings.loss]
+    kappa = loss.curvature(outputs)
     usual = feature_settings(settings)
     if f.sigma == AUTO:
         usual = usual._replace(sigma=float(np.sqrt(d / 2)))
@@ -107,13 +111,13 @@ def wished(settings: Settings, d: int, N: int) -> Wish:
         sigma=sigma,
         linear=weight,
         size=None if f.n_features == AUTO else int(f.n_features),
-        most=300 if LOSSES[settings.loss].statistics else 100,  # else a round costs a pass each
+        most=300 if loss.statistics else 100,  # else a round costs a pass each
         useful=f.frequencies == AUTO,
         ridge=None if lam is None else 2 * lam / (N * kappa),
         usual=2 * PLAIN_LAMBDA / (N * kappa),
         # Errors of least squares on classes that can be told apart ask for none, and then margins
         # grow for ever.
-        least=0.0 if LOSSES[settings.loss].kind == NUMBERS else 3e-5,
+        least=0.0 if loss.statistics else 3e-5,
     )
 
 
@@ -150,11 +154,24 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[_Begun
         told = _told(site, terms)
     everyones = _NOTHING if told is None else (yield from tell(sweep, told))
     if units is None:
-        units = fit_scaling(terms.settings.data.scale, len(terms.columns), everyones.columns)
+        how, d = terms.settings.data.scale, len(terms.columns)
+        units = fit_scaling(how, d, everyones.columns, terms.targets)
+    if terms.loss.codes:
+        units = yield from _centred(sweep, site, units, checked_classes(everyones.labels))
     begun = _Begun(net, units, everyones, None)
     if terms.settings.model != AUTO:
         return begun
     return (yield from _choosing(sweep, site, terms, begun))
+
+
+def _centred(sweep: Sweep, site: Site, units: Scaling, classes: Labels) -> Talk[Scaling]:
+    """With the mean of the classes' codes over the sites' shares of them."""
+    own = site.here.shares(site.i, classes)
+    total = (yield from add_integers(sweep, FINE * own)).astype(np.float64)
+    if not ((total >= 0).all() and total.sum() > 0):
+        raise MessageError("shares of classes that cannot be: expected none below zero")
+    centre = np.cumsum((total / total.sum())[:, None] * corners(len(classes)), axis=0)[-1]
+    return units._replace(y_shift=centre, y_scale=np.ones_like(centre))
 
 
 def _choosing(sweep: Sweep, site: Site, terms: Terms, begun: _Begun) -> Talk[_Begun]:
@@ -165,7 +182,8 @@ def _choosing(sweep: Sweep, site: Site, terms: Terms, begun: _Begun) -> Talk[_Be
     Y = _targets(terms, standard, y, begun.told.labels)
     T = site.here.columns(site.i).T
     own = Samples(standard.inputs(X), Y, T, told.T, N)
-    choice = yield from choose(sweep, own, wished(terms.settings, d, N))
+    outputs = terms.loss.outputs(terms.targets, len(begun.told.labels))
+    choice = yield from choose(sweep, own, wished(terms.settings, d, N, outputs))
     x = standard._replace(knots=choice.best.knots)
     units = x._replace(y_shift=begun.units.y_shift, y_scale=begun.units.y_scale)
     return begun._replace(units=units, choice=choice)
@@ -239,8 +257,13 @@ class Agreement:
 
     @property
     def outputs(self) -> int:
-        """Vectors in θ: one, or one a class."""
-        return len(self.classes) if len(self.classes) > 2 else 1
+        """K, the vectors in θ."""
+        return self.terms.loss.outputs(self.terms.targets, len(self.classes))
+
+    @property
+    def kappa(self) -> float:
+        """κ, the curvature of the loss."""
+        return self.terms.loss.curvature(self.outputs)
 
     @property
     def making(self) -> Making:
@@ -254,12 +277,15 @@ class Agreement:
         """λ, given or chosen: its share at a site is a ridge beside a Gram matrix times κ/2."""
         if self.begun.choice is None:
             return float(self.terms.settings.lam)
-        return self.N * self.begun.choice.best.ridge * LOSSES[self.terms.settings.loss].kappa / 2
+        return self.N * self.begun.choice.best.ridge * self.kappa / 2
 
     @property
     def spread(self) -> float | None:
-        """Of the target, where that is public."""
-        return None if self.begun.public is None else SPREAD
+        """Of the target, where no row is needed to know it: in public units, and of margins."""
+        if self.begun.public is not None:
+            return SPREAD
+        margins = not (self.terms.numbers or self.terms.loss.codes)
+        return math.sqrt(self.outputs) if margins else None
 
     def model(self, theta: Array) -> Model:
         """The model of one θ (D,), such as an agent's own or the agents' mean."""

@@ -21,7 +21,6 @@ from coke.errors import ConfigError
 from coke.learning.agreement import Agreement
 from coke.maths.arrays import Array
 from coke.maths.features.whitening import RANKS, Gaussian, Whitening, describe, expected_gram
-from coke.maths.losses import LOSSES
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_grams, add_targets, describe_inputs
 
@@ -49,7 +48,7 @@ def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
     """One site's part in agreeing on P and the spread."""
     mixture: list[Gaussian] = []
     f, how, spread = agreement.features, agreement.terms.settings.whitening, agreement.spread
-    ridge = max(2.0 * own.G / LOSSES[agreement.terms.settings.loss].kappa, _LEAST)
+    ridge = max(2.0 * own.G / agreement.kappa, _LEAST)
     if how in ("sample", "range"):
         G = _public_gram(agreement)
         if spread is None:
@@ -64,7 +63,9 @@ def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
         s0 = 0.3 * agreement.sigma * math.sqrt(ridge)
         mixture, spread = yield from describe_inputs(sweep, told, own.y, s0)
         G = expected_gram(f, mixture)
-    return Basis(Whitening.of(G + ridge * np.eye(len(G))), spread, tuple(mixture))
+    known = agreement.spread
+    basis = Whitening.of(G + ridge * np.eye(len(G)))
+    return Basis(basis, spread if known is None else known, tuple(mixture))
 
 
 def _public_gram(agreement: Agreement) -> Array:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
 from coke.data.site import Scaling
@@ -21,9 +21,17 @@ from coke.maths.choice.quantiles import NO_KNOTS, SCORES
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.whitening import Gaussian
 from coke.maths.losses import CLASSES, LOSSES, NUMBERS
+from coke.maths.losses.codes import scores
 
 KIND = "model"
 HUGE = 1e100  # numbers beyond it, and scales below its inverse, come of no data and overflow
+
+
+class Closed(NamedTuple):
+    """What the sites added up once a model was learnt."""
+
+    misses: Misses | None = None  # of rows left out, for intervals
+    sharpness: float | None = None  # s of class probabilities, where scores do not say it
 
 
 class _Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,9 +40,8 @@ class _Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     loss: str
     classes: list[str | int | float | bool]
     columns: list[str]
-    y_shift: float
-    y_scale: float
     linear: float = 0.0
+    sharpness: float | None = None
 
 
 class Model(NamedTuple):
@@ -47,17 +54,27 @@ class Model(NamedTuple):
     classes: Labels  # (n,) sorted labels; empty for numbers
     columns: tuple[str, ...]  # names of the inputs
     inputs_like: tuple[Gaussian, ...] = ()  # what the sites told of their scaled inputs, merged
-    misses: Misses | None = None  # of rows left out, where the sites added them up
+    closed: Closed = Closed()  # what they added up at the end
 
     def decision(self, X: Array) -> Array:
-        """θ_cᵀφ(x) (T, K), in the scaled target's units."""
-        return self.features(self.scaling.inputs(X)) @ self.theta.T
+        """θ_kᵀφ(x) (T, K), in the scaled targets' units; or the classes' scores."""
+        return self.decided(self.features(self.scaling.inputs(X)))
+
+    def decided(self, Phi: Array) -> Array:
+        """The same of features (T, D); of two classes one number (T, 1), above zero for the second.
+
+        """
+        f = Phi @ self.theta.T
+        if not LOSSES[self.loss].simplex:
+            return f
+        given = scores(self.scaling.predictions(f))
+        return given[:, 1:] - given[:, :1] if len(self.classes) == 2 else given
 
     def predict(self, X: Any) -> Labels:
         """Numbers or class labels, as the loss is, one per row of an array, a table or a file."""
         f = self.decision(self.inputs(X))
         if LOSSES[self.loss].kind == NUMBERS:
-            return self.scaling.predictions(f[:, 0])
+            return self.scaling.predictions(f[:, 0] if f.shape[1] == 1 else f)
         return self.labels(f)
 
     def interval(self, X: Any, share: float) -> tuple[Array, Array, Array]:
@@ -69,13 +86,14 @@ class Model(NamedTuple):
             )
         if not 0 < share < 1:
             raise InputError(f"interval={share}: expected a share between 0 and 1; try 0.9")
-        if self.misses is None:
+        misses = self.closed.misses
+        if misses is None:
             raise InputError(
                 f"interval={share}: nobody added up how far this model misses; the sites do with "
                 'model = "auto" and algorithm = "coke"'
             )
         f = np.asarray(self.predict(X))
-        reach = self.misses.reach(share)
+        reach = misses.reach(share)
         return f, f - reach, f + reach
 
     def importance(self) -> Importance:
@@ -121,14 +139,22 @@ class Model(NamedTuple):
         return np.asarray(self.classes[best])
 
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities (T, n), of a loss that has some; one against the rest, normalised."""
+        """Class probabilities (T, n), of a loss that has some.
+
+        They are softmax(s · scores), or one against the rest, normalised.
+        """
         if not LOSSES[self.loss].probabilities:
             able = " or ".join(name for name, loss in LOSSES.items() if loss.probabilities)
             raise InputError(
                 f"probabilities need the {able} loss, this model has the {self.loss} loss: "
                 f'train with loss="{able}"'
             )
-        p = expit(self.decision(self.inputs(X)))
+        f, n, loss = self.decision(self.inputs(X)), len(self.classes), LOSSES[self.loss]
+        if loss.codes:  # scores are P − 1/n: at s = n their slopes agree
+            f = f * (self.closed.sharpness or float(n))
+        if loss.simplex and n > 2:
+            return np.asarray(softmax(f, axis=1))
+        p = expit(f)
         if p.shape[1] == 1:
             return np.column_stack([1.0 - p, p])
         total = p.sum(axis=1, keepdims=True)
@@ -159,9 +185,8 @@ class Model(NamedTuple):
             raise InputError(
                 f"a model that no file can keep: {error}; look at the data and settings"
             ) from error
-        numbers = (self.scaling.y_shift, self.scaling.y_scale, self.features.linear)
-        labels = plain_labels(self.classes)
-        meta = _Beside(self.loss, labels, list(self.columns), *map(float, numbers))
+        labels, linear = plain_labels(self.classes), float(self.features.linear)
+        meta = _Beside(self.loss, labels, list(self.columns), linear, self.closed.sharpness)
         return pack(KIND, meta, _parts(self))
 
     @classmethod
@@ -172,16 +197,17 @@ class Model(NamedTuple):
             if any(array.dtype != np.float64 for array in arrays.values()):
                 raise ValueError("an array holds no floats")
             features = DrawnFeatures(arrays.pop("omega"), arrays.pop("phase"), meta.linear)
-            shift, scale, knots = (arrays.pop(name) for name in ("x_shift", "x_scale", "knots"))
+            scaling = Scaling(*(arrays.pop(name) for name in Scaling._fields))
             model = cls(
                 theta=arrays.pop("theta"),
                 features=features,
-                scaling=Scaling(shift, scale, meta.y_shift, meta.y_scale, knots),
+                scaling=scaling,
                 loss=meta.loss,
                 classes=label_array(meta.classes),
                 columns=tuple(meta.columns),
             )
-            model = model._replace(inputs_like=_mixture(arrays), misses=_misses(arrays))
+            closed = Closed(_misses(arrays), meta.sharpness)
+            model = model._replace(inputs_like=_mixture(arrays), closed=closed)
             if arrays:
                 raise ValueError(f"unknown arrays {list(arrays)[:8]}")
             _check(model)
@@ -210,9 +236,7 @@ def _parts(model: Model) -> Arrays:
         "theta": model.theta,
         "omega": model.features.omega,
         "phase": model.features.phase,
-        "x_shift": model.scaling.x_shift,
-        "x_scale": model.scaling.x_scale,
-        "knots": model.scaling.knots,
+        **model.scaling._asdict(),
         **_beside(model),
     }
 
@@ -223,9 +247,10 @@ def _beside(model: Model) -> Arrays:
     if model.inputs_like:
         weights, means, covs = zip(*model.inputs_like, strict=True)
         found = {"weights": np.array(weights), "means": np.array(means), "covs": np.array(covs)}
-    if model.misses is not None:
-        counts, *beside = model.misses
-        found |= {"misses": counts, "miss_scale": np.array(beside)}
+    misses = model.closed.misses
+    if misses is not None:
+        beside = np.array([misses.seen, *misses.unit])
+        found |= {"misses": misses.counts, "miss_scale": beside}
     return found
 
 
@@ -243,8 +268,9 @@ def _misses(arrays: Arrays) -> Misses | None:
     counts, beside = arrays.pop("misses", None), arrays.pop("miss_scale", np.empty(0))
     if counts is None:
         return None
-    seen, unit = beside.tolist()
-    return Misses(counts, seen, unit).checked()
+    if not len(beside) == 1 + len(counts):
+        raise ValueError(f"{len(beside)} numbers of {len(counts)} histograms")
+    return Misses(counts, float(beside[0]), beside[1:]).checked()
 
 
 def _check(model: Model) -> None:
@@ -254,13 +280,14 @@ def _check(model: Model) -> None:
         raise ValueError(f"unknown loss {model.loss!r}")
     if (LOSSES[model.loss].kind == CLASSES) != (n > 0) or n == 1:
         raise ValueError(f"{n} classes with the {model.loss} loss")
-    _check_shapes(model, n if n > 2 else 1)
-    if model.misses is not None:
-        model.misses.checked()
+    _check_shapes(model, LOSSES[model.loss].outputs(len(model.scaling.y_shift), n))
+    misses, sharpness = model.closed
+    if misses is not None:
+        misses.checked()
     scaling = model.scaling
-    scales = np.array([*scaling.x_scale, scaling.y_scale])
-    shift = np.array([scaling.y_shift, model.features.linear])
-    for name, array in {**_parts(model), "a scale": scales, "y_shift or linear": shift}.items():
+    scales = np.array([*scaling.x_scale, *scaling.y_scale, sharpness or 1.0])
+    numbers = {"a scale": scales, "linear": np.array(model.features.linear)}
+    for name, array in {**_parts(model), **numbers}.items():
         if not (np.abs(array) < HUGE).all():
             raise ValueError(f"{name} is not finite, or above {HUGE}")
     if not (np.abs(scales) > 1 / HUGE).all():
@@ -273,12 +300,15 @@ def _check_shapes(model: Model, outputs: int) -> None:
     if omega.ndim != 2 or empty or phase.ndim != 1:
         raise ValueError(f"omega has shape {omega.shape}, phase {phase.shape}")
     L, d, knots = len(omega), len(model.columns), model.scaling.knots
+    shifts = (outputs,) if LOSSES[model.loss].kind == NUMBERS or LOSSES[model.loss].codes else (1,)
     wanted = {
         "theta": (outputs, model.features.size),
         "omega": (L, d),
         "phase": (L,) if len(phase) else (0,),
         "x_shift": (d,),
         "x_scale": (d,),
+        "y_shift": shifts,
+        "y_scale": shifts,
         "knots": (2, d, len(SCORES)) if knots.size else NO_KNOTS.shape,
     }
     C = len(model.inputs_like)
@@ -286,8 +316,8 @@ def _check_shapes(model: Model, outputs: int) -> None:
         "weights": (C,),
         "means": (C, d),
         "covs": (C, d, d),
-        "misses": (BINS,),
-        "miss_scale": (2,),
+        "misses": (outputs, BINS),
+        "miss_scale": (1 + outputs,),
     }
     for name, array in _parts(model).items():
         if array.shape != wanted[name]:

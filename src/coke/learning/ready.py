@@ -20,15 +20,13 @@ from coke.engines.process import ALONE, Engine
 from coke.errors import CokeError, DataError, MessageError
 from coke.learning.agreement import Agreement, Terms, begin, numbers
 from coke.learning.basis import Basis, Own, common_basis
-from coke.learning.model import Model
+from coke.learning.model import Closed, Model
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
-from coke.maths.choice.misses import Misses
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger, Spent
-from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem, Quadratic
 from coke.privacy.private import SPREAD, Noised, Private
 from coke.talk.conversation import Talk, network_of, together
@@ -96,11 +94,11 @@ class Ready:
 
     @cached_property
     def spread(self) -> float:
-        """Of the scaled target; 1 for class labels, whose margins are about one."""
+        """Of the scaled target; of several, and of codes, the joint one."""
         if self.second is not None:
             return self.second.spread or 1.0
-        if self.agreement.spread is not None or not self.agreement.terms.numbers:
-            return self.agreement.spread or 1.0
+        if self.agreement.spread is not None:
+            return self.agreement.spread
         told = np.array([(y.T, y.mean[0], y.sd[0]) for y in self.targets])
         everyone = starmap(Columns.of_number, self.engine.everyones(told))
         return float(reduce(Columns.merged, everyone).sd[0])
@@ -134,13 +132,13 @@ class Ready:
         agreed, ledgers = engine.guarded(partial(together, talks, engine.post))
         return agreed[here[0]], self.spent + spent_by(here, ledgers)
 
-    def model(self, theta: Array, misses: Misses | None = None) -> Model:
+    def model(self, theta: Array, closed: Closed = Closed()) -> Model:
         """The model of one θ (D,), such as an agent's own or the agents' mean."""
         basis = None if self.second is None else self.second.basis
         if "whitened" in vars(self):
             basis = self.whitened[1]
         inputs = () if basis is None else basis.inputs
-        return self.agreement.model(theta)._replace(inputs_like=inputs, misses=misses)
+        return self.agreement.model(theta)._replace(inputs_like=inputs, closed=closed)
 
     @property
     def here(self) -> list[str]:
@@ -155,15 +153,17 @@ class Ready:
             nothing, tol = np.zeros_like(self.spent), settings.tol
             limit = None if tol is None else tol * self.spread
             return Case(self.problem, algorithm, self.spread, nothing, limit, outputs=outputs)
-        entry, kappa = ALGORITHMS[algorithm], LOSSES[settings.loss].kappa
+        entry, loss = ALGORITHMS[algorithm], self.agreement.terms.loss
         problem, whitening, spread, spent = self.problem, None, 0.0, np.zeros_like(self.spent)
         if entry.basis:
             problem, (whitening, spread, _), spent = self.whitened
         else:
             spread = self.spread
-        seen = Seen(kappa, self.agreement.net.graph, spread)
+        seen = Seen(self.agreement.kappa, self.agreement.net.graph, spread)
         built = entry.build(msgspec.structs.asdict(settings), seen)
-        tol = entry.tol if settings.tol is None else settings.tol
+        tol = settings.tol
+        if tol is None and entry.tol is not None:
+            tol = loss.rough * entry.tol
         limit = None if tol is None else tol * spread
         return Case(problem, built, spread, spent, limit, whitening, outputs)
 
@@ -243,7 +243,7 @@ def _finished(
         basis = yield from common_basis(sweep, agreement, own)
         return ready, _Second(basis, basis.spread, ())
     spread = agreement.spread
-    if want.spread and spread is None and agreement.terms.numbers:
+    if want.spread and spread is None:
         spread = yield from add_targets(sweep, own.y)
     return ready, _Second(None, spread, ())
 
@@ -251,7 +251,7 @@ def _finished(
 def _made(sites: Sites, agreement: Agreement) -> Ready:
     """The problem of these sites once the units are known."""
     terms, how = agreement.terms, agreement.making
-    targets = tuple(sites.targets(i, how.units) for i in range(len(sites.names)))
+    targets = tuple(sites.targets(i, how) for i in range(len(sites.names)))
     rows, private = sites.units(how.units), terms.private
     problem = (sites if rows is None else rows).problem(how)
     names, graph = sites.names, agreement.net.graph

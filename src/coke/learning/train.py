@@ -15,12 +15,11 @@ from coke.engines.process import Record
 from coke.errors import ConvergenceError
 from coke.learning.closing import closed, closes
 from coke.learning.folder import Folder
-from coke.learning.model import Model
+from coke.learning.model import Closed, Model
 from coke.learning.ready import Case, Ready
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits, at_first
 from coke.maths.arrays import Array
-from coke.maths.choice.misses import Misses
 from coke.maths.ledger import Ledger
 from coke.settings.declaration import KNOBS
 
@@ -54,13 +53,13 @@ class Trained(NamedTuple):
     last: Record | None  # of this process; None where nothing was left to do
     seconds: float  # CPU, of this process
     error: str | None  # why it ended early, other than by the user's wish
-    misses: Misses | None = None  # for intervals, where they are added up
+    closed: Closed = Closed()  # what was added up after the last round
     after: Ledger = Ledger()  # what was sent after the last round
 
     def model(self, ready: Ready) -> Model:
         """The model of the agents' mean θ."""
         assert self.theta is not None  # there was a round
-        return ready.model(self.theta.mean(axis=0), self.misses)
+        return ready.model(self.theta.mean(axis=0), self.closed)
 
 
 def train(
@@ -128,17 +127,17 @@ class _Training:
         if self.folder and len(history) and self.engine.first:
             history.to_parquet(self.folder.history(self.name))
         plain = None if theta is None else self.case.theta(theta)
-        misses, after = self._closed(plain) if error is None else (None, Ledger())
+        found, after = self._closed(plain) if error is None else (Closed(), Ledger())
         seconds = time.process_time() - started
-        return Trained(self.name, history, plain, record, seconds, error, misses, after)
+        return Trained(self.name, history, plain, record, seconds, error, found, after)
 
-    def _closed(self, theta: Array | None) -> tuple[Misses | None, Ledger]:
+    def _closed(self, theta: Array | None) -> tuple[Closed, Ledger]:
         """What all sites' errors come to, and what it cost."""
         if theta is None or not closes(self.ready, self.case):
-            return None, Ledger()
+            return Closed(), Ledger()
         here = list(self.engine.agents(len(theta)))
-        misses, spent = closed(self.ready, self.case, theta[here])
-        return misses, Ledger.of(self.engine.everyones(spent))
+        found, spent = closed(self.ready, self.case, theta[here])
+        return found, Ledger.of(self.engine.everyones(spent))
 
     def _records(self, saved: Saved | None) -> Iterator[Record]:
         settings, at = self.settings, saved.checkpoint if saved else None

@@ -78,7 +78,7 @@ def accuracy(ready: Ready, model: Model) -> dict[str, float | None]:
     assert rows is not None  # classes are learnt from rows that are kept
 
     def share(X: Sequence[Array], y: Sequence[Labels]) -> float | None:
-        found = (model.labels(model.features(part) @ model.theta.T) for part in X)
+        found = (model.labels(model.decided(model.features(part))) for part in X)
         right = [np.count_nonzero(a == b) for a, b in zip(found, y, strict=True)]
         counts = np.column_stack([right, list(map(len, y))])
         hits, T = ready.engine.everyones(counts).sum(axis=0).tolist()
@@ -113,17 +113,17 @@ def _coverage(ready: Ready, model: Model) -> dict[str, float | None] | None:
 
     None of all where nobody added up errors, or no rows are kept. All processes ask together.
     """
-    rows = ready.rows
-    if model.misses is None or rows is None:
+    rows, misses = ready.rows, model.closed.misses
+    if misses is None or rows is None:
         return None
     try:
-        reach = model.misses.reach(HELD) / model.scaling.y_scale
+        reach = misses.reach(HELD) / model.scaling.y_scale
     except InputError:  # so few rows in all that no interval can be given
         return None
     counts = []
     for X, y in zip(rows.X_test, rows.y_test, strict=True):
-        off = np.abs(y - model.features(X) @ model.theta[0])
-        counts.append([np.count_nonzero(off <= reach), len(y)])
+        off = np.abs(y.reshape(len(y), -1) - model.decided(model.features(X)))
+        counts.append([np.count_nonzero(off <= reach), y.size])
     everyones = ready.engine.everyones(np.array(counts)).tolist()
     return {
         name: hits / T if T >= _FEW else None

@@ -26,7 +26,7 @@ from coke.maths.algorithms.algorithm import Algorithm, Spoken
 from coke.maths.algorithms.codecs import Coarse, Codec
 from coke.maths.arrays import Array, Mask
 from coke.maths.graph import Graph, adjacency, degrees
-from coke.maths.losses.problem import local_only
+from coke.maths.losses.problem import local_only, nearly_alone
 from coke.maths.losses.risk import Argmin, Risk
 
 FLOAT = 8  # bytes of an entry of θ in the paper's messages
@@ -206,12 +206,15 @@ class COKE(Algorithm):
     """The paper's Algorithm 2; with the default threshold zero, its Algorithm 1.
 
     `codec` codes the messages. `warm` makes round 1 the agents' own minima, which everybody sends.
+    Not `exact`, a loss may move θ_i by a few steps towards the minimum instead, from one round to
+    the next; rest points are the same.
     """
 
     rho: float = 1e-2
     threshold: Threshold = NEVER_SILENT
     codec: Codec | None = None
     warm: bool = False
+    exact: bool = True
     elastic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -220,12 +223,15 @@ class COKE(Algorithm):
 
     def local(self, risk: Risk, d: Array) -> Local:
         """Prepares the agents of these risks, with d_i neighbours each (A, 1)."""
-        return Local(risk.argmin(self.rho * d), d, self.rho)
+        solver = risk.argmin if self.exact else risk.approach
+        return Local(solver(self.rho * d), d, self.rho)
 
     def start(self, risk: Risk) -> State:
         """Everything zero; or θ_i the agent's own minimum, not said to anybody yet."""
         zero = np.zeros((len(risk.T), risk.size))
-        theta = local_only(risk) if self.warm else zero
+        theta = zero
+        if self.warm:
+            theta = local_only(risk) if self.exact else nearly_alone(risk)
         h = np.full((len(zero), 1), self.threshold.start)
         return State(theta, zero, zero, zero, h, risk.losses(theta))
 
@@ -279,4 +285,4 @@ def automatic(kappa: float, graph: Graph, spread: float) -> COKE:
     ‖u − û‖ is nearly the root mean square change of the predictions, and the entries of an
     innovation are alike in size.
     """
-    return COKE(_step_size(kappa, graph), Shrinking(0.5 * spread), _COARSE, warm=True)
+    return COKE(_step_size(kappa, graph), Shrinking(0.5 * spread), _COARSE, warm=True, exact=False)

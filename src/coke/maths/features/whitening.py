@@ -65,11 +65,12 @@ class Whitening(NamedTuple):
         return np.asarray(0.5 * (R + R.T))
 
     def statistics(self, A: Array, b: Array) -> tuple[Array, Array]:
-        """A_i and b_i (N, …) in the new basis: C⁻¹A_iC⁻ᵀ and C⁻¹b_i."""
+        """A_i (N, D, D) and b_i (N, K·D) in the new basis: C⁻¹A_iC⁻ᵀ and C⁻¹b_i."""
         inverse = np.asarray(solve_triangular(self.C, np.eye(len(self.C)), lower=True))
         whole = inverse @ A @ inverse.T
         # Row by row: the bits of a product with all b_i at once depend on how many there are.
-        return 0.5 * (whole + whole.swapaxes(-1, -2)), np.matvec(inverse, b)
+        vectors = np.matvec(inverse, b.reshape(*b.shape[:-1], -1, len(inverse)))
+        return 0.5 * (whole + whole.swapaxes(-1, -2)), vectors.reshape(b.shape)
 
     def theta(self, u: Array) -> Array:
         """θ (…, D) of u (…, D), for predictions with the plain features; row by row, to the bit."""

@@ -6,6 +6,9 @@ no row is read again:
 
 A_i = (1/T_i) Σ_t φφᵀ,  b_i = (1/T_i) Σ_t φy,  y²_i = (1/T_i) Σ_t y²
 R_i(θ) = θᵀA_iθ − 2b_iᵀθ + y²_i + θᵀGθ
+
+A target of K numbers has K such vectors θ_k, end to end, and their losses add up. All share one
+A_i, hence one factorisation.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, Ris
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
 
+_FIRST = 10  # rounds' worth of steps before the first message
 CHUNK = 4096  # rows whose features are in memory at a time
 
 
@@ -90,6 +94,16 @@ def local_only(risk: Risk) -> Array:
     return risk.argmin(nobody)(zero, zero)[0]
 
 
+def nearly_alone(risk: Risk) -> Array:
+    """Near argmin R_i(θ) (N, D): where a loss takes steps, as far as some of them come from zero."""
+    nobody = np.zeros((len(risk.T), 1))
+    theta = zero = np.zeros((len(risk.T), risk.size))
+    towards = risk.approach(nobody)
+    for _ in range(1 if risk.sums is not None else _FIRST):
+        theta = towards(zero, theta)[0]
+    return theta
+
+
 def one_shot_average(risk: Risk) -> Array:
     """The mean of the agents' own models (D,): 2(N − 1) messages up and down a tree, once."""
     return np.asarray(local_only(risk).mean(axis=0))
@@ -100,8 +114,8 @@ class Quadratic:
     """N quadratic risks, as their statistics."""
 
     A: Array  # (N, D, D)
-    b: Array  # (N, D)
-    yy: Array  # (N,)    y²_i
+    b: Array  # (N, K·D)
+    yy: Array  # (N,)    y²_i, of all K outputs
     T: Array  # (N,)
     G: Regulariser  # λ/N, or a matrix (D, D)
     fast: bool = False  # rounds compiled by Numba: other last bits, so one choice for all agents
@@ -109,22 +123,24 @@ class Quadratic:
     kappa: ClassVar[float] = LOSSES["quadratic"].kappa
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "G", checked_regulariser(self.G, self.size))
+        object.__setattr__(self, "G", checked_regulariser(self.G, self.A.shape[-1]))
         if self.fast and not compiled.available():
             raise InputError("fast=True needs Numba: install coke[fast], or leave it out")
+        if self.fast and self.size > self.A.shape[-1]:
+            raise InputError("fast=True with several outputs: only rounds of one are compiled")
 
     @classmethod
     def from_rows(
         cls, phi: FeatureMap, X: Sequence[Array], y: Sequence[Array], G: Regulariser
     ) -> Quadratic:
-        """The statistics of each agent's rows X_i (T_i, d), y_i (T_i,)."""
+        """The statistics of each agent's rows X_i (T_i, d), y_i (T_i,) or (T_i, K)."""
         A, b, yy = zip(*(statistics(phi, Xi, yi) for Xi, yi in zip(X, y, strict=True)), strict=True)
         T = np.array([float(len(yi)) for yi in y])
         return cls(np.stack(A), np.stack(b), np.array(yy), T, G)
 
     @property
     def size(self) -> int:
-        """D."""
+        """K·D."""
         return self.b.shape[-1]
 
     @property
@@ -160,7 +176,7 @@ class Quadratic:
 
         def solve(p: Array, start: Array) -> tuple[Array, Array]:
             r = two_b + p
-            theta = np.vecmat(r, M)  # as M is symmetric; reads it faster than matvec
+            theta = across(r, M)
             quadratic = 0.5 * np.vecdot(theta, r) - c * np.vecdot(theta, theta)
             if G is not None:
                 quadratic -= penalty(G, theta)
@@ -168,12 +184,17 @@ class Quadratic:
 
         return solve
 
+    def approach(self, pull: Array) -> Argmin:
+        """The minimum: no step costs less."""
+        return self.argmin(pull)
+
     def _shrinkage(self, rho_d: Array) -> tuple[Array, Array | None]:
         """(c, G): regulariser and ρd_i I as c_i I + G; no G where the regulariser is a number."""
         return (rho_d + self.G, None) if isinstance(self.G, float) else (rho_d, self.G)
 
     def _inverses(self, pull: Array) -> Array:
-        M = 2.0 * (self.A + matrix(self.G, self.size) + pull[:, :, None] * np.eye(self.size))
+        D = self.A.shape[-1]
+        M = 2.0 * (self.A + matrix(self.G, D) + pull[:, :, None] * np.eye(D))
         free = (pull[:, 0] == 0) & (not np.any(self.G))  # λ = 0 and no neighbour: of least norm
         M[~free] = np.linalg.inv(M[~free])
         M[free] = np.linalg.pinv(M[free], hermitian=True)
@@ -181,25 +202,25 @@ class Quadratic:
 
     def losses(self, theta: Array) -> Array:
         """θ_iᵀA_iθ_i − 2b_iᵀθ_i + y²_i."""
-        return _mse(np.matvec(self.A, theta), self.b, self.yy, theta)
+        return _mse(across(theta, self.A), self.b, self.yy, theta)
 
     def global_losses(self, theta: Array) -> Array:
         """The same with the statistics of all rows together."""
-        one = self._together
-        return _mse(theta @ one.A[0], one.b[0], one.yy[0], theta)
+        one = self._pooled
+        return _mse(_together(theta, one.A[0]), one.b[0], one.yy[0], theta)
 
     def objectives(self, theta: Array) -> Array:
         """The mean over agents, each with its own statistics, and the regulariser."""
         A, b, yy = self.A.mean(axis=0), self.b.mean(axis=0), np.asarray(self.yy.mean())
-        return _mse(theta @ A, b, yy, theta) + penalty(self.G, theta)
+        return _mse(_together(theta, A), b, yy, theta) + penalty(self.G, theta)
 
     @cached_property
-    def _together(self) -> Quadratic:
+    def _pooled(self) -> Quadratic:
         return self.total(self.T / self.T.sum())
 
     def gradient(self, theta: Array) -> Array:
         """2(A_iθ_i − b_i + Gθ_i)."""
-        return 2.0 * (np.matvec(self.A, theta) - self.b + pulled(self.G, theta))
+        return 2.0 * (across(theta, self.A) - self.b + pulled(self.G, theta))
 
     def gram(self, i: int) -> Array:
         """A_i."""
@@ -212,23 +233,24 @@ class Quadratic:
 
     def optimum(self) -> Array:
         """(Σ_i A_i + N G)⁻¹ Σ_i b_i, of least norm where λ = 0 leaves a choice."""
-        H = self.A.sum(axis=0) + len(self.T) * matrix(self.G, self.size)
-        total = self.b.sum(axis=0)
+        D = self.A.shape[-1]
+        H = self.A.sum(axis=0) + len(self.T) * matrix(self.G, D)
+        total = self.b.sum(axis=0).reshape(-1, D).T
         if not np.any(self.G):
-            return np.asarray(np.linalg.pinv(H, hermitian=True) @ total)
-        return np.asarray(np.linalg.solve(H, total), dtype=np.float64)
+            return np.asarray(np.linalg.pinv(H, hermitian=True) @ total).T.ravel()
+        return np.asarray(np.linalg.solve(H, total), dtype=np.float64).T.ravel()
 
 
 def statistics(phi: FeatureMap, X: Array, y: Array) -> tuple[Array, Array, float]:
     """(A_i, b_i, y²_i) of one agent's rows, a chunk of features at a time."""
     D = phi(X[:1]).shape[1]
-    A, b = np.zeros((D, D)), np.zeros(D)
+    A, b = np.zeros((D, D)), np.zeros((D, *y.shape[1:]))
     for first in range(0, len(X), CHUNK):
         Phi = phi(X[first : first + CHUNK])
         A += Phi.T @ Phi
         b += Phi.T @ y[first : first + CHUNK]
     T = max(len(X), 1)  # a site may have no test rows
-    return A / T, b / T, float(y @ y) / T
+    return A / T, (b / T).T.ravel(), float(y.ravel() @ y.ravel()) / T
 
 
 def _mse(A_theta: Array, b: Array, yy: Array, theta: Array) -> Array:
@@ -253,14 +275,30 @@ def checked_regulariser(G: Regulariser, size: int) -> Regulariser:
     return G
 
 
+def across(x: Array, M: Array) -> Array:
+    """M_k x_i for a symmetric M (…, D, D) and vectors x (N, K·D) end to end, agent by agent.
+
+    One product an agent: the bits of one for all of them would depend on how many there are.
+    """
+    D = M.shape[-1]
+    if x.shape[-1] == D:
+        return np.vecmat(x, M)  # as M is symmetric; reads it faster than matvec
+    return (x.reshape(len(x), -1, D) @ M).reshape(x.shape)
+
+
+def _together(x: Array, M: Array) -> Array:
+    """The same for one M in one product, where last bits do not matter."""
+    return (x.reshape(-1, len(M)) @ M).reshape(x.shape)
+
+
 def penalty(G: Regulariser, theta: Array) -> Array:
     """θ_iᵀ G θ_i (N,)."""
     return np.asarray(np.vecdot(theta, pulled(G, theta)))
 
 
 def pulled(G: Regulariser, theta: Array) -> Array:
-    """G θ_i (N, D); one matrix–vector product a row, for a GEMM's bits depend on the row count."""
-    return G * theta if isinstance(G, float) else np.matvec(G, theta)
+    """G θ_i (N, K·D), agent by agent."""
+    return G * theta if isinstance(G, float) else across(theta, G)
 
 
 def matrix(G: Regulariser, size: int) -> Array:

@@ -69,6 +69,10 @@ class Risk(Protocol):
         """The exact local solver for `pull` = ρ d_i (N, 1), all that depends on it prepared."""
         ...
 
+    def approach(self, pull: Array) -> Argmin:
+        """The same, or a few steps towards it where those do for a round."""
+        ...
+
     def losses(self, theta: Array) -> Array:
         """Mean loss (N,) of θ_i on the rows of agent i, without regulariser."""
         ...

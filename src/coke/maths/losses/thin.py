@@ -119,6 +119,10 @@ class Thin:
 
         return solve
 
+    def approach(self, pull: Array) -> Argmin:
+        """The minimum: no step costs less."""
+        return self.argmin(pull)
+
     @cached_property
     def _spectrum(self) -> tuple[Array, Array | None]:
         """The eigenvalues of G, and U; no U where G is a number."""
