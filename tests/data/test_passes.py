@@ -199,7 +199,7 @@ def test_rows_with_missing_values_are_left_out_or_refused() -> None:
     where = SITES.astype(object)
     where[8] = None
     source, phi = open_arrays(holes, y, where, chunk=64), features()
-    plain = Scaling(np.zeros(D), np.ones(D), 0.0, 1.0)
+    plain = Scaling.none(D)
     risk = stream_statistics(source, phi, lam=LAM, how=Passing("double", missing="drop")).risk
     wanted = expected(phi, plain, np.setdiff1d(np.arange(200), [3, 8, 70, 150]))
     assert_allclose(risk.A, wanted.A, atol=1e-13)

@@ -138,7 +138,7 @@ def test_sites_alone_have_the_bits_they_have_among_all(
         for a, b in zip(every.columns(i), some.columns(at), strict=True):
             assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
     phi = draw_features(FeatureSettings(5, sigma=2.0, seed=1), 3)
-    plain = Scaling(np.zeros(3), np.ones(3), 0.0, 1.0)
+    plain = Scaling.none(3)
     whole, part = (
         streams.problem(Making(phi, plain, "quadratic", np.empty(0), 0.1))
         for streams in (every, some)

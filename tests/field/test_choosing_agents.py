@@ -114,7 +114,7 @@ def test_errors_that_cannot_be_cost_nobody_the_model(
     nets: Nets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        Misses, "of", lambda errors, rows, unit: Misses(np.full(BINS, -9.0), 1.0, unit)
+        Misses, "of", lambda errors, rows, unit: Misses(np.full((1, BINS), -9.0), 1.0, unit)
     )
     driven = Driven(made(nets, by_target=False), CRASHES["nobody"])
     driven.run()

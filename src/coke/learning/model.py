@@ -61,9 +61,7 @@ class Model(NamedTuple):
         return self.decided(self.features(self.scaling.inputs(X)))
 
     def decided(self, Phi: Array) -> Array:
-        """The same of features (T, D); of two classes one number (T, 1), above zero for the second.
-
-        """
+        """The same of features (T, D); of two classes one number (T, 1), above zero for the second."""
         f = Phi @ self.theta.T
         if not LOSSES[self.loss].simplex:
             return f
@@ -280,10 +278,12 @@ def _check(model: Model) -> None:
         raise ValueError(f"unknown loss {model.loss!r}")
     if (LOSSES[model.loss].kind == CLASSES) != (n > 0) or n == 1:
         raise ValueError(f"{n} classes with the {model.loss} loss")
-    _check_shapes(model, LOSSES[model.loss].outputs(len(model.scaling.y_shift), n))
+    _check_shapes(model, LOSSES[model.loss].outputs(model.scaling.y_shift.size, n))
     misses, sharpness = model.closed
     if misses is not None:
         misses.checked()
+    if sharpness is not None and not sharpness > 0:
+        raise ValueError(f"sharpness {sharpness}")
     scaling = model.scaling
     scales = np.array([*scaling.x_scale, *scaling.y_scale, sharpness or 1.0])
     numbers = {"a scale": scales, "linear": np.array(model.features.linear)}

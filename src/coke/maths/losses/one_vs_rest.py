@@ -31,9 +31,7 @@ def risk_of_labels(
     """
     if loss.joint:
         numbers = [which(yi, classes) for yi in y]
-        return Rowwise.from_rows(
-            phi, X, numbers, G, loss=loss, room=room, outputs=len(classes) - 1
-        )
+        return Rowwise.from_rows(phi, X, numbers, G, loss=loss, room=room, outputs=len(classes) - 1)
     first, *others = zip(*(signs(yi, classes) for yi in y), strict=True)
     one = Rowwise.from_rows(phi, X, first, G, loss=loss, room=room)
     return OneVsRest(one, tuple(others)) if others else one

@@ -185,7 +185,7 @@ class Rowwise:
         """Of each θ, the sum over agents of their rows' losses, or of the means of these."""
         total, value = np.zeros(len(theta)), self.loss.of_row.value
         for Phi, y in zip(self.Phi, self.y, strict=True):
-            if self.outputs == 1 and not self.loss.joint:
+            if not self.loss.joint:
                 total += over(value(Phi @ theta.T, y[:, None]), axis=0)
             else:
                 total += [over(value(predicted(Phi, t), y)) for t in theta]
@@ -237,7 +237,7 @@ class Bounded(NamedTuple):
 
     def _predicted(self, theta: Array) -> Array:
         f = self.Phi @ theta.T
-        return f if self.loss.joint or self.y.ndim > 1 else f[:, 0]
+        return f if f.shape[1] > 1 else f[:, 0]
 
 
 def approached(own: Sequence[Bounded], p: Array, start: Array) -> tuple[Array, Array]:

@@ -31,14 +31,15 @@ class Softmax:
     """Log Σ_k exp(v_kᵀf) − v_yᵀf, of f (T, K − 1) and class numbers y (T,)."""
 
     def value(self, f: Array, y: Array) -> Array:
-        """Of each row."""
+        """Of each row; f of two classes may be (T,)."""
+        f = f.reshape(len(y), -1)
         return -log_softmax(scores(f), axis=1)[np.arange(len(y)), y.astype(np.int64)]
 
     def slope(self, f: Array, y: Array) -> Array:
-        """∂ℓ/∂f (T, K − 1)."""
-        p = softmax(scores(f), axis=1)
+        """∂ℓ/∂f, of the shape of f."""
+        p = softmax(scores(f.reshape(len(y), -1)), axis=1)
         p[np.arange(len(y)), y.astype(np.int64)] -= 1.0
-        return np.asarray(p @ corners(p.shape[1]))
+        return np.asarray(p @ corners(p.shape[1])).reshape(f.shape)
 
     def minimum(self, own: OneRisk, p: Array, start: Array) -> Minimum:
         """argmin_θ  Σ_t c_t ℓ(f_t, y_t) + Σ_k θ_kᵀHθ_k − pᵀθ  with ‖g‖ ≤ 1e-8, by Newton."""
