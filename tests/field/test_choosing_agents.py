@@ -72,7 +72,8 @@ def test_agents_are_the_simulation_whoever_is_killed_after_each_message(
     driven = Driven(net, crash)
     driven.run()
     assert trained.theta is not None
-    assert trained.misses is not None
+    assert trained.model is not None
+    assert trained.model.misses is not None
     assert len(driven.met) > (40 if by_target else 20)
     assert driven.kills == (0 if crash is CRASHES["nobody"] else len(driven.met))
     ends = []
@@ -87,8 +88,8 @@ def test_agents_are_the_simulation_whoever_is_killed_after_each_message(
         ends.append(agent.outcome())
         misses = ends[-1].misses
         assert misses is not None
-        assert_array_equal(misses.counts, trained.misses.counts)
-        assert misses.unit == trained.misses.unit
+        assert_array_equal(misses.counts, trained.model.misses.counts)
+        assert misses.unit == trained.model.misses.unit
     assert trained.last is not None
     spent = np.sum([trained.last.ledger, trained.after], axis=0)
     assert_array_equal(np.sum([end.ledger for end in ends], axis=0), spent)

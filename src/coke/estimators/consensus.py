@@ -171,6 +171,7 @@ class Consensus(BaseEstimator):
         if trained.error is not None or last is None:
             raise ConvergenceError(trained.error)
         assert trained.theta is not None  # there was a round
+        assert trained.model is not None
         self.history_: Any = trained.history
         self.thetas_, self.optimum_ = trained.theta, ready.problem.optimum
         noised, choice = ready.noised, ready.agreement.begun.choice
@@ -178,7 +179,7 @@ class Consensus(BaseEstimator):
         self.agreement_bytes_ = int(ready.spent[:, 1].sum())
         self.alone_ = None if noised is None else noised.alone
         self.budget_ = None if noised is None else noised.budget
-        self.model_ = trained.model(ready)
+        self.model_ = trained.model
         self.n_iter_, self.converged_ = last.k, last.settled
         spent = zip(last.ledger, trained.after, strict=True)
         self.transmissions_, self.bytes_, self.wire_bytes_ = (a + b for a, b in spent)

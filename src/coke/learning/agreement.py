@@ -21,7 +21,6 @@ from coke.data.tables import Labels
 from coke.errors import ConfigError
 from coke.learning.choice import Choice, Samples, Wish
 from coke.learning.choosing import choose
-from coke.learning.model import Model
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.losses import LOSSES, NUMBERS
@@ -238,11 +237,6 @@ class Agreement:
         return _NONE if self.terms.numbers else checked_classes(self.begun.told.labels)
 
     @property
-    def outputs(self) -> int:
-        """Vectors in θ: one, or one a class."""
-        return len(self.classes) if len(self.classes) > 2 else 1
-
-    @property
     def making(self) -> Making:
         """How rows in the common units become risks, with λ/N at each site."""
         share, loss = self.lam / self.N, self.terms.settings.loss
@@ -260,14 +254,3 @@ class Agreement:
     def spread(self) -> float | None:
         """Of the target, where that is public."""
         return None if self.begun.public is None else SPREAD
-
-    def model(self, theta: Array) -> Model:
-        """The model of one θ (D,), such as an agent's own or the agents' mean."""
-        return Model(
-            theta=theta.reshape(self.outputs, -1),
-            features=self.features,
-            scaling=self.units,
-            loss=self.terms.settings.loss,
-            classes=self.classes,
-            columns=self.terms.columns,
-        )

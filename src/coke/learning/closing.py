@@ -15,7 +15,7 @@ from coke.errors import MessageError
 from coke.learning.ready import Case, Ready, spent_by
 from coke.maths.arrays import Array
 from coke.maths.choice.misses import Misses, left_out
-from coke.maths.ledger import Spent
+from coke.maths.ledger import Ledger
 from coke.settings.declaration import AUTO
 from coke.talk.conversation import Talk, together
 from coke.talk.sums import Sweep, add_integers, swept
@@ -40,21 +40,26 @@ def closing(sweep: Sweep, ready: Ready, case: Case, i: int, theta: Array) -> Tal
         raise MessageError(str(error)) from error
 
 
-def closed(ready: Ready, case: Case, theta: Array) -> tuple[Misses, Spent]:
-    """All sites of this process; θ (n, D) of those here. And what it cost them."""
-    net, here, engine = ready.agreement.net, ready.here, ready.engine
+def closed(ready: Ready, case: Case, theta: Array) -> tuple[Misses | None, Ledger]:
+    """What all sites' errors come to, given θ (N, D) of all, and what it cost.
+
+    None where they are not added up.
+    """
+    if not closes(ready, case):
+        return None, Ledger()
+    net, here, engine = ready.agreement.net, ready.sites.names, ready.engine
+    own = dict(zip(ready.names, theta, strict=True))
     talks = {
-        name: closing(partial(swept, net, name, []), ready, case, i, theta[i])
+        name: closing(partial(swept, net, name, []), ready, case, i, own[name])
         for i, name in enumerate(here)
     }
     found, ledgers = engine.guarded(partial(together, talks, engine.post))
-    return found[here[0]], spent_by(here, ledgers)
+    return found[here[0]], Ledger.of(engine.everyones(spent_by(here, ledgers)))
 
 
 def _misses(ready: Ready, case: Case, i: int, theta: Array) -> Misses:
     """Of site i's sample."""
     agreement = ready.agreement
-    assert ready.sites is not None  # whoever agreed has them
     assert case.basis is not None
     X, y = ready.sites.sample(i, agreement.terms.settings.seed)
     Phi, T = agreement.features(agreement.units.inputs(X)), ready.targets[i].T

@@ -65,13 +65,13 @@ class Ready:
     problem: Problem
     rows: Kept | None  # in the common units; None where they are out of reach
     targets: tuple[Columns, ...]  # what the sites here may tell of their scaled targets
+    sites: Sites  # those here, for whoever looks at rows again
     names: tuple[str, ...]  # of all sites, in the order of the run's rows
     graph: Graph  # on these positions
     noised: Noised | None = None  # with privacy
     spent: Spent = field(default_factory=lambda: np.zeros((1, 3), np.int64))
     engine: Engine = ALONE  # who else has a part of the sites
     second: _Second | None = None  # what a site in the field has agreed on beyond
-    sites: Sites | None = None  # the sites themselves, for those who look at rows again
 
     @property
     def totals(self) -> tuple[bytes, ...]:
@@ -125,7 +125,7 @@ class Ready:
         if self.second is not None:
             assert self.second.basis is not None  # it was wanted, or the site would not ask for it
             return self.second.basis, self.spent
-        net, here = self.agreement.net, self.here
+        net, here = self.agreement.net, self.sites.names
         talks = {
             name: common_basis(partial(swept, net, name, []), self.agreement, self.own(i))
             for i, name in enumerate(here)
@@ -139,13 +139,17 @@ class Ready:
         basis = None if self.second is None else self.second.basis
         if "whitened" in vars(self):
             basis = self.whitened[1]
-        inputs = () if basis is None else basis.inputs
-        return self.agreement.model(theta)._replace(inputs_like=inputs, misses=misses)
-
-    @property
-    def here(self) -> list[str]:
-        """The names of the sites in this process."""
-        return [self.names[i] for i in self.engine.agents(len(self.names))]
+        agreed = self.agreement
+        return Model(
+            theta=theta.reshape(-1, agreed.features.size),
+            features=agreed.features,
+            scaling=agreed.units,
+            loss=agreed.terms.settings.loss,
+            classes=agreed.classes,
+            columns=agreed.terms.columns,
+            inputs_like=() if basis is None else basis.inputs,
+            misses=misses,
+        )
 
     def case(self, algorithm: str | Algorithm) -> Case:
         """How to run that algorithm, of the house or an own one."""
@@ -176,18 +180,17 @@ def agree(
     `graph` is of all sites, in the order of their `names`; `sites` are those that the engine has
     here: all, where no names are given.
     """
-    names = names or sites.names
+    names, here = names or sites.names, sites.names
     if len(set(names)) != len(names):
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
     with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
+        beside = {name: [names[n] for n in sorted(graph[i])] for i, name in enumerate(names)}
         talks = {
-            names[i]: begin(
-                Site(sites, at, names[i]), [names[n] for n in sorted(graph[i])], terms, []
-            )
-            for at, i in enumerate(engine.agents(len(names)))
+            name: begin(Site(sites, i, name), beside[name], terms, [])
+            for i, name in enumerate(here)
         }
         found, ledgers = engine.guarded(partial(together, talks, engine.post))
-        begun, spent = found[sites.names[0]], spent_by(sites.names, ledgers)
+        begun, spent = found[here[0]], spent_by(here, ledgers)
         ready = engine.guarded(lambda: _made(sites, Agreement(terms, begun)))
         ready = replace(ready, names=names, graph=graph, spent=spent, engine=engine)
         if ready.everybody is not None:
@@ -254,8 +257,10 @@ def _made(sites: Sites, agreement: Agreement) -> Ready:
     targets = tuple(sites.targets(i, how.units) for i in range(len(sites.names)))
     rows, private = sites.units(how.units), terms.private
     problem = (sites if rows is None else rows).problem(how)
-    names, graph = sites.names, agreement.net.graph
-    ready = Ready(agreement, problem, rows, targets, names, graph, sites=sites)
+    ready = Ready(
+        agreement=agreement, problem=problem, rows=rows, targets=targets, sites=sites,
+        names=sites.names, graph=agreement.net.graph,
+    )  # fmt: skip
     if private is not None:
         ready = _noised(ready, private)
     if terms.settings.fast:
