@@ -44,8 +44,8 @@ def made(nets: Nets, *, by_target: bool) -> Net:
 
 def choice_of(ready: Ready | None) -> Choice:
     assert ready is not None
-    assert ready.agreement.begun.choice is not None
-    return ready.agreement.begun.choice
+    assert ready.agreement.choice is not None
+    return ready.agreement.choice
 
 
 def same(one: Choice, other: Choice) -> None:

@@ -91,8 +91,8 @@ def _document(ready: Ready, done: list[Trained]) -> dict[str, Any] | None:
     if not ready.agreement.terms.numbers:
         right = accuracy(ready, model)
     about: dict[str, Any] = {"choice": None, "importance": None, "coverage": None}
-    if ready.agreement.begun.choice is not None:
-        about = chosen(ready, model, ready.agreement.begun.choice)
+    if ready.agreement.choice is not None:
+        about = chosen(ready, model, ready.agreement.choice)
     everybody = ready.everybody
     if everybody is None:
         return None

@@ -14,7 +14,6 @@ from coke.data.split import by_label, deal, split
 from coke.data.tables import Labels, Rows, checked_rows
 from coke.errors import ConvergenceError, DataError, InputError, unknown
 from coke.learning.agreement import Terms
-from coke.learning.open import private_place
 from coke.learning.ready import Ready, agree
 from coke.learning.train import train
 from coke.maths.algorithms.algorithm import Algorithm
@@ -140,22 +139,19 @@ class Consensus(BaseEstimator):
         rows = checked_rows(X, y, sites)
         labels = rows.sites
         parts = deal(y, self.n_agents, seed=settings.seed) if labels is None else by_label(labels)
-        graph, self.sites_ = self._network(list(parts)), np.array(list(parts))
+        self.sites_ = np.array(list(parts))
         columns = tuple(map(str, getattr(self, "feature_names_in_", rows.columns)))
         rows = rows._replace(columns=columns, sites=None)
         if isinstance(self.engine, str) and self.engine not in ENGINES:
             raise InputError(unknown("engine", self.engine, ENGINES))
         if self.engine != "simulation":
-            return self._fit_agents(settings, rows, parts, graph)
-        return self._simulated(self._ready(settings, rows, parts, graph))
-
-    def _ready(self, settings: Settings, rows: Rows, parts: Any, graph: Graph) -> Ready:
-        sample = None if settings.sample is None else self._public()
+            return self._fit_agents(settings, rows, parts)
         numbers = LOSSES[settings.loss].kind == NUMBERS
-        sites = split(parts, test=0.0, seed=settings.seed).kept(rows, numbers=numbers)
-        kept = None if self.privacy is None else self.privacy.releases
-        with private_place(settings, None if kept is None else Path(kept)) as folder:
-            return agree(sites, graph, Terms(settings, rows.columns, sample, folder))
+        kept = split(parts, test=0.0, seed=settings.seed).kept(rows, numbers=numbers)
+        sample = None if settings.sample is None else self._public()
+        folder = None if self.privacy is None else self.privacy.releases
+        terms = Terms(settings, columns, sample, None if folder is None else Path(folder))
+        return self._simulated(agree(kept, self._network(), terms))
 
     def _public(self) -> Array:
         assert isinstance(self.algorithm, Coke)  # no other has a sample
@@ -173,9 +169,8 @@ class Consensus(BaseEstimator):
         assert trained.theta is not None  # there was a round
         assert trained.model is not None
         self.history_: Any = trained.history
-        self.thetas_, self.optimum_ = trained.theta, ready.problem.optimum
-        noised, choice = ready.noised, ready.agreement.begun.choice
-        self.choice_ = choice
+        self.thetas_, self.optimum_ = trained.theta, ready.optimum
+        noised, self.choice_ = ready.noised, ready.agreement.choice
         self.agreement_bytes_ = int(ready.spent[:, 1].sum())
         self.alone_ = None if noised is None else noised.alone
         self.budget_ = None if noised is None else noised.budget
@@ -185,7 +180,7 @@ class Consensus(BaseEstimator):
         self.transmissions_, self.bytes_, self.wire_bytes_ = (a + b for a, b in spent)
         return self
 
-    def _fit_agents(self, settings: Settings, rows: Rows, parts: Any, graph: Graph) -> Self:
+    def _fit_agents(self, settings: Settings, rows: Rows, parts: Any) -> Self:
         """The real thing: an agent for every site, in processes over mutual TLS or in threads."""
         from coke.field.local import train_on_agents  # here: it needs the extra coke[agent]
 
@@ -194,7 +189,7 @@ class Consensus(BaseEstimator):
         own = self.algorithm if isinstance(self.algorithm, Algorithm) else None
         wanted = Agents() if isinstance(self.engine, str) else self.engine
         carrier = fields("engine", wanted, Agents)["carrier"]
-        found = train_on_agents(settings, rows, parts, graph, carrier, own)
+        found = train_on_agents(settings, rows, parts, self._network(), carrier, own)
         for unknown_here in ("choice_", "agreement_bytes_", "optimum_", "alone_", "budget_"):
             self.__dict__.pop(unknown_here, None)  # of a fit before: agents keep theirs
         self.thetas_ = np.stack([model.theta.ravel() for model in found.models])
@@ -205,7 +200,8 @@ class Consensus(BaseEstimator):
         self.transmissions_, self.bytes_, self.wire_bytes_ = found.ledger
         return self
 
-    def _network(self, sites: list[Any]) -> Graph:
+    def _network(self) -> Graph:
+        sites = self.sites_.tolist()
         if isinstance(self.graph, str):
             return build_graph(self.graph, len(sites), edges=self.edges, seed=self.random_state)
         return checked_graph(self.graph, sites)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +48,7 @@ class Terms(NamedTuple):
     settings: Settings
     columns: tuple[str, ...]  # names of the inputs
     sample: Array | None = None  # public inputs, in their own units
-    releases: Path | None = None  # where private sites keep their noised statistics
+    releases: Path | None = None  # where private sites keep their noised statistics; None: nowhere
 
     @property
     def numbers(self) -> bool:
@@ -120,54 +120,105 @@ def _number(given: float | str) -> float | None:
     return None if given == AUTO else float(given)
 
 
-class _Begun(NamedTuple):
-    """The first half of an agreement: what the rest follows from."""
+@dataclass(frozen=True)
+class Agreement:
+    """The same at every site, once `begin` has come to its end."""
 
-    net: Network
+    terms: Terms
+    net: Network  # who knows whom
     units: Scaling  # of inputs and target
     told: Told  # moments or ranges of all columns, and all classes
-    public: Public | None  # what private sites tell instead
+    public: Public | None = None  # what private sites tell instead
+    spread: float | None = None  # of the target, where that is public
     choice: Choice | None = None  # of the model, where that is left to the sites
 
+    @property
+    def N(self) -> int:
+        """How many sites there are."""
+        return len(self.net.names)
 
-def begin(site: Site, neighbours: Sequence[str], terms: Terms, totals: list[bytes]) -> Talk[_Begun]:
+    @cached_property
+    def sigma(self) -> float:
+        """σ, or √(Σ_j var_j / 2) of the scaled inputs, as scikit-learn's gamma = "scale" has it."""
+        wanted = self.terms.settings.features.sigma
+        if self.choice is not None:
+            return self.choice.narrowest
+        if wanted != AUTO:
+            return float(wanted)
+        d = len(self.units.x_scale)
+        total = float(np.sum((self.told.columns.sd[:d] / self.units.x_scale) ** 2))
+        return math.sqrt(total / 2) if total > 0 else 1.0
+
+    @cached_property
+    def features(self) -> DrawnFeatures:
+        """The random features that all sites draw alike."""
+        if self.choice is not None:
+            return self.choice.best.features
+        settings = feature_settings(self.terms.settings)._replace(sigma=self.sigma)
+        return draw_features(settings, len(self.terms.columns))
+
+    @cached_property
+    def classes(self) -> Labels:
+        """The sorted labels of all sites; none where the target is a number."""
+        return _NONE if self.terms.numbers else checked_classes(self.told.labels)
+
+    @property
+    def making(self) -> Making:
+        """How rows in the common units become risks, with λ/N at each site."""
+        share, loss = self.lam / self.N, self.terms.settings.loss
+        classes = self.classes
+        return Making(self.features, self.units, loss, classes, share)
+
+    @property
+    def lam(self) -> float:
+        """λ, given or chosen: its share at a site is a ridge beside a Gram matrix times κ/2."""
+        if self.choice is None:
+            return float(self.terms.settings.lam)
+        return self.N * self.choice.best.ridge * LOSSES[self.terms.settings.loss].kappa / 2
+
+
+def begin(
+    site: Site, neighbours: Sequence[str], terms: Terms, totals: list[bytes]
+) -> Talk[Agreement]:
     """One site learns the network, then what the units follow from; totals are for newcomers."""
     net = yield from flood(site.name, neighbours)
     sweep = partial(swept, net, site.name, totals)
     return (yield from numbers(sweep, net, site, terms))
 
 
-def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[_Begun]:
+def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreement]:
     """What the units follow from, by sums over all sites; with privacy, what is public instead."""
     private, units = terms.private, terms.public
     if private is not None and units is not None:
         X, y = site.rows()
         features = draw_features(feature_settings(terms.settings), X.shape[1])
         mine = (site.name, features, units.inputs(X), units.targets(numbers_of(y)))
-        return _Begun(net, units, _NOTHING, (yield from private.agree(sweep, net.names, *mine)))
+        public = yield from private.agree(sweep, net.names, *mine)
+        return Agreement(terms, net, units, _NOTHING, public, SPREAD)
     with OneThread().limit():
         told = _told(site, terms)
     everyones = _NOTHING if told is None else (yield from tell(sweep, told))
     if units is None:
         units = fit_scaling(terms.settings.data.scale, len(terms.columns), everyones.columns)
-    begun = _Begun(net, units, everyones, None)
+    agreed = Agreement(terms, net, units, everyones)
     if terms.settings.model != AUTO:
-        return begun
-    return (yield from _choosing(sweep, site, terms, begun))
+        return agreed
+    return (yield from _choosing(sweep, site, agreed))
 
 
-def _choosing(sweep: Sweep, site: Site, terms: Terms, begun: _Begun) -> Talk[_Begun]:
+def _choosing(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Agreement]:
     """With a model chosen; its inputs are in standard units or quantiles, whatever the scale."""
-    told, d, N = begun.told.columns, len(terms.columns), len(begun.net.names)
+    terms, told, N = agreed.terms, agreed.told.columns, agreed.N
+    d = len(terms.columns)
     standard = fit_scaling("standard", d, told)
     X, y = site.here.sample(site.i, terms.settings.seed)
-    Y = _targets(terms, standard, y, begun.told.labels)
+    Y = _targets(terms, standard, y, agreed.told.labels)
     T = site.here.columns(site.i).T
     own = Samples(standard.inputs(X), Y, T, told.T, N)
     choice = yield from choose(sweep, own, wished(terms.settings, d, N))
     x = standard._replace(knots=choice.best.knots)
-    units = x._replace(y_shift=begun.units.y_shift, y_scale=begun.units.y_scale)
-    return begun._replace(units=units, choice=choice)
+    units = x._replace(y_shift=agreed.units.y_shift, y_scale=agreed.units.y_scale)
+    return replace(agreed, units=units, choice=choice)
 
 
 def _targets(terms: Terms, standard: Scaling, y: Labels, labels: tuple[Any, ...]) -> Array:
@@ -187,70 +238,3 @@ def _told(site: Site, terms: Terms) -> Told | None:
         return None
     labels, columns = site.here.labels(site.i), site.here.columns(site.i)
     return Told(columns.needed(moments=moments, ranges=ranges), labels)
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """The same at every site, once `begin` has come to its end."""
-
-    terms: Terms
-    begun: _Begun
-
-    @property
-    def net(self) -> Network:
-        """Who knows whom."""
-        return self.begun.net
-
-    @property
-    def N(self) -> int:
-        """How many sites there are."""
-        return len(self.net.names)
-
-    @property
-    def units(self) -> Scaling:
-        """Of inputs and target."""
-        return self.begun.units
-
-    @cached_property
-    def sigma(self) -> float:
-        """σ, or √(Σ_j var_j / 2) of the scaled inputs, as scikit-learn's gamma = "scale" has it."""
-        wanted = self.terms.settings.features.sigma
-        if self.begun.choice is not None:
-            return self.begun.choice.narrowest
-        if wanted != AUTO:
-            return float(wanted)
-        d = len(self.units.x_scale)
-        total = float(np.sum((self.begun.told.columns.sd[:d] / self.units.x_scale) ** 2))
-        return math.sqrt(total / 2) if total > 0 else 1.0
-
-    @cached_property
-    def features(self) -> DrawnFeatures:
-        """The random features that all sites draw alike."""
-        if self.begun.choice is not None:
-            return self.begun.choice.best.features
-        settings = feature_settings(self.terms.settings)._replace(sigma=self.sigma)
-        return draw_features(settings, len(self.terms.columns))
-
-    @cached_property
-    def classes(self) -> Labels:
-        """The sorted labels of all sites; none where the target is a number."""
-        return _NONE if self.terms.numbers else checked_classes(self.begun.told.labels)
-
-    @property
-    def making(self) -> Making:
-        """How rows in the common units become risks, with λ/N at each site."""
-        share, loss = self.lam / self.N, self.terms.settings.loss
-        classes = self.classes
-        return Making(self.features, self.units, loss, classes, share)
-
-    @property
-    def lam(self) -> float:
-        """λ, given or chosen: its share at a site is a ridge beside a Gram matrix times κ/2."""
-        if self.begun.choice is None:
-            return float(self.terms.settings.lam)
-        return self.N * self.begun.choice.best.ridge * LOSSES[self.terms.settings.loss].kappa / 2
-
-    @property
-    def spread(self) -> float | None:
-        """Of the target, where that is public."""
-        return None if self.begun.public is None else SPREAD

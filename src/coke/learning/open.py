@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +30,7 @@ from coke.maths.arrays import Room
 from coke.maths.graph import Graph, adjacency, build_graph
 from coke.maths.losses import LOSSES
 from coke.settings.declaration import Settings
-from coke.settings.reading import check_source
+from coke.settings.rules import of_source
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -55,27 +53,15 @@ def open_ready(
     watch: Watch | None = None,
 ) -> Ready:  # fmt: skip
     """Everything a run needs; most of its time goes into the passes over the rows."""
-    with private_place(settings, releases) as folder:
-        sites, columns, names, graph, engine = _open_sites(settings, comm, watch)
-        sample = None
-        if settings.sample is not None:
-            sample = inputs_of(read_table(settings.sample), columns)
-        return agree(sites, graph, Terms(settings, columns, sample, folder), engine, names)
-
-
-@contextmanager
-def private_place(settings: Settings, folder: Path | None) -> Iterator[Path | None]:
-    """Where private sites keep their releases; without a folder they are forgotten with the run."""
-    if folder is not None or settings.epsilon is None:
-        yield folder
-        return
-    with TemporaryDirectory(prefix="coke-") as forgotten:
-        yield Path(forgotten)
+    sites, columns, names, graph, engine = _open_sites(settings, comm, watch)
+    sample = None
+    if settings.sample is not None:
+        sample = inputs_of(read_table(settings.sample), columns)
+    return agree(sites, graph, Terms(settings, columns, sample, releases), engine, names)
 
 
 def load_rows(settings: Settings) -> Rows:
     """The rows of the file, or the synthetic ones."""
-    check_source(settings)
     data = settings.data
     if data.file is None or data.target is None:
         return synthetic_rows(data.agents, data.size_range or (4000, 6000), seed=settings.seed)
@@ -99,7 +85,8 @@ def _open_sites(
 
     With `data.on_disk` they are read in chunks, too, but kept, there.
     """
-    check_source(settings)
+    for reason in of_source(settings):
+        raise ConfigError(reason)
     data, numbers = settings.data, LOSSES[settings.loss].kind == "numbers"
     room: Room = np.empty if data.on_disk is None else OnDisk(Path(data.on_disk))
     seed, dealt = settings.seed, dealing(settings)

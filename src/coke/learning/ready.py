@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from itertools import starmap
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -80,19 +82,11 @@ class Ready:
 
     def own(self, i: int) -> Own:
         """What site i of those here knows of its own rows."""
-        train = self.problem.train
-        X = (
-            np.empty((0, len(self.agreement.terms.columns)))
-            if self.rows is None
-            else self.rows.X[i]
-        )
-        share = self._share
-        return Own(X, train.gram(i), self.targets[i], share)
-
-    @property
-    def _share(self) -> float:
-        """λ/N; private sites may have raised it."""
-        return self.agreement.making.G if self.noised is None else float(self.noised.risk.G)
+        gone = np.empty((0, len(self.agreement.terms.columns)))
+        X = gone if self.rows is None else self.rows.X[i]
+        # λ/N; private sites may have raised it.
+        share = self.agreement.making.G if self.noised is None else float(self.noised.risk.G)
+        return Own(X, self.problem.train.gram(i), self.targets[i], share)
 
     @cached_property
     def spread(self) -> float:
@@ -104,6 +98,12 @@ class Ready:
         told = np.array([(y.T, y.mean[0], y.sd[0]) for y in self.targets])
         everyone = starmap(Columns.of_number, self.engine.everyones(told))
         return float(reduce(Columns.merged, everyone).sd[0])
+
+    @cached_property
+    def optimum(self) -> Array:
+        """θ* (D,); on one thread, for the last bits of a solution depend on how many there are."""
+        with OneThread().limit():
+            return self.problem.optimum
 
     @cached_property
     def everybody(self) -> Ready | None:
@@ -180,6 +180,9 @@ def agree(
     `graph` is of all sites, in the order of their `names`; `sites` are those that the engine has
     here: all, where no names are given.
     """
+    if terms.settings.epsilon is not None and terms.releases is None:
+        with TemporaryDirectory(prefix="coke-") as forgotten:  # with the run: nobody named a place
+            return agree(sites, graph, terms._replace(releases=Path(forgotten)), engine, names)
     names, here = names or sites.names, sites.names
     if len(set(names)) != len(names):
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
@@ -190,12 +193,9 @@ def agree(
             for i, name in enumerate(here)
         }
         found, ledgers = engine.guarded(partial(together, talks, engine.post))
-        begun, spent = found[here[0]], spent_by(here, ledgers)
-        ready = engine.guarded(lambda: _made(sites, Agreement(terms, begun)))
-        ready = replace(ready, names=names, graph=graph, spent=spent, engine=engine)
-        if ready.everybody is not None:
-            _ = ready.everybody.problem.optimum  # here, on one thread; it is kept
-    return ready
+        ready = engine.guarded(partial(_made, sites, found[here[0]]))
+    spent = spent_by(here, ledgers)
+    return replace(ready, names=names, graph=graph, spent=spent, engine=engine)
 
 
 class Wanted(NamedTuple):
@@ -216,10 +216,10 @@ class _Second(NamedTuple):
 def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Wanted) -> Talk[Ready]:
     """One site's conversation until it can train; `sites` holds this one."""
     totals = list[bytes]()
-    begun = yield from begin(Site(sites, 0, sites.names[0]), neighbours, terms, totals)
-    sweep = partial(swept, begun.net, sites.names[0], totals)
-    ready, second = yield from _finished(sweep, sites, Agreement(terms, begun), want)
-    return replace(ready, second=second._replace(totals=(begun.net.records(), *totals)))
+    agreed = yield from begin(Site(sites, 0, sites.names[0]), neighbours, terms, totals)
+    sweep = partial(swept, agreed.net, sites.names[0], totals)
+    ready, second = yield from _finished(sweep, sites, agreed, want)
+    return replace(ready, second=second._replace(totals=(agreed.net.records(), *totals)))
 
 
 def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -> Ready:
@@ -230,8 +230,8 @@ def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -
         raise CokeError("secure_sum: the sum was made without this site; begin a new run with it")
     sweep, net = given(totals[1:]), network_of(totals[0])
     with OneThread().limit():
-        begun = _outcome(numbers(sweep, net, Site(sites, 0, sites.names[0]), terms))
-        ready, second = _outcome(_finished(sweep, sites, Agreement(terms, begun), want))
+        agreed = _outcome(numbers(sweep, net, Site(sites, 0, sites.names[0]), terms))
+        ready, second = _outcome(_finished(sweep, sites, agreed, want))
     return replace(ready, second=second._replace(totals=tuple(totals)))
 
 
@@ -272,7 +272,7 @@ def _made(sites: Sites, agreement: Agreement) -> Ready:
 
 def _noised(ready: Ready, private: Private) -> Ready:
     """From noised statistics; the training rows are out of reach afterwards."""
-    raw, public, agreement = ready.problem.train, ready.agreement.begun.public, ready.agreement
+    raw, public, agreement = ready.problem.train, ready.agreement.public, ready.agreement
     assert isinstance(raw, Quadratic)  # other losses are refused with the settings
     assert ready.rows is not None
     assert public is not None
