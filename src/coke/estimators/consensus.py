@@ -18,7 +18,7 @@ from coke.learning.ready import Ready, agree
 from coke.learning.train import train
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
-from coke.maths.graph import Graph, build_graph, checked_graph
+from coke.maths.graph import Graph, graph_on
 from coke.maths.losses import LOSSES, NUMBERS
 from coke.settings.declaration import Features, Settings
 from coke.settings.groups import (
@@ -145,13 +145,15 @@ class Consensus(BaseEstimator):
         if isinstance(self.engine, str) and self.engine not in ENGINES:
             raise InputError(unknown("engine", self.engine, ENGINES))
         if self.engine != "simulation":
-            return self._fit_agents(settings, rows, parts)
+            graph = graph_on(list(parts), self.graph, self.edges, settings.seed)
+            return self._fit_agents(settings, rows, parts, graph)
         numbers = LOSSES[settings.loss].kind == NUMBERS
         kept = split(parts, test=0.0, seed=settings.seed).kept(rows, numbers=numbers)
         sample = None if settings.sample is None else self._public()
         folder = None if self.privacy is None else self.privacy.releases
         terms = Terms(settings, columns, sample, None if folder is None else Path(folder))
-        return self._simulated(agree(kept, self._network(), terms))
+        graph = graph_on(list(parts), self.graph, self.edges, settings.seed)
+        return self._simulated(agree(kept, graph, terms))
 
     def _public(self) -> Array:
         assert isinstance(self.algorithm, Coke)  # no other has a sample
@@ -180,7 +182,7 @@ class Consensus(BaseEstimator):
         self.transmissions_, self.bytes_, self.wire_bytes_ = (a + b for a, b in spent)
         return self
 
-    def _fit_agents(self, settings: Settings, rows: Rows, parts: Any) -> Self:
+    def _fit_agents(self, settings: Settings, rows: Rows, parts: Any, graph: Graph) -> Self:
         """The real thing: an agent for every site, in processes over mutual TLS or in threads."""
         from coke.field.local import train_on_agents  # here: it needs the extra coke[agent]
 
@@ -189,7 +191,7 @@ class Consensus(BaseEstimator):
         own = self.algorithm if isinstance(self.algorithm, Algorithm) else None
         wanted = Agents() if isinstance(self.engine, str) else self.engine
         carrier = fields("engine", wanted, Agents)["carrier"]
-        found = train_on_agents(settings, rows, parts, self._network(), carrier, own)
+        found = train_on_agents(settings, rows, parts, graph, carrier, own)
         for unknown_here in ("choice_", "agreement_bytes_", "optimum_", "alone_", "budget_"):
             self.__dict__.pop(unknown_here, None)  # of a fit before: agents keep theirs
         self.thetas_ = np.stack([model.theta.ravel() for model in found.models])
@@ -199,9 +201,3 @@ class Consensus(BaseEstimator):
         self.n_iter_, self.converged_ = found.rounds, found.converged
         self.transmissions_, self.bytes_, self.wire_bytes_ = found.ledger
         return self
-
-    def _network(self) -> Graph:
-        sites = self.sites_.tolist()
-        if isinstance(self.graph, str):
-            return build_graph(self.graph, len(sites), edges=self.edges, seed=self.random_state)
-        return checked_graph(self.graph, sites)

@@ -8,9 +8,8 @@ The second half, where an algorithm needs it, is `coke.learning.basis`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,11 +28,10 @@ from coke.privacy.noise import Budget
 from coke.privacy.private import SPREAD, Private, Public
 from coke.privacy.release import public_scaling
 from coke.settings.declaration import AUTO, PLAIN, PLAIN_LAMBDA, PUBLIC, Settings
-from coke.talk.conversation import Network, Talk, flood
+from coke.talk.conversation import Network, Talk
 from coke.talk.sums import (
     Sweep,
     Told,
-    swept,
     tell,
 )
 from coke.threads import OneThread
@@ -175,15 +173,6 @@ class Agreement:
         if self.choice is None:
             return float(self.terms.settings.lam)
         return self.N * self.choice.best.ridge * LOSSES[self.terms.settings.loss].kappa / 2
-
-
-def begin(
-    site: Site, neighbours: Sequence[str], terms: Terms, totals: list[bytes]
-) -> Talk[Agreement]:
-    """One site learns the network, then what the units follow from; totals are for newcomers."""
-    net = yield from flood(site.name, neighbours)
-    sweep = partial(swept, net, site.name, totals)
-    return (yield from numbers(sweep, net, site, terms))
 
 
 def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreement]:

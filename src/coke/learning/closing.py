@@ -12,7 +12,7 @@ import numpy as np
 
 from coke.data.site import numbers_of
 from coke.errors import MessageError
-from coke.learning.ready import Case, Ready, spent_by
+from coke.learning.ready import Case, Ready
 from coke.maths.arrays import Array
 from coke.maths.choice.misses import Misses, left_out
 from coke.maths.ledger import Ledger
@@ -54,7 +54,7 @@ def closed(ready: Ready, case: Case, theta: Array) -> tuple[Misses | None, Ledge
         for i, name in enumerate(here)
     }
     found, ledgers = engine.guarded(partial(together, talks, engine.post))
-    return found[here[0]], Ledger.of(engine.everyones(spent_by(here, ledgers)))
+    return found[here[0]], Ledger.of(engine.everyones(np.array([*ledgers.values()], np.int64)))
 
 
 def _misses(ready: Ready, case: Case, i: int, theta: Array) -> Misses:
@@ -65,7 +65,7 @@ def _misses(ready: Ready, case: Case, i: int, theta: Array) -> Misses:
     Phi, T = agreement.features(agreement.units.inputs(X)), ready.targets[i].T
     errors = numbers_of(y) - agreement.units.predictions(Phi @ theta)
     basis, share = case.basis, agreement.making.G
-    freedom = len(basis.C) - float(np.trace(basis.regulariser(share)))
+    freedom = len(basis.C) - float(np.trace(basis.regulariser(share * np.eye(len(basis.C)))))
     whole = left_out(errors, basis.features(Phi), agreement.N * T, freedom)
     unit = (case.spread or 1.0) * agreement.units.y_scale
     return Misses.of(whole, T, unit)

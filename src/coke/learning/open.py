@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -94,11 +93,11 @@ def _open_sites(
         rows = load_rows(settings)
         places = split(parts_of(rows.y, rows.sites, **dealt), test=data.test, seed=seed)
         kept = places.kept(rows, numbers=numbers, room=room, watch=watch)
-        return _divided(settings, kept.names, rows.columns, comm, kept.of)
+        return _divided(settings, kept, rows.columns, comm)
     how, source = _passing(settings, comm), _open_rows(settings)
     if data.out_of_core:
         passed = pass_over(source, how, test=data.test, seed=seed, watch=watch)
-        return _divided(settings, passed.names, source.columns, comm, passed.of)
+        return _divided(settings, passed, source.columns, comm)
     whose = owners(source, how, watch)
     places = split(parts_of(whose.y, whose.sites, **dealt), test=data.test, seed=seed)
     own = whose.sites is not None and data.split is None
@@ -109,19 +108,27 @@ def _open_sites(
         found = picked(source, how, some, whose.y, by_label=few, room=room, watch=watch)
         return replace(found, numbers=numbers, watch=watch)
 
-    return _divided(settings, places.names, source.columns, comm, ours)
+    graph, engine = _network(settings, places.names, comm)
+    some = engine.guarded(partial(ours, engine.agents(len(places.names))))
+    return _Here(some, source.columns, places.names, graph, engine)
 
 
 def _divided(
-    settings: Settings, names: tuple[str, ...], columns: tuple[str, ...], comm: MPI.Comm | None,
-    of: Callable[[Any], Sites],
-) -> _Here:  # fmt: skip
-    """The sites on their network, and of them those of this rank."""
-    graph, N = settings.graph, len(names)
-    network = build_graph(graph.kind, N, edges=graph.edges, seed=settings.seed)
-    engine = ALONE if comm is None else Ranks(comm, adjacency(network), names)
-    agents = engine.agents(N)
-    return _Here(engine.guarded(partial(of, agents)), columns, names, network, engine)
+    settings: Settings, sites: Sites, columns: tuple[str, ...], comm: MPI.Comm | None
+) -> _Here:
+    """Of these sites those of this rank, where there are ranks."""
+    names, (graph, engine) = sites.names, _network(settings, sites.names, comm)
+    some = sites if comm is None else sites.of(engine.agents(len(names)))
+    return _Here(some, columns, names, graph, engine)
+
+
+def _network(
+    settings: Settings, names: tuple[str, ...], comm: MPI.Comm | None
+) -> tuple[Graph, Engine]:
+    """Who talks to whom, and who has which sites."""
+    kind, edges = settings.graph.kind, settings.graph.edges
+    graph = build_graph(kind, len(names), edges=edges, seed=settings.seed)
+    return graph, ALONE if comm is None else Ranks(comm, adjacency(graph), names)
 
 
 def _in_chunks(settings: Settings, comm: MPI.Comm | None) -> bool:

@@ -6,8 +6,8 @@ own, and `joining` that of a site which comes later, from what a neighbour says 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from itertools import starmap
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 from coke.data.site import Columns, Kept, Site, Sites
 from coke.engines.process import ALONE, Engine
 from coke.errors import CokeError, DataError, MessageError
-from coke.learning.agreement import Agreement, Terms, begin, numbers
+from coke.learning.agreement import Agreement, Terms, numbers
 from coke.learning.basis import Basis, Own, common_basis
 from coke.learning.model import Model
 from coke.maths.algorithms import ALGORITHMS, Seen
@@ -29,11 +29,11 @@ from coke.maths.arrays import Array
 from coke.maths.choice.misses import Misses
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
-from coke.maths.ledger import Ledger, Spent
+from coke.maths.ledger import Spent
 from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem, Quadratic
 from coke.privacy.private import SPREAD, Noised, Private
-from coke.talk.conversation import Talk, network_of, together
+from coke.talk.conversation import Talk, flood, network_of, together
 from coke.talk.sums import Sweep, add_targets, given, swept
 from coke.threads import OneThread
 
@@ -70,8 +70,8 @@ class Ready:
     sites: Sites  # those here, for whoever looks at rows again
     names: tuple[str, ...]  # of all sites, in the order of the run's rows
     graph: Graph  # on these positions
+    spent: Spent  # (n, 3) by the sites here, on agreeing
     noised: Noised | None = None  # with privacy
-    spent: Spent = field(default_factory=lambda: np.zeros((1, 3), np.int64))
     engine: Engine = ALONE  # who else has a part of the sites
     second: _Second | None = None  # what a site in the field has agreed on beyond
 
@@ -84,9 +84,8 @@ class Ready:
         """What site i of those here knows of its own rows."""
         gone = np.empty((0, len(self.agreement.terms.columns)))
         X = gone if self.rows is None else self.rows.X[i]
-        # λ/N; private sites may have raised it.
-        share = self.agreement.making.G if self.noised is None else float(self.noised.risk.G)
-        return Own(X, self.problem.train.gram(i), self.targets[i], share)
+        G = self.agreement.making.G if self.noised is None else float(self.noised.risk.G)
+        return Own(X, self.problem.train.gram(i), self.targets[i], G)
 
     @cached_property
     def spread(self) -> float:
@@ -132,7 +131,7 @@ class Ready:
         }
         engine = self.engine
         agreed, ledgers = engine.guarded(partial(together, talks, engine.post))
-        return agreed[here[0]], self.spent + spent_by(here, ledgers)
+        return agreed[here[0]], self.spent + np.array([*ledgers.values()], np.int64)
 
     def model(self, theta: Array, misses: Misses | None = None) -> Model:
         """The model of one θ (D,), such as an agent's own or the agents' mean."""
@@ -188,14 +187,20 @@ def agree(
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
     with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
         beside = {name: [names[n] for n in sorted(graph[i])] for i, name in enumerate(names)}
-        talks = {
-            name: begin(Site(sites, i, name), beside[name], terms, [])
-            for i, name in enumerate(here)
-        }
+        own = [Site(sites, i, name) for i, name in enumerate(here)]
+        talks = {site.name: begin(site, beside[site.name], terms, []) for site in own}
         found, ledgers = engine.guarded(partial(together, talks, engine.post))
-        ready = engine.guarded(partial(_made, sites, found[here[0]]))
-    spent = spent_by(here, ledgers)
-    return replace(ready, names=names, graph=graph, spent=spent, engine=engine)
+        spent = np.array([*ledgers.values()], np.int64)
+        ready = engine.guarded(partial(_made, sites, found[here[0]], spent))
+    return replace(ready, names=names, graph=graph, engine=engine)
+
+
+def begin(
+    site: Site, neighbours: Sequence[str], terms: Terms, totals: list[bytes]
+) -> Talk[Agreement]:
+    """One site learns the network, then what the units follow from; totals are for newcomers."""
+    net = yield from flood(site.name, neighbours)
+    return (yield from numbers(partial(swept, net, site.name, totals), net, site, terms))
 
 
 class Wanted(NamedTuple):
@@ -240,7 +245,7 @@ def _finished(
 ) -> Talk[tuple[Ready, _Second]]:
     """The second half: the site's risk, and a basis or the spread where they are wanted."""
     with OneThread().limit():
-        ready = _made(sites, agreement)
+        ready = _made(sites, agreement, np.zeros((1, 3), np.int64))  # its ledger has what it spent
         own = ready.own(0)
     if want.basis:
         basis = yield from common_basis(sweep, agreement, own)
@@ -251,7 +256,7 @@ def _finished(
     return ready, _Second(None, spread, ())
 
 
-def _made(sites: Sites, agreement: Agreement) -> Ready:
+def _made(sites: Sites, agreement: Agreement, spent: Spent) -> Ready:
     """The problem of these sites once the units are known."""
     terms, how = agreement.terms, agreement.making
     targets = tuple(sites.targets(i, how.units) for i in range(len(sites.names)))
@@ -259,7 +264,7 @@ def _made(sites: Sites, agreement: Agreement) -> Ready:
     problem = (sites if rows is None else rows).problem(how)
     ready = Ready(
         agreement=agreement, problem=problem, rows=rows, targets=targets, sites=sites,
-        names=sites.names, graph=agreement.net.graph,
+        names=sites.names, graph=agreement.net.graph, spent=spent,
     )  # fmt: skip
     if private is not None:
         ready = _noised(ready, private)
@@ -293,8 +298,3 @@ def _outcome(talk: Talk[R]) -> R:
     except StopIteration as stop:
         return stop.value
     raise AssertionError("a conversation that was to need nobody else")
-
-
-def spent_by(names: Sequence[str], ledgers: Mapping[str, Ledger]) -> Spent:
-    """The sites' ledgers, a row for each."""
-    return np.array([ledgers[name] for name in names], dtype=np.int64)

@@ -95,17 +95,26 @@ class _Training:
         self.folder, self.fingerprint = self.effects.folder, ""
         if self.folder is not None:
             self.fingerprint = self.engine.fingerprint(case.problem, ready.graph, case.algorithm)
-        self.interrupted, self._clock = False, time.monotonic()
+        self.interrupted = False
 
     def run(self) -> Trained:
         saved = self.engine.guarded(self._saved) if self.effects.resume else None
         self.history, theta = saved.history if saved else self.history, None
-        started, record, error = time.process_time(), None, None
+        started, clock, record, error = time.process_time(), time.monotonic(), None, None
         with self._between_rounds():
             try:
                 for record in self._records(saved):
                     self.history.append(record)
-                    if self.handled and self._looked_after(record):
+                    if not self.handled:
+                        continue
+                    if self.effects.watch is not None:
+                        self.effects.watch(self.name, record)
+                    due = time.monotonic() - clock > self.effects.every
+                    due, self.interrupted = self.engine.any(due, self.interrupted)
+                    if due:
+                        self._save(record)
+                        clock = time.monotonic()
+                    if self.interrupted:  # at any rank
                         break
             except ConvergenceError as failure:
                 error = str(failure)
@@ -125,17 +134,6 @@ class _Training:
             model = self.ready.model(theta.mean(axis=0), misses)
         seconds = time.process_time() - started
         return Trained(self.name, self.history, theta, record, seconds, error, model, after)
-
-    def _looked_after(self, record: Record) -> bool:
-        """Tells of the round and keeps it where that is due; whether anybody wants to stop."""
-        if self.effects.watch is not None:
-            self.effects.watch(self.name, record)
-        due = time.monotonic() - self._clock > self.effects.every
-        due, self.interrupted = self.engine.any(due, self.interrupted)
-        if due:
-            self._save(record)
-            self._clock = time.monotonic()
-        return self.interrupted
 
     def _records(self, saved: Saved | None) -> Iterator[Record]:
         settings, at = self.settings, saved.checkpoint if saved else None

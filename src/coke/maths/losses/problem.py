@@ -208,7 +208,7 @@ class Quadratic:
     def whitened(self, basis: Whitening) -> Quadratic:
         """The same risks as functions of u = Cᵀθ."""
         A, b = basis.statistics(self.A, self.b)
-        return replace(self, A=A, b=b, G=basis.regulariser(self.G))
+        return replace(self, A=A, b=b, G=basis.regulariser(matrix(self.G, self.size)))
 
     def optimum(self) -> Array:
         """(Σ_i A_i + N G)⁻¹ Σ_i b_i, of least norm where λ = 0 leaves a choice."""

@@ -145,7 +145,7 @@ class Rowwise:
     def whitened(self, basis: Whitening) -> Rowwise:
         """The same risks as functions of u = Cᵀθ."""
         Phi = mapped(basis.features, self.Phi, self.size, self.room)
-        return replace(self, Phi=Phi, G=basis.regulariser(self.G))
+        return replace(self, Phi=Phi, G=basis.regulariser(matrix(self.G, self.size)))
 
     def optimum(self) -> Array:
         """θ* (D,)."""
