@@ -78,7 +78,7 @@ class Ready:
     @property
     def totals(self) -> tuple[bytes, ...]:
         """Of the agreement of a site in the field, for sites that join later."""
-        return () if self.second is None else self.second.totals
+        return () if self.second is None else (self.agreement.net.records(), *self.second.totals)
 
     def own(self, i: int) -> Own:
         """What site i of those here knows of its own rows."""
@@ -215,7 +215,7 @@ class _Second(NamedTuple):
 
     basis: Basis | None
     spread: float | None
-    totals: tuple[bytes, ...]  # of the whole agreement, for sites that join later
+    totals: tuple[bytes, ...]  # of all sums of the agreement
 
 
 def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Wanted) -> Talk[Ready]:
@@ -224,7 +224,7 @@ def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Wante
     agreed = yield from begin(Site(sites, 0, sites.names[0]), neighbours, terms, totals)
     sweep = partial(swept, agreed.net, sites.names[0], totals)
     ready, second = yield from _finished(sweep, sites, agreed, want)
-    return replace(ready, second=second._replace(totals=(agreed.net.records(), *totals)))
+    return replace(ready, second=second._replace(totals=tuple(totals)))
 
 
 def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -> Ready:
@@ -237,7 +237,7 @@ def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -
     with OneThread().limit():
         agreed = _outcome(numbers(sweep, net, Site(sites, 0, sites.names[0]), terms))
         ready, second = _outcome(_finished(sweep, sites, agreed, want))
-    return replace(ready, second=second._replace(totals=tuple(totals)))
+    return replace(ready, second=second._replace(totals=tuple(totals[1:])))
 
 
 def _finished(
