@@ -269,7 +269,7 @@ def test_adult_consensus_is_as_accurate_as_the_centre(
     *_, last = simulate(own.problem, graph, COKE(1e-3, Geometric(1.0, 0.9)), rounds=90, scored=())
 
     def accuracy(theta: Array) -> float:
-        return float(np.mean(own.agreement.model(theta).predict(X[~train]) == y[~train]))
+        return float(np.mean(own.model(theta).predict(X[~train]) == y[~train]))
 
     centre = accuracy(own.problem.optimum)
     assert centre > 0.83

@@ -34,6 +34,9 @@ class Closed(NamedTuple):
     sharpness: float | None = None  # s of class probabilities, where scores do not say it
 
 
+NOTHING_CLOSED = Closed()
+
+
 class _Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the file says beside its arrays."""
 
@@ -54,14 +57,14 @@ class Model(NamedTuple):
     classes: Labels  # (n,) sorted labels; empty for numbers
     columns: tuple[str, ...]  # names of the inputs
     inputs_like: tuple[Gaussian, ...] = ()  # what the sites told of their scaled inputs, merged
-    closed: Closed = Closed()  # what they added up at the end
+    closed: Closed = NOTHING_CLOSED  # what they added up at the end
 
     def decision(self, X: Array) -> Array:
         """θ_kᵀφ(x) (T, K), in the scaled targets' units; or the classes' scores."""
         return self.decided(self.features(self.scaling.inputs(X)))
 
     def decided(self, Phi: Array) -> Array:
-        """The same of features (T, D); of two classes one number (T, 1), above zero for the second."""
+        """The same of features (T, D); of two classes (T, 1), above zero for the second."""
         f = Phi @ self.theta.T
         if not LOSSES[self.loss].simplex:
             return f

@@ -25,7 +25,7 @@ _FEW = 20  # test rows of a site, below which their share says little
 def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
     """The last round in the documented keys; losses carry the metric's name, such as mse."""
     problem, metric = ready.problem, ready.problem.train.metric
-    best = problem.score(problem.everywhere(problem.optimum))
+    best = problem.score(problem.everywhere(ready.optimum))
     last = trained.history.last()
     return {
         "algorithm": trained.name,
@@ -53,7 +53,7 @@ def yardsticks(ready: Ready) -> list[dict[str, Any]]:
             problem.everywhere(alone.mean(axis=0)),
             ready.agreement.net.tree.messages,
         ),
-        "optimum": (problem.everywhere(problem.optimum), 0),
+        "optimum": (problem.everywhere(ready.optimum), 0),
     }
     rows = []
     for name, (theta, messages) in everyone.items():

@@ -32,8 +32,6 @@ from scipy.linalg import solve_triangular
 from coke.errors import ConvergenceError, InputError
 from coke.maths.arrays import PART, Array
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.losses.problem import matrix
-from coke.maths.losses.risk import Regulariser
 
 RANKS = {1: 5, 2: 3, 16: 1}  # factors per component, by the largest number of components
 ENOUGH = 1 << 17  # rows to find clusters in: the code's steps are a tenth of a spread
@@ -58,9 +56,9 @@ class Whitening(NamedTuple):
         """Φ̃ (T, D) from Φ (T, D), row by row."""
         return np.asarray(solve_triangular(self.C, Phi.T, lower=True)).T
 
-    def regulariser(self, G: Regulariser) -> Array:
+    def regulariser(self, G: Array) -> Array:
         """C⁻¹GC⁻ᵀ (D, D): what θᵀGθ is in u."""
-        half = solve_triangular(self.C, matrix(G, len(self.C)), lower=True)
+        half = solve_triangular(self.C, G, lower=True)
         R = solve_triangular(self.C, half.T, lower=True)
         return np.asarray(0.5 * (R + R.T))
 
