@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coke.maths.choice.misses import BINS, Misses
 from numpy.testing import assert_array_equal
 
 from coke.data.tables import checked_rows
@@ -15,6 +14,7 @@ from coke.errors import MessageError
 from coke.learning.choice import TUNED, Choice
 from coke.learning.ready import Ready, joining
 from coke.learning.train import train
+from coke.maths.choice.misses import BINS, Misses
 from coke.maths.ledger import Ledger
 from kit.agents import Net, Nets
 from kit.driven import Driven

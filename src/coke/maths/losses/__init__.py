@@ -101,8 +101,8 @@ LOSSES: dict[str, Loss] = {
         kappa=0.0, statistics=True, probabilities=True, rough=10.0,
     ),
     "least-squares": Loss(
-        about="‖v_y − f‖², classes as corners of a simplex", kind=CLASSES, metric="squares",
-        unit="mean squared error of class codes", kappa=2.0, statistics=True, codes=True,
+        about="‖v_y − f‖², classes as corners of a simplex", kind=CLASSES, metric="mse",
+        unit="mean squared error", kappa=2.0, statistics=True, codes=True,
         probabilities=True, rough=10.0,
     ),
     "softmax": Loss(
