@@ -17,7 +17,7 @@ from coke.maths.arrays import Array
 from coke.maths.choice.misses import Misses, left_out
 from coke.maths.ledger import Ledger
 from coke.settings.declaration import AUTO
-from coke.talk.conversation import Talk, together
+from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers, swept
 from coke.threads import OneThread
 
@@ -47,14 +47,14 @@ def closed(ready: Ready, case: Case, theta: Array) -> tuple[Misses | None, Ledge
     """
     if not closes(ready, case):
         return None, Ledger()
-    net, here, engine = ready.agreement.net, ready.sites.names, ready.engine
+    net, here = ready.agreement.net, ready.sites.names
     own = dict(zip(ready.names, theta, strict=True))
     talks = {
         name: closing(partial(swept, net, name, []), ready, case, i, own[name])
         for i, name in enumerate(here)
     }
-    found, ledgers = engine.guarded(partial(together, talks, engine.post))
-    return found[here[0]], Ledger.of(engine.everyones(np.array([*ledgers.values()], np.int64)))
+    found, spent = ready.engine.converse(talks)
+    return found[here[0]], Ledger.of(ready.engine.everyones(spent))
 
 
 def _misses(ready: Ready, case: Case, i: int, theta: Array) -> Misses:

@@ -19,6 +19,7 @@ import numpy as np
 
 from coke.data.site import Columns, Kept, Site, Sites
 from coke.engines.process import ALONE, Engine
+from coke.engines.ranks.engine import Ranks
 from coke.errors import CokeError, DataError, MessageError
 from coke.learning.agreement import Agreement, Terms, numbers
 from coke.learning.basis import Basis, Own, common_basis
@@ -33,7 +34,7 @@ from coke.maths.ledger import Spent
 from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem, Quadratic
 from coke.privacy.private import SPREAD, Noised, Private
-from coke.talk.conversation import Talk, flood, network_of, together
+from coke.talk.conversation import Talk, flood, network_of
 from coke.talk.sums import Sweep, add_targets, given, swept
 from coke.threads import OneThread
 
@@ -107,6 +108,8 @@ class Ready:
     @cached_property
     def everybody(self) -> Ready | None:
         """All sites, at the first process that has a part of them; None elsewhere."""
+        if not isinstance(self.engine, Ranks):
+            return self
         problem, noised = self.engine.whole(self.problem), self.noised
         if noised is not None:
             alone = self.engine.gather(noised.alone)
@@ -129,9 +132,8 @@ class Ready:
             name: common_basis(partial(swept, net, name, []), self.agreement, self.own(i))
             for i, name in enumerate(here)
         }
-        engine = self.engine
-        agreed, ledgers = engine.guarded(partial(together, talks, engine.post))
-        return agreed[here[0]], self.spent + np.array([*ledgers.values()], np.int64)
+        agreed, spent = self.engine.converse(talks)
+        return agreed[here[0]], self.spent + spent
 
     def model(self, theta: Array, misses: Misses | None = None) -> Model:
         """The model of one θ (D,), such as an agent's own or the agents' mean."""
@@ -187,20 +189,15 @@ def agree(
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
     with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
         beside = {name: [names[n] for n in sorted(graph[i])] for i, name in enumerate(names)}
-        own = [Site(sites, i, name) for i, name in enumerate(here)]
-        talks = {site.name: begin(site, beside[site.name], terms, []) for site in own}
-        found, ledgers = engine.guarded(partial(together, talks, engine.post))
-        spent = np.array([*ledgers.values()], np.int64)
-        ready = engine.guarded(partial(_made, sites, found[here[0]], spent))
+        nets, told = engine.converse({name: flood(name, beside[name]) for name in here})
+        net = nets[here[0]]
+        talks = {
+            name: numbers(partial(swept, net, name, []), net, Site(sites, i, name), terms)
+            for i, name in enumerate(here)
+        }
+        found, added = engine.converse(talks)
+        ready = engine.guarded(partial(_made, sites, found[here[0]], told + added))
     return replace(ready, names=names, graph=graph, engine=engine)
-
-
-def begin(
-    site: Site, neighbours: Sequence[str], terms: Terms, totals: list[bytes]
-) -> Talk[Agreement]:
-    """One site learns the network, then what the units follow from; totals are for newcomers."""
-    net = yield from flood(site.name, neighbours)
-    return (yield from numbers(partial(swept, net, site.name, totals), net, site, terms))
 
 
 class Wanted(NamedTuple):
@@ -220,9 +217,10 @@ class _Second(NamedTuple):
 
 def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Wanted) -> Talk[Ready]:
     """One site's conversation until it can train; `sites` holds this one."""
-    totals = list[bytes]()
-    agreed = yield from begin(Site(sites, 0, sites.names[0]), neighbours, terms, totals)
-    sweep = partial(swept, agreed.net, sites.names[0], totals)
+    totals, (name,) = list[bytes](), sites.names
+    net = yield from flood(name, neighbours)
+    sweep = partial(swept, net, name, totals)
+    agreed = yield from numbers(sweep, net, Site(sites, 0, name), terms)
     ready, second = yield from _finished(sweep, sites, agreed, want)
     return replace(ready, second=second._replace(totals=tuple(totals)))
 
