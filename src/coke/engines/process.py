@@ -116,10 +116,6 @@ class Engine:
         found, ledgers = self.guarded(partial(together, talks, self.post))
         return found, np.array([*ledgers.values()], np.int64)
 
-    def any(self, *flags: bool) -> tuple[bool, ...]:
-        """Which flags are up at any process."""
-        return flags
-
     def everyones(self, rows: Rows) -> Rows:
         """The rows of all agents (N, …) at every process."""
         return rows

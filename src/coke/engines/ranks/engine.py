@@ -147,6 +147,7 @@ class Ranks(Engine):
         return all_or_none(self.comm, work)
 
     def any(self, *flags: bool) -> tuple[bool, ...]:
+        """Which flags are up at any rank."""
         up: list[bool] = np.any(everyones(self.comm, np.array(flags)), axis=0).tolist()
         return tuple(up)
 
