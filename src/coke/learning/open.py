@@ -87,7 +87,7 @@ def _open_sites(
     """
     for reason in of_source(settings):
         raise ConfigError(reason)
-    names, columns, sites, some = _opened(settings, comm, watch)
+    names, columns, sites, some = _at_hand(settings, comm, watch)
     kind, edges, N = settings.graph.kind, settings.graph.edges, len(names)
     graph = build_graph(kind, N, edges=edges, seed=settings.seed)
     engine = ALONE if comm is None else Ranks(comm, adjacency(graph), names)
@@ -96,7 +96,7 @@ def _open_sites(
     return _Here(sites, columns, names, graph, engine)
 
 
-class _Opened(NamedTuple):
+class _AtHand(NamedTuple):
     """The sites of a source, and how to have some of them."""
 
     names: tuple[str, ...]
@@ -105,7 +105,7 @@ class _Opened(NamedTuple):
     some: Callable[[Any], Sites]
 
 
-def _opened(settings: Settings, comm: MPI.Comm | None, watch: Watch | None) -> _Opened:
+def _at_hand(settings: Settings, comm: MPI.Comm | None, watch: Watch | None) -> _AtHand:
     data, numbers = settings.data, LOSSES[settings.loss].kind == "numbers"
     room: Room = np.empty if data.on_disk is None else OnDisk(Path(data.on_disk))
     seed, dealt = settings.seed, dealing(settings)
@@ -113,11 +113,11 @@ def _opened(settings: Settings, comm: MPI.Comm | None, watch: Watch | None) -> _
         rows = load_rows(settings)
         places = split(parts_of(rows.y, rows.sites, **dealt), test=data.test, seed=seed)
         kept = places.kept(rows, numbers=numbers, room=room, watch=watch)
-        return _Opened(kept.names, rows.columns, kept, kept.of)
+        return _AtHand(kept.names, rows.columns, kept, kept.of)
     how, source = _passing(settings, comm), _open_rows(settings)
     if data.out_of_core:
         passed = pass_over(source, how, test=data.test, seed=seed, watch=watch)
-        return _Opened(passed.names, source.columns, passed, passed.of)
+        return _AtHand(passed.names, source.columns, passed, passed.of)
     whose = owners(source, how, watch)
     places = split(parts_of(whose.y, whose.sites, **dealt), test=data.test, seed=seed)
     own = whose.sites is not None and data.split is None
@@ -128,7 +128,7 @@ def _opened(settings: Settings, comm: MPI.Comm | None, watch: Watch | None) -> _
         found = picked(source, how, some, whose.y, by_label=few, room=room, watch=watch)
         return replace(found, numbers=numbers, watch=watch)
 
-    return _Opened(places.names, source.columns, None, picking)
+    return _AtHand(places.names, source.columns, None, picking)
 
 
 def _in_chunks(settings: Settings, comm: MPI.Comm | None) -> bool:

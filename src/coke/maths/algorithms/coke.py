@@ -25,7 +25,7 @@ from coke.errors import InputError
 from coke.maths.algorithms.algorithm import Algorithm, Spoken
 from coke.maths.algorithms.codecs import Coarse, Codec
 from coke.maths.arrays import Array, Mask
-from coke.maths.graph import Graph, adjacency
+from coke.maths.graph import Graph, adjacency, degrees
 from coke.maths.losses.problem import local_only
 from coke.maths.losses.risk import Argmin, Risk
 
@@ -266,10 +266,10 @@ def _step_size(kappa: float, graph: Graph) -> float:
     """ρ = 0.7 κ / (2 √(λ₂ d̄)): λ₂ of the Laplacian, d̄ the mean degree; κ/2 for one agent alone."""
     if len(graph) < 2:
         return kappa / 2
-    A = adjacency(graph).toarray()
-    d = A.sum(axis=1)
-    second = float(np.linalg.eigvalsh(np.diag(d) - A)[1])
-    return 0.7 * kappa / (2.0 * math.sqrt(second * float(d.mean())))
+    W = adjacency(graph)
+    A = W.toarray()
+    second = float(np.linalg.eigvalsh(np.diag(A.sum(axis=1)) - A)[1])
+    return 0.7 * kappa / (2.0 * math.sqrt(second * float(degrees(W).mean())))
 
 
 def automatic(kappa: float, graph: Graph, spread: float) -> COKE:
