@@ -1,7 +1,8 @@
 """After training: how far the model misses, added up over all sites, for intervals around it.
 
 Every site looks at a sample of its own rows once more, as if each had been left out, and tells a
-histogram of its errors (`coke.maths.choice.misses`). It is one more sum over the tree.
+histogram of its errors (`coke.maths.choice.misses`). It is one more sum over the tree, of numbers
+only, with a model chosen and a basis agreed on.
 """
 
 from __future__ import annotations
@@ -16,16 +17,9 @@ from coke.learning.ready import Case, Ready
 from coke.maths.arrays import Array
 from coke.maths.choice.misses import Misses, left_out
 from coke.maths.ledger import Ledger
-from coke.settings.declaration import AUTO
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers, swept
 from coke.threads import OneThread
-
-
-def closes(ready: Ready, case: Case) -> bool:
-    """Whether errors are added up: of numbers, with a model chosen and a basis agreed on."""
-    terms = ready.agreement.terms
-    return terms.settings.model == AUTO and terms.numbers and case.basis is not None
 
 
 def closing(sweep: Sweep, ready: Ready, case: Case, i: int, theta: Array) -> Talk[Misses]:
@@ -40,13 +34,8 @@ def closing(sweep: Sweep, ready: Ready, case: Case, i: int, theta: Array) -> Tal
         raise MessageError(str(error)) from error
 
 
-def closed(ready: Ready, case: Case, theta: Array) -> tuple[Misses | None, Ledger]:
-    """What all sites' errors come to, given θ (N, D) of all, and what it cost.
-
-    None where they are not added up.
-    """
-    if not closes(ready, case):
-        return None, Ledger()
+def closed(ready: Ready, case: Case, theta: Array) -> tuple[Misses, Ledger]:
+    """What all sites' errors come to, given θ (N, D) of all, and what it cost."""
     net, here = ready.agreement.net, ready.sites.names
     own = dict(zip(ready.names, theta, strict=True))
     talks = {

@@ -12,7 +12,7 @@ from functools import cached_property, partial, reduce
 from itertools import starmap
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -34,11 +34,10 @@ from coke.maths.ledger import Spent
 from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem, Quadratic
 from coke.privacy.private import SPREAD, Noised, Private
-from coke.talk.conversation import Talk, flood, network_of
+from coke.settings.declaration import AUTO
+from coke.talk.conversation import Talk, flood, network_of, outcome
 from coke.talk.sums import Sweep, add_targets, given, swept
 from coke.threads import OneThread
-
-R = TypeVar("R")
 
 
 class Case(NamedTuple):
@@ -51,6 +50,7 @@ class Case(NamedTuple):
     tol: float | None = None  # in the norm of θ, once nobody moves by more
     basis: Whitening | None = None  # of the problem; None: the plain features
     outputs: int = 1
+    closes: bool = False  # whether errors are added up afterwards: see `coke.learning.closing`
 
     def theta(self, u: Array) -> Array:
         """In the plain features, of what was learnt (…, K·D), class by class."""
@@ -170,7 +170,8 @@ class Ready:
         built = entry.build(msgspec.structs.asdict(settings), seen)
         tol = entry.tol if settings.tol is None else settings.tol
         limit = None if tol is None else tol * spread
-        return Case(problem, built, spread, spent, limit, whitening, outputs)
+        closes = settings.model == AUTO and self.agreement.terms.numbers and entry.basis
+        return Case(problem, built, spread, spent, limit, whitening, outputs, closes)
 
 
 def agree(
@@ -233,8 +234,8 @@ def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -
         raise CokeError("secure_sum: the sum was made without this site; begin a new run with it")
     sweep, net = given(totals[1:]), network_of(totals[0])
     with OneThread().limit():
-        agreed = _outcome(numbers(sweep, net, Site(sites, 0, sites.names[0]), terms))
-        ready, second = _outcome(_finished(sweep, sites, agreed, want))
+        agreed = outcome(numbers(sweep, net, Site(sites, 0, sites.names[0]), terms))
+        ready, second = outcome(_finished(sweep, sites, agreed, want))
     return replace(ready, second=second._replace(totals=tuple(totals[1:])))
 
 
@@ -287,12 +288,3 @@ def _noised(ready: Ready, private: Private) -> Ready:
         targets=tuple(Columns.of_number(float(T), 0.0, SPREAD) for T in found.risk.T),
         noised=found,
     )
-
-
-def _outcome(talk: Talk[R]) -> R:
-    """What a conversation comes to that needs nobody else."""
-    try:
-        next(talk)
-    except StopIteration as stop:
-        return stop.value
-    raise AssertionError("a conversation that was to need nobody else")

@@ -131,7 +131,7 @@ class _Training:
         model, after = None, Ledger()
         if theta is not None:
             theta, misses = self.case.theta(theta), None
-            if error is None:
+            if error is None and self.case.closes:
                 misses, after = closed(self.ready, self.case, theta)
             model = self.ready.model(theta.mean(axis=0), misses)
         seconds = time.process_time() - started
