@@ -19,7 +19,7 @@ from coke.field.carriers.base import Event
 from coke.field.mission import Mission
 from coke.field.phases import Desk
 from coke.field.training import Train
-from coke.learning.closing import closes, closing
+from coke.learning.closing import closing
 from coke.learning.model import NOTHING_CLOSED, Closed
 from coke.maths.ledger import Ledger
 from coke.talk.sums import swept
@@ -49,7 +49,7 @@ class Close:
         assert ready is not None  # the phases before are over
         whole = node.done and not node.wide and set(node.open) == set(self.agreed.first)
         case = self.mission.case(ready)
-        if not (whole and closes(ready, case)):
+        if not (whole and case.closes):
             return
         sweep = partial(swept, ready.agreement.net, self.mission.name, [])
         talk = closing(sweep, ready, case, 0, case.theta(node.theta[0]))

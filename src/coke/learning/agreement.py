@@ -1,7 +1,7 @@
 """What all sites know alike, to the last bit, before they train: network, units, classes, features.
 
-`begin` is one site's part of the conversation, whoever drives it: a simulation of all sites, ranks,
-or an agent in the field.
+`numbers` is one site's part of the conversation, whoever drives it: a simulation of all sites,
+ranks, or an agent in the field.
 The second half, where an algorithm needs it, is `coke.learning.basis`.
 """
 
@@ -145,7 +145,7 @@ def _number(given: float | str) -> float | None:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The same at every site, once `begin` has come to its end."""
+    """The same at every site, once `numbers` has come to its end."""
 
     terms: Terms
     net: Network  # who knows whom

@@ -82,6 +82,15 @@ class Conversation(Generic[R]):
         return turn.tell.items()
 
 
+def outcome(talk: Talk[R]) -> R:
+    """What a conversation comes to that needs nobody else."""
+    try:
+        next(talk)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("a conversation that was to need nobody else")
+
+
 Letter = tuple[str, str, bytes]  # sender, recipient, message
 Post = Callable[[Callable[[], list[Letter]]], list[Letter] | None]
 """Lets the sites here go on and brings what those elsewhere tell them; None once all are silent."""
