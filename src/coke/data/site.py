@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coke.data.sources import Watch
+from coke.data.summing import summed
 from coke.data.tables import Labels
 from coke.errors import DataError, unknown
 from coke.maths.arrays import PART, Array, Room, mapped
@@ -204,28 +205,35 @@ class Kept(Sites):
         return replace(self, X=X[0], y=y[0], X_test=X[1], y_test=y[1])
 
     def problem(self, how: Making) -> Problem:
-        """Of rows that are in the common units already; features of classes lie in `room`."""
-        phi = how.features if self.watch is None else self._watched(how.features, self.watch)
+        """Of the rows as they came; features that are kept lie in `room`."""
+        loss, told, units = LOSSES[how.loss], self._counting(), how.units
+
+        def phi(X: Array) -> Array:
+            told(len(X))
+            return how.features(units.inputs(X))
 
         def risk(X: Sequence[Array], y: Sequence[Labels]) -> Risk:
-            made = LOSSES[how.loss].risk
-            return made(phi, X, y, how.G, classes=how.classes, room=self.room)
+            if loss.statistics:
+                return summed(X, list(map(numbers_of, y)), how, told)
+            targets = [units.targets(numbers_of(v)) for v in y] if self.numbers else y
+            return loss.risk(phi, X, targets, how.G, classes=how.classes, room=self.room)
 
         train = risk(self.X, self.y)
         return Problem(
             train, risk(self.X_test, self.y_test) if any(map(len, self.y_test)) else None
         )
 
-    def _watched(self, features: DrawnFeatures, watch: Watch) -> Callable[[Array], Array]:
+    def _counting(self) -> Callable[[int], None]:
+        """Tells whoever watches of so many more rows."""
         total, done = sum(map(len, (*self.y, *self.y_test))), 0
 
-        def phi(X: Array) -> Array:
+        def told(rows: int) -> None:
             nonlocal done
-            found, done = features(X), min(done + len(X), total)
-            watch("features", done, total)
-            return found
+            done = min(done + rows, total)
+            if self.watch is not None:
+                self.watch("features", done, total)
 
-        return phi
+        return told
 
 
 def sampled(T: int, seed: int) -> NDArray[np.int64]:
