@@ -11,7 +11,7 @@ import numpy as np
 
 from coke.maths.arrays import Array, FeatureMap, Room
 from coke.maths.losses import Loss
-from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
+from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, apart
 from coke.maths.losses.rowwise import Rowwise
 
 if TYPE_CHECKING:
@@ -106,6 +106,10 @@ class OneVsRest:
     def gram(self, i: int) -> Array:
         """A_i: the classes share their features."""
         return self.first.gram(i)
+
+    def alone(self) -> Array:
+        """By the local solver."""
+        return apart(self)
 
     def losses(self, theta: Array) -> Array:
         """Mean over classes and rows."""
