@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from coke.data.bare import BareFeatures
 from coke.errors import DataError
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 BLOCK = 1024  # rows whose sums are made in one product, of few features
 SMALL = 512  # D for which A stays in cache
 FEW = 256  # rows of a block below which float32 saves nothing
-CACHE = 1 << 20  # bytes of features that stay in cache from their angles to their waves
-REACH = 256.0  # most ‖ω‖‖x‖ in float32, whose angles are then wrong by 2e-5 at most or so
 LEAST = 1e-6  # of the ridge beside ‖φ‖², in float32: A's rounding is below a tenth of it
 
 
@@ -72,7 +71,7 @@ class Block(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over one block, of bare waves: their factor comes last (`Summing.unit`)."""
+    """Sums over one block, of bare features: their height comes last (`Summing.unit`)."""
 
     site: Any
     A: Numbers  # (D, D)
@@ -113,88 +112,28 @@ def risk(sums: Sequence[Sum], unit: float, G: Regulariser) -> Quadratic:
     return Quadratic(A, b.reshape(len(T), -1), yy, T, G)
 
 
-class _Map(NamedTuple):
-    """[(x − shift)·gain, 1] ↦ angles, in one precision."""
-
-    W: Numbers  # (d + 1, L)
-    shift: Numbers  # (d,)
-    gain: Numbers  # (d,)  1/scale
-
-
-class _BeyondError(Exception):
-    """An angle could be too large for float32."""
-
-
 class Summing:
     """Block ↦ its sums. Frozen once built, so that threads may share it."""
 
     def __init__(
         self, features: DrawnFeatures, scaling: Scaling, loops: Loops = PLAIN, *, double: bool
     ):
-        self.features, self.scaling, self.loops, self.wide = features, scaling, loops, double
-        lengths = np.vecdot(features.omega, features.omega)
-        self.longest = float(np.sqrt(lengths.max(initial=0.0)))
-        d = len(scaling.x_scale)  # quantiles are made first, and are in their units already
-        own = scaling._replace(x_shift=np.zeros(d), x_scale=np.ones(d))
-        self.units = own if scaling.knots.size else scaling
-        self.double = self._map(np.float64, np.float64)
-        self.single = {kind: self._map(np.float32, kind) for kind in (np.float32, np.float64)}
-        if features.linear:  # W cannot make anything good for it
-            self.single[np.float32] = self.single[np.float64]
-
-    def nothing(self) -> Sum:
-        """The sums of no rows."""
-        return Sum(self.features.size, self.loops)
+        self.bare, self.scaling, self.wide = BareFeatures(features, scaling, loops), scaling, double
 
     @property
     def unit(self) -> float:
-        """The square of the waves' height, by which sums of bare waves are too large."""
-        return self.features.height**2
+        """By which sums of bare features are too large."""
+        return self.bare.height**2
 
-    def _map(self, kind: type[np.floating[Any]], given: type[np.floating[Any]]) -> _Map:
-        """For rows given in that type: W makes good what it loses of the shift and the gain."""
-        f, s = self.features, self.units
-        with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 REACH is exceeded
-            shift, gain = s.x_shift.astype(given), (1.0 / s.x_scale).astype(given)
-            lost = f.omega @ ((s.x_shift - shift) / s.x_scale)  # (L,)
-            constant = (f.phase if len(f.phase) else 0.0) - lost
-            told = (gain > 0.0) & (gain < np.inf)
-            W = f.omega * np.where(told, 1.0 / s.x_scale / np.where(told, gain, 1.0), 1.0)
-            W = self.loops.unit * np.vstack([W.T, constant])
-            return _Map(W.astype(kind, order="C"), shift, gain)
+    def nothing(self) -> Sum:
+        """The sums of no rows."""
+        return Sum(self.bare.features.size, self.bare.loops)
 
     def __call__(self, block: Block) -> Sums:
         """The sums of one block."""
         with np.errstate(over="ignore", invalid="ignore"):  # checked when all is added up
             y = self.scaling.targets(block.y).reshape(len(block.y), -1)
-            yy, X = float(np.vdot(y, y)), block.X
-            if self.scaling.knots.size:
-                X = self.scaling.inputs(np.asarray(X, np.float64))
-            single = yy < 1e30 and len(y) >= FEW and not self.wide
-            try:
-                A, b = self._sums(self.single[X.dtype.type] if single else self.double, X, y)
-            except _BeyondError:
-                A, b = self._sums(self.double, X, y)
-            return Sums(block.site, A, b, yy, len(y))
-
-    def _sums(self, map_: _Map, X: Numbers, y: Array) -> tuple[Numbers, Array]:
-        """ΦᵀΦ and yᵀΦ of bare waves, and of a linear part in their unit."""
-        f, kind = self.features, map_.W.dtype
-        Phi = np.empty((len(X), f.size), kind)
-        strip = max(64, 1 << (CACHE // Phi[0].nbytes).bit_length() >> 1)  # a power of two
-        Z = np.empty_like(X, kind, shape=(min(len(X), strip), len(map_.W)))  # by row or column
-        Z[:, -1] = 1.0
-        y, b = y.astype(kind), np.zeros((y.shape[1], f.size))
-        for first in range(0, len(X), strip):
-            some = slice(first, first + strip)
-            x, phi = X[some], Phi[some]
-            z = Z[: len(x)]
-            square = self.loops.scaled(x, map_.shift, map_.gain, z)
-            if map_ is not self.double and not np.sqrt(square) * self.longest <= REACH:
-                raise _BeyondError
-            np.matmul(z, map_.W, out=phi[:, : len(f.omega)])
-            self.loops.waves(phi[:, : f.waves], len(f.omega))
-            if f.linear:
-                np.multiply(z, f.linear / f.height, out=phi[:, f.waves :])
-            b += y[some].T @ phi
-        return Phi.T @ Phi, b
+            yy = float(np.vdot(y, y))
+            Phi = self.bare(block.X, single=yy < 1e30 and len(y) >= FEW and not self.wide)
+            b = (y.astype(Phi.dtype).T @ Phi).astype(np.float64)
+            return Sums(block.site, Phi.T @ Phi, b, yy, len(y))
