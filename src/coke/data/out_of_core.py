@@ -18,6 +18,7 @@ from coke.data.passes import stream_statistics
 from coke.data.site import Columns, Kept, Making, Sites, columns_of, sampled
 from coke.data.sources import Chunk, Passing, Source, Watch, complete, labelled
 from coke.data.split import Places, by_label, held_out
+from coke.data.summing import precise
 from coke.data.tables import Labels
 from coke.errors import DataError
 from coke.maths.arrays import Array, Mask, Room
@@ -192,6 +193,8 @@ class Passed(Sites):
         """The statistics of training and test rows: one pass."""
         rows = Source(self.source.columns, None, partial(self._chunks, "features"))
         plain = self.how._replace(progress=None)
+        if precise(how.features, how.G):
+            plain = plain._replace(precision="double")
         _, train, test = stream_statistics(rows, how.features, how.units, lam=0.0, how=plain)
         return Problem(replace(train, G=how.G), None if test is None else replace(test, G=how.G))
 

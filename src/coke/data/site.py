@@ -19,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coke.data.sources import Watch
+from coke.data.summing import summed
 from coke.data.tables import Labels
 from coke.data.targets import numbers_of
 from coke.errors import DataError, unknown
 from coke.maths.arrays import PART, Array, Room, mapped
 from coke.maths.choice.quantiles import NO_KNOTS, scored
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.losses import LOSSES
+from coke.maths.losses import LOSSES, NUMBERS
 from coke.maths.losses.codes import coded, which
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.risk import Risk
@@ -107,9 +108,15 @@ class Making(NamedTuple):
     classes: Labels  # sorted; none for numbers
     G: float  # λ/N
 
-    def coded(self, y: Labels) -> Labels:
-        """Targets in the common units; classes as numbers where the loss is of such."""
-        return self.units.targets(coded(y, self.classes)) if LOSSES[self.loss].codes else y
+    def numbers(self, y: Labels) -> Array:
+        """Targets as numbers in their own units; classes as codes."""
+        return coded(y, self.classes) if LOSSES[self.loss].codes else numbers_of(y)
+
+    def targets(self, y: Labels) -> Labels:
+        """Targets in the common units; labels as they came, where the loss is of such."""
+        loss = LOSSES[self.loss]
+        numbers = loss.codes or loss.kind == NUMBERS
+        return self.units.targets(self.numbers(y)) if numbers else y
 
 
 class Sites(ABC):
@@ -206,7 +213,7 @@ class Kept(Sites):
 
     def targets(self, i: int, how: Making) -> Columns:
         """Of the rows themselves."""
-        y = how.units.targets(numbers_of(self.y[i])) if self.numbers else how.coded(self.y[i])
+        y = how.targets(self.y[i])
         return told_of(y if self.numbers or LOSSES[how.loss].codes else None, len(y))
 
     def units(self, scaling: Scaling) -> Kept:
@@ -223,28 +230,35 @@ class Kept(Sites):
         return replace(self, X=X[0], y=y[0], X_test=X[1], y_test=y[1])
 
     def problem(self, how: Making) -> Problem:
-        """Of rows that are in the common units already; features of classes lie in `room`."""
-        phi = how.features if self.watch is None else self._watched(how.features, self.watch)
+        """Of the rows as they came; features that are kept lie in `room`."""
+        loss, told, units = LOSSES[how.loss], self._counting(), how.units
+
+        def phi(X: Array) -> Array:
+            told(len(X))
+            return how.features(units.inputs(X))
 
         def risk(X: Sequence[Array], y: Sequence[Labels]) -> Risk:
-            made, targets = LOSSES[how.loss].risk, [how.coded(part) for part in y]
-            return made(phi, X, targets, how.G, classes=how.classes, room=self.room)
+            if loss.statistics:
+                return summed(X, list(map(how.numbers, y)), how, told)
+            targets = list(map(how.targets, y))
+            return loss.risk(phi, X, targets, how.G, classes=how.classes, room=self.room)
 
         train = risk(self.X, self.y)
         return Problem(
             train, risk(self.X_test, self.y_test) if any(map(len, self.y_test)) else None
         )
 
-    def _watched(self, features: DrawnFeatures, watch: Watch) -> Callable[[Array], Array]:
+    def _counting(self) -> Callable[[int], None]:
+        """Tells whoever watches of so many more rows."""
         total, done = sum(map(len, (*self.y, *self.y_test))), 0
 
-        def phi(X: Array) -> Array:
+        def told(rows: int) -> None:
             nonlocal done
-            found, done = features(X), min(done + len(X), total)
-            watch("features", done, total)
-            return found
+            done = min(done + rows, total)
+            if self.watch is not None:
+                self.watch("features", done, total)
 
-        return phi
+        return told
 
 
 def sampled(T: int, seed: int) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from coke.learning.choosing import choose
 from coke.learning.model import Model
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
+from coke.maths.features.whitening import Whitening
 from coke.maths.losses import LOSSES, NUMBERS, Loss
 from coke.maths.losses.codes import corners
 from coke.maths.losses.one_vs_rest import signs
@@ -214,6 +215,8 @@ class Agreement:
 
     terms: Terms
     begun: _Begun
+    bases: dict[bytes, Whitening] = field(default_factory=dict, repr=False, compare=False)
+    """Those made so far, by what was said of them: one, unless sites were told different things."""
 
     @property
     def net(self) -> Network:

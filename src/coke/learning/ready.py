@@ -61,7 +61,7 @@ class Ready:
 
     agreement: Agreement
     problem: Problem
-    rows: Kept | None  # in the common units; None where they are out of reach
+    sites: Sites  # those here
     targets: tuple[Columns, ...]  # what the sites here may tell of their scaled targets
     names: tuple[str, ...]  # of all sites, in the order of the run's rows
     graph: Graph  # on these positions
@@ -69,7 +69,6 @@ class Ready:
     spent: Spent = field(default_factory=lambda: np.zeros((1, 3), np.int64))
     engine: Engine = ALONE  # who else has a part of the sites
     second: _Second | None = None  # what a site in the field has agreed on beyond
-    sites: Sites | None = None  # the sites themselves, for those who look at rows again
 
     @property
     def totals(self) -> tuple[bytes, ...]:
@@ -78,14 +77,14 @@ class Ready:
 
     def own(self, i: int) -> Own:
         """What site i of those here knows of its own rows."""
-        train = self.problem.train
-        X = (
-            np.empty((0, len(self.agreement.terms.columns)))
-            if self.rows is None
-            else self.rows.X[i]
-        )
-        share = self._share
-        return Own(X, train.gram(i), self.targets[i], share)
+        rows = None if self.noised else self.sites.of([i]).units(self.agreement.units)
+        X = np.empty((0, len(self.agreement.terms.columns))) if rows is None else rows.X[0]
+        return Own(X, self.problem.train.gram(i), self.targets[i], self._share)
+
+    @cached_property
+    def rows(self) -> Kept | None:
+        """In the common units; None where they are out of reach."""
+        return None if self.noised else self.sites.units(self.agreement.units)
 
     @property
     def _share(self) -> float:
@@ -252,12 +251,10 @@ def _made(sites: Sites, agreement: Agreement) -> Ready:
     """The problem of these sites once the units are known."""
     terms, how = agreement.terms, agreement.making
     targets = tuple(sites.targets(i, how) for i in range(len(sites.names)))
-    rows, private = sites.units(how.units), terms.private
-    problem = (sites if rows is None else rows).problem(how)
     names, graph = sites.names, agreement.net.graph
-    ready = Ready(agreement, problem, rows, targets, names, graph, sites=sites)
-    if private is not None:
-        ready = _noised(ready, private)
+    ready = Ready(agreement, sites.problem(how), sites, targets, names, graph)
+    if terms.private is not None:
+        ready = _noised(ready, terms.private)
     if terms.settings.fast:
         train = ready.problem.train
         assert isinstance(train, Quadratic)  # other losses are refused with the settings
@@ -275,7 +272,6 @@ def _noised(ready: Ready, private: Private) -> Ready:
     return replace(
         ready,
         problem=Problem(found.risk, ready.problem.test),
-        rows=None,
         targets=tuple(Columns.of_number(float(T), 0.0, SPREAD) for T in found.risk.T),
         noised=found,
     )

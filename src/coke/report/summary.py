@@ -78,7 +78,7 @@ def accuracy(ready: Ready, model: Model) -> dict[str, float | None]:
     assert rows is not None  # classes are learnt from rows that are kept
 
     def share(X: Sequence[Array], y: Sequence[Labels]) -> float | None:
-        found = (model.labels(model.decided(model.features(part))) for part in X)
+        found = (model.labels(model.decided(model.features(part) @ model.theta.T)) for part in X)
         right = [np.count_nonzero(a == b) for a, b in zip(found, y, strict=True)]
         counts = np.column_stack([right, list(map(len, y))])
         hits, T = ready.engine.everyones(counts).sum(axis=0).tolist()
@@ -122,7 +122,7 @@ def _coverage(ready: Ready, model: Model) -> dict[str, float | None] | None:
         return None
     counts = []
     for X, y in zip(rows.X_test, rows.y_test, strict=True):
-        off = np.abs(y.reshape(len(y), -1) - model.decided(model.features(X)))
+        off = np.abs(y.reshape(len(y), -1) - model.features(X) @ model.theta.T)
         counts.append([np.count_nonzero(off <= reach), y.size])
     everyones = ready.engine.everyones(np.array(counts)).tolist()
     return {

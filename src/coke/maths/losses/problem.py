@@ -26,6 +26,7 @@ from coke.maths import compiled
 from coke.maths.arrays import Array, FeatureMap
 from coke.maths.losses import LOSSES
 from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, Risk
+from coke.maths.symmetric import inverse, positive, solution
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
@@ -89,17 +90,16 @@ def pooled(losses: Array, T: Array) -> float:
 
 def local_only(risk: Risk) -> Array:
     """Each agent alone: argmin R_i(θ) (N, D), without a message."""
-    nobody = np.zeros((len(risk.T), 1))
-    zero = np.zeros((len(risk.T), risk.size))
-    return risk.argmin(nobody)(zero, zero)[0]
+    return risk.alone()
 
 
 def nearly_alone(risk: Risk) -> Array:
     """Near argmin R_i(θ) (N, D): where a loss takes steps, as far as some of them come from zero."""
-    nobody = np.zeros((len(risk.T), 1))
+    if risk.sums is not None:
+        return risk.alone()
     theta = zero = np.zeros((len(risk.T), risk.size))
-    towards = risk.approach(nobody)
-    for _ in range(1 if risk.sums is not None else _FIRST):
+    towards = risk.approach(np.zeros((len(risk.T), 1)))
+    for _ in range(_FIRST):
         theta = towards(zero, theta)[0]
     return theta
 
@@ -193,12 +193,18 @@ class Quadratic:
         return (rho_d + self.G, None) if isinstance(self.G, float) else (rho_d, self.G)
 
     def _inverses(self, pull: Array) -> Array:
-        D = self.A.shape[-1]
-        M = 2.0 * (self.A + matrix(self.G, D) + pull[:, :, None] * np.eye(D))
-        free = (pull[:, 0] == 0) & (not np.any(self.G))  # λ = 0 and no neighbour: of least norm
-        M[~free] = np.linalg.inv(M[~free])
-        M[free] = np.linalg.pinv(M[free], hermitian=True)
+        M, (c, G), diagonal = 2.0 * self.A, self._shrinkage(pull[:, 0]), np.arange(self.A.shape[-1])
+        for one, c_i in zip(M, c, strict=True):
+            if G is not None:
+                one += 2.0 * G
+            one[diagonal, diagonal] += 2.0 * c_i
+            free = c_i == 0 and G is None  # λ = 0 and no neighbour: of least norm
+            one[:] = np.linalg.pinv(one, hermitian=True) if free else inverse(one)
         return M
+
+    def alone(self) -> Array:
+        """(A_i + G)⁻¹b_i, of least norm where λ = 0 leaves a choice."""
+        return np.stack([self._solved(A, b, 1) for A, b in zip(self.A, self.b, strict=True)])
 
     def losses(self, theta: Array) -> Array:
         """θ_iᵀA_iθ_i − 2b_iᵀθ_i + y²_i."""
@@ -233,12 +239,14 @@ class Quadratic:
 
     def optimum(self) -> Array:
         """(Σ_i A_i + N G)⁻¹ Σ_i b_i, of least norm where λ = 0 leaves a choice."""
-        D = self.A.shape[-1]
-        H = self.A.sum(axis=0) + len(self.T) * matrix(self.G, D)
-        total = self.b.sum(axis=0).reshape(-1, D).T
+        return self._solved(self.A.sum(axis=0), self.b.sum(axis=0), len(self.T))
+
+    def _solved(self, A: Array, b: Array, times: int) -> Array:
+        """(A + times G)⁻¹b (K·D,)."""
+        each = b.reshape(-1, len(A)).T
         if not np.any(self.G):
-            return np.asarray(np.linalg.pinv(H, hermitian=True) @ total).T.ravel()
-        return np.asarray(np.linalg.solve(H, total), dtype=np.float64).T.ravel()
+            return np.asarray(np.linalg.pinv(A, hermitian=True) @ each).T.ravel()
+        return solution(A + times * matrix(self.G, len(A)), each).T.ravel()
 
 
 def statistics(phi: FeatureMap, X: Array, y: Array) -> tuple[Array, Array, float]:
@@ -266,7 +274,7 @@ def checked_regulariser(G: Regulariser, size: int) -> Regulariser:
     G = np.asarray(G, dtype=np.float64)
     if G.shape != (size, size) or not np.allclose(G, G.T, rtol=1e-10, atol=0):
         raise InputError(f"regulariser of shape {G.shape}: expected symmetric, {(size, size)}")
-    lowest = float(np.linalg.eigvalsh(G)[0])
+    lowest = 0.0 if positive(G) else float(np.linalg.eigvalsh(G)[0])
     if lowest < 0:
         raise InputError(
             f"the regulariser's smallest eigenvalue is {lowest:.1e}: expected a positive-definite "
