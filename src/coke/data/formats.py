@@ -50,7 +50,7 @@ class _Opened(NamedTuple):
     """Names of sites ↦ how many rows are left, and they, without most of the other sites'."""
 
 
-class _Named(NamedTuple):
+class Named(NamedTuple):
     """Columns whose values are names, whatever they look like."""
 
     site: str | None = None
@@ -74,12 +74,12 @@ def open_table(
     said, kind = (
         (str(source), FileError) if isinstance(source, str | Path) else ("table", DataError)
     )
-    open_ = _opener(source)
-    named = _Named(site, target if classes else None)
+    open_ = opener(source)
+    named = Named(site, target if classes else None)
     schema, rows, batches, near = guarded(said, kind, lambda: open_(source, chunk, named))
     guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
     inputs = _inputs(schema, target, site, drop, TARGETS if classes else TARGET)
-    dtype = exact_float(*(_numpy_type(schema.field(name).type) for name in inputs))
+    dtype = exact_float(*(numpy_type(schema.field(name).type) for name in inputs))
 
     def chunks(batches: _Batches, inputs: Sequence[str] = inputs) -> Iterator[Chunk]:
         reading = iter(batches([*inputs, target, *([] if site is None else [site])]))
@@ -90,9 +90,9 @@ def open_table(
                 y, found = (
                     as_classes(*coded(some.column(target)))
                     if classes
-                    else (_matrix(some, [target], np.float64)[:, 0], None)
+                    else (columns_of_batch(some, [target], np.float64)[:, 0], None)
                 )
-                yield Chunk(_matrix(some, inputs, dtype), y, codes, labels, found)
+                yield Chunk(columns_of_batch(some, inputs, dtype), y, codes, labels, found)
 
     def coded(column: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
         return guarded(said, kind, lambda: encoded(plain(column)))  # text may be none
@@ -123,14 +123,14 @@ def _inputs(
     return inputs
 
 
-def _numpy_type(kind: pa.DataType) -> Any:
+def numpy_type(kind: pa.DataType) -> Any:
     """NumPy's name for it; float64 for decimals and what else is written out first."""
     t = pa.types
     known = t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind)
     return kind.to_pandas_dtype() if known else np.float64
 
 
-def _matrix(batch: pa.RecordBatch, names: Sequence[str], dtype: Any) -> Numbers:
+def columns_of_batch(batch: pa.RecordBatch, names: Sequence[str], dtype: Any) -> Numbers:
     """The named columns (t, d), NaN where nothing is; by column, as Arrow has them."""
     kind, X = pa.from_numpy_dtype(dtype), np.empty((len(names), batch.num_rows), dtype)
     for x, name in zip(X, names, strict=True):
@@ -175,7 +175,7 @@ def exact_float(*kinds: Any) -> type[np.floating[Any]]:
     return np.float32 if all(np.can_cast(kind, np.float32) for kind in kinds) else np.float64
 
 
-def _opener(source: Any) -> Callable[[Any, int, _Named], _Opened]:
+def opener(source: Any) -> Callable[[Any, int, Named], _Opened]:
     """What opens that: it is given the source and rows of a batch."""
     if hasattr(source, "__arrow_c_stream__"):
         return _memory
@@ -188,7 +188,7 @@ def _opener(source: Any) -> Callable[[Any, int, _Named], _Opened]:
     return openers[Path(source).suffix.lower()]
 
 
-def _memory(source: Any, chunk: int, named: _Named) -> _Opened:
+def _memory(source: Any, chunk: int, named: Named) -> _Opened:
     def reader() -> pa.RecordBatchReader:
         once = isinstance(source, pa.RecordBatchReader)
         return source if once else pa.RecordBatchReader.from_stream(source)
@@ -197,7 +197,7 @@ def _memory(source: Any, chunk: int, named: _Named) -> _Opened:
     return _Opened(reader().schema, rows, lambda names: (b.select(list(names)) for b in reader()))
 
 
-def _parquet(path: Any, chunk: int, named: _Named) -> _Opened:
+def _parquet(path: Any, chunk: int, named: Named) -> _Opened:
     # A page of every column at a time. Reading ahead by row groups is no faster on one core, and
     # takes memory by the size of the groups: a million rows where the writer was left alone.
     def file() -> pa.parquet.ParquetFile:
@@ -266,7 +266,7 @@ def _may_hold(
     return True
 
 
-def _csv(path: Any, chunk: int, named: _Named) -> _Opened:
+def _csv(path: Any, chunk: int, named: Named) -> _Opened:
     blocks = pa.csv.ReadOptions(block_size=BLOCK)
     with pa.csv.open_csv(path, read_options=blocks) as head:
         found = head.schema
@@ -287,7 +287,7 @@ def _csv(path: Any, chunk: int, named: _Named) -> _Opened:
     return _Opened(found, None, batches)
 
 
-def _ipc(path: Any, chunk: int, named: _Named) -> _Opened:
+def _ipc(path: Any, chunk: int, named: Named) -> _Opened:
     def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as rows:
             for i in range(rows.num_record_batches):

@@ -23,13 +23,14 @@ from coke.errors import DataError, FileError
 
 
 def open_arrays(
-    X: Any, y: Any, sites: Any = None, *, classes: bool = False, chunk: int = CHUNK
+    X: Any, y: Any = None, sites: Any = None, *, classes: bool = False, chunk: int = CHUNK
 ) -> Source:
     """X (T, d), y (T,) and one site label a row: each an array, or the path of a .npy file.
 
-    y are numbers, or with `classes` class labels.
+    y are numbers, or with `classes` class labels; zeros where there are none, and no sites then.
     """
-    parts = [_Slices.of(part) for part in (X, y, sites) if part is not None]
+    given = (X, y, sites) if y is not None else (X, np.broadcast_to(0.0, _Slices.of(X).shape[:1]))
+    parts = [_Slices.of(part) for part in given if part is not None]
     shapes = [part.shape for part in parts]
     if len(shapes[0]) != 2 or any(shape != shapes[0][:1] for shape in shapes[1:]):
         raise DataError(f"X, y, sites of shape {shapes}: expected (T, d), (T,), (T,)")

@@ -218,16 +218,12 @@ class Kept(Sites):
 
     def units(self, scaling: Scaling) -> Kept:
         """The same rows in the common units, the inputs in `room`."""
-        X: Any = (self.X, self.X_test)
         y: Any = (self.y, self.y_test)
-        d = len(scaling.x_scale)
         if self.numbers:
             y = tuple(tuple(scaling.targets(numbers_of(v)) for v in part) for part in y)
-        if self.room is np.empty:
-            X = tuple(tuple(map(scaling.inputs, part)) for part in X)
-        else:
-            X = tuple(mapped(scaling.inputs, part, d, self.room) for part in X)
-        return replace(self, X=X[0], y=y[0], X_test=X[1], y_test=y[1])
+        d, to = len(scaling.x_scale), scaling.inputs
+        X, X_test = (mapped(to, part, d, self.room) for part in (self.X, self.X_test))
+        return replace(self, X=X, y=y[0], X_test=X_test, y_test=y[1])
 
     def problem(self, how: Making) -> Problem:
         """Of the rows as they came; features that are kept lie in `room`."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from coke.data.tables import checked_rows
 from coke.errors import DataError, InputError, unknown
 from coke.maths import compiled
-from coke.maths.arrays import Array, Mask
+from coke.maths.arrays import Array, Mask, finite
 
 PRECISIONS = ("auto", "double")
 MISSING = ("refuse", "drop")
@@ -118,11 +118,9 @@ def complete(source: Source, how: Passing = PLAIN) -> Iterator[Chunk]:
 
 
 def _whole(chunk: Chunk) -> bool:
-    """Whether nothing is missing, for the price of one dot product; False for huge numbers too."""
-    x = chunk.X.ravel("K")
-    with np.errstate(over="ignore", invalid="ignore"):
-        finite = np.isfinite(np.dot(x, x)) and np.isfinite(np.dot(chunk.y, chunk.y))
-    return bool(finite) and (chunk.codes is None or not np.any(chunk.codes < 0))
+    """Whether nothing is missing."""
+    there = finite(chunk.X) and finite(chunk.y)
+    return there and (chunk.codes is None or not np.any(chunk.codes < 0))
 
 
 def _repaired(chunk: Chunk, source: Source, missing: str, first: int) -> Chunk:

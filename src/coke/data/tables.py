@@ -15,7 +15,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from coke.errors import DataError, FileError, unknown
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, finite
 
 Labels = NDArray[Any]
 
@@ -88,9 +88,9 @@ def checked_rows(X: Any, y: Any, sites: Any = None, columns: tuple[str, ...] | N
     if len(X) == 0:
         raise DataError("no rows: expected at least one")
     names = columns or tuple(f"x{j}" for j in range(X.shape[1]))
-    bad = ~np.isfinite(X)
-    if bad.any():
-        raise DataError(_missing({names[j]: int(n) for j, n in enumerate(bad.sum(axis=0)) if n}))
+    if not finite(X):
+        bad = np.count_nonzero(~np.isfinite(X), axis=0)
+        raise DataError(_missing({names[j]: int(n) for j, n in enumerate(bad) if n}))
     gone = int(np.count_nonzero(~np.isfinite(y))) if y.dtype.kind == "f" else _gone(y)
     if gone:
         raise DataError(_missing({"the target": gone}))

@@ -9,14 +9,14 @@ import msgspec
 import numpy as np
 from scipy.special import expit, softmax
 
-from coke.data.bare import BareFeatures
+from coke.data.bare import decisions
 from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
 from coke.data.site import Scaling
 from coke.data.sources import Numbers
 from coke.data.tables import Labels, inputs_of, numbers, read_table
 from coke.errors import DataError, FileError, InputError, unknown
 from coke.learning.labels import label_array, plain_labels
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, finite
 from coke.maths.choice.importance import Importance, Surface
 from coke.maths.choice.misses import BINS, Misses
 from coke.maths.choice.quantiles import NO_KNOTS, SCORES
@@ -26,8 +26,6 @@ from coke.maths.losses import CLASSES, LOSSES, NUMBERS
 from coke.maths.losses.codes import scores
 
 KIND = "model"
-ROWS = 1024  # whose features are in memory at a time
-SMALL = 100.0  # most ‖θ‖ for which predictions in float32 are within 1e-4 of the target's spread
 HUGE = 1e100  # numbers beyond it, and scales below its inverse, come of no data and overflow
 
 
@@ -61,18 +59,8 @@ class Model(NamedTuple):
     closed: Closed = Closed()  # what they added up at the end
 
     def decision(self, X: Numbers) -> Array:
-        """θ_kᵀφ(x) (T, K), in the scaled targets' units; or the classes' scores.
-
-        Some rows' features at a time, in float32, by which it is wrong by 1e-6 ‖θ‖ at most, unless
-        θ is so large that it matters.
-        """
-        phi, f = BareFeatures(self.features, self.scaling), np.empty((len(X), len(self.theta)))
-        single = bool(np.linalg.norm(self.theta, axis=1).max() <= SMALL)
-        weights = phi.height * self.theta.T
-        for first in range(0, len(X), ROWS):
-            Phi = phi(X[first : first + ROWS], single=single)
-            f[first : first + ROWS] = Phi @ weights.astype(Phi.dtype)
-        return self.decided(f)
+        """θ_kᵀφ(x) (T, K), in the scaled targets' units; or the classes' scores."""
+        return self.decided(decisions(self.theta, self.features, self.scaling, X))
 
     def decided(self, f: Array) -> Array:
         """The same of θ_kᵀφ(x); of two classes one number (T, 1), above zero for the second."""
@@ -171,7 +159,7 @@ class Model(NamedTuple):
         total = p.sum(axis=1, keepdims=True)
         return np.asarray(np.where(total > 0, p / np.where(total > 0, total, 1), 1 / p.shape[1]))
 
-    def inputs(self, X: Any) -> Array:
+    def inputs(self, X: Any) -> Numbers:
         """X (T, d): an array as it is; of a table or file, the columns the model was trained on."""
         if isinstance(X, str | Path) or hasattr(X, "__arrow_c_stream__"):
             table = read_table(X)
@@ -181,10 +169,11 @@ class Model(NamedTuple):
                     f"columns {lacking[:8]} are missing: the model needs {self.columns}"
                 )
             X = inputs_of(table, self.columns)
-        X = numbers(X)
+        if not (isinstance(X, np.ndarray) and X.dtype == np.float32):  # which stays as it is
+            X = numbers(X)
         if X.ndim != 2 or X.shape[1] != len(self.columns):
             raise DataError(f"X has shape {X.shape}: the model needs (T, {len(self.columns)})")
-        if not np.isfinite(X).all():
+        if not finite(X):
             raise DataError("X has NaN or infinite values: fill them in or leave those rows out")
         return X
 
