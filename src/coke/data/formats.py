@@ -59,7 +59,7 @@ class Named(NamedTuple):
 
 def open_table(
     source: Any,
-    target: str,
+    target: str | Sequence[str],
     *,
     site: str | None = None,
     drop: Sequence[str] = (),
@@ -68,31 +68,33 @@ def open_table(
 ) -> Source:
     """As `read_rows`, but a chunk at a time: a path, or any table that speaks Arrow.
 
-    The target is numbers, or with `classes` class labels. Paths end in .parquet, .csv, .arrow or
+    Targets are numbers, or with `classes` one of labels. Paths end in .parquet, .csv, .arrow or
     .feather. A stream that can be read only once (a `RecordBatchReader`) gives one pass only.
     """
     said, kind = (
         (str(source), FileError) if isinstance(source, str | Path) else ("table", DataError)
     )
-    open_ = opener(source)
-    named = Named(site, target if classes else None)
+    open_, targets = opener(source), (target,) if isinstance(target, str) else tuple(target)
+    named = Named(site, targets[0] if classes else None)
     schema, rows, batches, near = guarded(said, kind, lambda: open_(source, chunk, named))
     guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
-    inputs = _inputs(schema, target, site, drop, TARGETS if classes else TARGET)
+    inputs = _inputs(schema, targets, site, drop, TARGETS if classes else TARGET)
     dtype = exact_float(*(numpy_type(schema.field(name).type) for name in inputs))
 
     def chunks(batches: _Batches, inputs: Sequence[str] = inputs) -> Iterator[Chunk]:
-        reading = iter(batches([*inputs, target, *([] if site is None else [site])]))
+        reading = iter(batches([*inputs, *targets, *([] if site is None else [site])]))
         while (batch := guarded(said, kind, lambda: next(reading, None))) is not None:
             for first in range(0, batch.num_rows, chunk):
                 some = batch.slice(first, chunk)
                 codes, labels = (None, ()) if site is None else coded(some.column(site))
-                y, found = (
-                    as_classes(*coded(some.column(target)))
-                    if classes
-                    else (columns_of_batch(some, [target], np.float64)[:, 0], None)
-                )
+                y, found = targeted(some)
                 yield Chunk(columns_of_batch(some, inputs, dtype), y, codes, labels, found)
+
+    def targeted(some: pa.RecordBatch) -> tuple[Array, tuple[Any, ...] | None]:
+        if classes:
+            return as_classes(*coded(some.column(targets[0])))
+        y = columns_of_batch(some, targets, np.float64)
+        return (y if len(targets) > 1 else y[:, 0]), None
 
     def coded(column: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
         return guarded(said, kind, lambda: encoded(plain(column)))  # text may be none
@@ -108,17 +110,18 @@ def open_table(
 
 
 def _inputs(
-    schema: pa.Schema, target: str, site: str | None, drop: Sequence[str], kind: tuple[Test, str]
-) -> list[str]:
+    schema: pa.Schema, targets: Sequence[str], site: str | None, drop: Sequence[str],
+    kind: tuple[Test, str],
+) -> list[str]:  # fmt: skip
     """The inputs' names, once every column has one name and a type for its part."""
     twice = [name for name, n in Counter(schema.names).items() if n > 1]
     if twice:
         raise DataError(f"columns {twice[:8]} are there more than once; rename or remove them")
     fields = [field for field in schema if not field.name.startswith("__index_level_")]
     empty = pa.table({field.name: plain(pa.array([], field.type)) for field in fields})
-    inputs = input_names(empty, target, site, drop)
+    inputs = input_names(empty, targets, site, drop)
     require(empty, inputs, *NUMBERS)
-    require(empty, [target], *kind)
+    require(empty, targets, *kind)
     require(empty, [] if site is None else [site], *SITES)
     return inputs
 

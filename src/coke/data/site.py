@@ -10,7 +10,7 @@ moments or ranges of its columns, never rows; merged, they are those of all site
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coke.data.sources import Watch
+from coke.data.sources import Numbers, Watch
 from coke.data.summing import summed
 from coke.data.tables import Labels
 from coke.data.targets import numbers_of
@@ -73,10 +73,14 @@ class Columns(NamedTuple):
     high: Array  # (c,)
 
     @classmethod
-    def of_number(cls, T: float, mean: float, sd: float) -> Columns:
-        """Of T numbers with that mean and standard deviation."""
-        at = np.array([mean])
-        return cls(T, at, np.array([sd]), at, at)
+    def of_moments(cls, T: float, mean: Array, sd: Array) -> Columns:
+        """Of T rows with these means and standard deviations (c,)."""
+        return cls(T, mean, sd, mean, mean)
+
+    @property
+    def spread(self) -> float:
+        """√Σ sd²: of one column its standard deviation, of several their joint one."""
+        return float(self.sd[0]) if len(self.sd) == 1 else float(np.sqrt(self.sd @ self.sd))
 
     def needed(self, *, moments: bool, ranges: bool) -> Columns:
         """Without those numbers that nobody needs."""
@@ -119,6 +123,15 @@ class Making(NamedTuple):
         return self.units.targets(self.numbers(y)) if numbers else y
 
 
+class Part(NamedTuple):
+    """Some rows of site i as they came."""
+
+    i: int
+    held: bool  # for testing
+    X: Numbers  # (t, d)
+    y: Labels  # (t,) or (t, K)
+
+
 class Sites(ABC):
     """The sites that are here. What they tell of their rows holds none."""
 
@@ -130,7 +143,7 @@ class Sites(ABC):
 
     @abstractmethod
     def columns(self, i: int) -> Columns:
-        """Of site i's training inputs and, last, its target where that is a number."""
+        """Of site i's training inputs and, last, its targets where they are numbers."""
 
     @abstractmethod
     def labels(self, i: int) -> tuple[Any, ...]:
@@ -146,11 +159,15 @@ class Sites(ABC):
 
     @abstractmethod
     def targets(self, i: int, how: Making) -> Columns:
-        """Of site i's training targets in the common units; of several, their joint size."""
+        """Of site i's training targets in the common units; of codes, their joint size."""
 
     @abstractmethod
     def problem(self, how: Making) -> Problem:
         """The risks of all sites here."""
+
+    @abstractmethod
+    def parts(self) -> Iterator[Part]:
+        """All rows as they came, some at a time, those for testing apart."""
 
     def units(self, scaling: Scaling) -> Kept | None:
         """The rows in the common units, where they are kept at all."""
@@ -213,8 +230,11 @@ class Kept(Sites):
 
     def targets(self, i: int, how: Making) -> Columns:
         """Of the rows themselves."""
-        y = how.targets(self.y[i])
-        return told_of(y if self.numbers or LOSSES[how.loss].codes else None, len(y))
+        y, T = how.targets(self.y[i]), float(len(self.y[i]))
+        if self.numbers:
+            return columns_of(y.reshape(len(y), -1))
+        codes = LOSSES[how.loss].codes
+        return size_of(T, float(np.mean(np.vecdot(y, y))) if codes else 1.0)
 
     def units(self, scaling: Scaling) -> Kept:
         """The same rows in the common units, the inputs in `room`."""
@@ -224,6 +244,12 @@ class Kept(Sites):
         d, to = len(scaling.x_scale), scaling.inputs
         X, X_test = (mapped(to, part, d, self.room) for part in (self.X, self.X_test))
         return replace(self, X=X, y=y[0], X_test=X_test, y_test=y[1])
+
+    def parts(self) -> Iterator[Part]:
+        """A site's rows at a time."""
+        for held, X, y in ((False, self.X, self.y), (True, self.X_test, self.y_test)):
+            for i, (X_i, y_i) in enumerate(zip(X, y, strict=True)):
+                yield Part(i, held, X_i, y_i)
 
     def problem(self, how: Making) -> Problem:
         """Of the rows as they came; features that are kept lie in `room`."""
@@ -262,12 +288,9 @@ def sampled(T: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).choice(T, min(T, SAMPLE), replace=False)
 
 
-def told_of(y: Array | None, T: int) -> Columns:
-    """Of T scaled targets (T,) or (T, K): mean and spread; of margins, which have none, 0 and 1."""
-    if y is not None and y.ndim == 1:
-        return columns_of(y[:, None])
-    size = 1.0 if y is None else float(np.sqrt(np.mean(np.vecdot(y, y))))
-    return Columns.of_number(float(T), 0.0, size)
+def size_of(T: float, square: float) -> Columns:
+    """Of T targets around zero by their mean square: of codes; of margins, which have none, 1."""
+    return Columns.of_moments(T, np.zeros(1), np.sqrt([square]))
 
 
 def columns_of(Z: Array) -> Columns:
@@ -285,7 +308,7 @@ def _columns_of(Z: Array) -> Columns:
 
 
 def fit_scaling(how: str, d: int, told: Columns, targets: int = 1) -> Scaling:
-    """For d inputs, and so many targets if they are the last of the columns.
+    """For d inputs, and so many targets, which are the last of the columns where they are numbers.
 
     "none", "standard" (to mean 0, spread 1) or "minmax" (to [0, 1]). "public" needs no rows:
     see `coke.privacy.release.public_scaling`.

@@ -76,7 +76,7 @@ class Sums(NamedTuple):
     site: Any
     A: Numbers  # (D, D)
     b: Array  # (K, D)
-    yy: float
+    yy: Array  # (K,)
     T: int
 
 
@@ -84,14 +84,14 @@ class Sum:
     """Parts of one site added up in float64."""
 
     def __init__(self, D: int, loops: Loops):
-        self.A, self.b, self.yy, self.T = np.zeros((D, D)), np.zeros((1, D)), 0.0, 0
+        self.A, self.b, self.yy, self.T = np.zeros((D, D)), np.zeros((1, D)), np.zeros(1), 0
         self._add = loops.add
 
     def add(self, part: Sums) -> None:
         """One more."""
         self._add(self.A, part.A)
         self.b = self.b + part.b
-        self.yy += part.yy
+        self.yy = self.yy + part.yy
         self.T += part.T
 
 
@@ -99,17 +99,17 @@ def risk(sums: Sequence[Sum], unit: float, G: Regulariser) -> Quadratic:
     """The sums over T_i; a site without rows has zeros."""
     T = np.array([float(one.T) for one in sums])
     D, outputs = len(sums[0].A), max(len(one.b) for one in sums)
-    A, b = np.empty((len(T), D, D)), np.zeros((len(T), outputs, D))
+    A, b, yy = np.empty((len(T), D, D)), np.zeros((len(T), outputs, D)), np.zeros((len(T), outputs))
     for i, one in enumerate(sums):
         np.multiply(one.A, unit / max(T[i], 1.0), out=A[i])
         b[i] = one.b * (np.sqrt(unit) / max(T[i], 1.0))
+        yy[i] = one.yy / max(T[i], 1.0)
         one.A = np.empty((0, 0)) if one.T else one.A  # one copy is enough
-    yy = np.array([one.yy for one in sums]) / np.maximum(T, 1.0)
     if not (np.isfinite(A).all() and np.isfinite(b).all() and np.isfinite(yy).all()):
         raise DataError(
             "numbers beyond 1e150 or so are of no use here: scale them, or use larger units"
         )
-    return Quadratic(A, b.reshape(len(T), -1), yy, T, G)
+    return Quadratic(A, b.reshape(len(T), -1), yy.sum(axis=1), T, G, squares=yy)
 
 
 class Summing:
@@ -133,7 +133,8 @@ class Summing:
         """The sums of one block."""
         with np.errstate(over="ignore", invalid="ignore"):  # checked when all is added up
             y = self.scaling.targets(block.y).reshape(len(block.y), -1)
-            yy = float(np.vdot(y, y))
-            Phi = self.bare(block.X, single=yy < 1e30 and len(y) >= FEW and not self.wide)
+            yy = np.vecdot(y.T, y.T)
+            small = yy.sum() < 1e30 and len(y) >= FEW and not self.wide
+            Phi = self.bare(block.X, single=bool(small))
             b = (y.astype(Phi.dtype).T @ Phi).astype(np.float64)
             return Sums(block.site, Phi.T @ Phi, b, yy, len(y))

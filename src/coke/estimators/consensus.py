@@ -112,7 +112,7 @@ class Consensus(BaseEstimator):
             raise InputError(unknown(f"loss of {type(self).__name__}", loss, known))
         return loss
 
-    def _settings(self) -> Settings:
+    def _settings(self, targets: tuple[str, ...]) -> Settings:
         """The parameters, checked for kinds and ranges as those of a configuration file are."""
         named = isinstance(self.graph, str)
         settings = {
@@ -126,7 +126,7 @@ class Consensus(BaseEstimator):
             "lambda": self.lam,
             "data": {
                 "agents": self.n_agents, "scale": self.scale, "ranges": self.ranges or {},
-                "test": 0.0,
+                "test": 0.0, "target": list(targets),
             },
             "features": fields("features", group_of("features", self.features), Features),
             "graph": {"kind": self.graph if named else "random", "edges": self.edges},
@@ -134,15 +134,15 @@ class Consensus(BaseEstimator):
         settings.pop("releases", None)
         return checked_settings(plain(settings))
 
-    def _fit(self, X: Array, y: Labels, sites: Any) -> Self:
+    def _fit(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...] = ("y",)) -> Self:
         """Site by site, round by round; the model is the agents' mean."""
-        settings = self._settings()
+        settings = self._settings(targets)
         rows = checked_rows(X, y, sites)
         labels = rows.sites
         parts = deal(y, self.n_agents, seed=settings.seed) if labels is None else by_label(labels)
         graph, self.sites_ = self._network(list(parts)), np.array(list(parts))
         columns = tuple(map(str, getattr(self, "feature_names_in_", rows.columns)))
-        rows = rows._replace(columns=columns, sites=None)
+        rows = rows._replace(columns=columns, targets=targets, sites=None)
         if isinstance(self.engine, str) and self.engine not in ENGINES:
             raise InputError(unknown("engine", self.engine, ENGINES))
         if self.engine != "simulation":

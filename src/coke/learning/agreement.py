@@ -48,7 +48,12 @@ class Terms(NamedTuple):
     columns: tuple[str, ...]  # names of the inputs
     sample: Array | None = None  # public inputs, in their own units
     releases: Path | None = None  # where private sites keep their noised statistics
-    targets: int = 1  # columns to predict
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the columns to predict; of .npy files, theirs."""
+        names = self.settings.data.targets
+        return tuple(Path(name).stem if name.endswith(".npy") else name for name in names)
 
     @property
     def loss(self) -> Loss:
@@ -57,7 +62,7 @@ class Terms(NamedTuple):
 
     @property
     def numbers(self) -> bool:
-        """Whether the target is a number."""
+        """Whether targets are numbers."""
         return self.loss.kind == NUMBERS
 
     @property
@@ -76,16 +81,18 @@ class Terms(NamedTuple):
         data = self.settings.data
         if data.scale != PUBLIC:
             return None
-        target = data.target or "y"
-        lacking = [c for c in (*self.columns, *[target] * self.numbers) if c not in data.ranges]
+        wanted = (*self.columns, *(data.targets if self.numbers else ()))
+        lacking = [name for name in wanted if name not in data.ranges]
         if lacking:
             raise ConfigError(
                 f'scale = "public" without ranges of {", ".join(lacking[:8])}: give [low, high] '
                 "for each in data.ranges, known before any row was looked at"
             )
         low, high = zip(*(data.ranges[name] for name in self.columns), strict=True)
-        ends = data.ranges[target] if self.numbers else (-1.0, 1.0)
-        return public_scaling(np.array(low), np.array(high), ends)
+        ends = [data.ranges[name] if self.numbers else (-1.0, 1.0) for name in data.targets]
+        each = [public_scaling(np.array(low), np.array(high), pair) for pair in ends]
+        shift, scale = zip(*((one.y_shift[0], one.y_scale[0]) for one in each), strict=True)
+        return each[0]._replace(y_shift=np.array(shift), y_scale=np.array(scale))
 
 
 def feature_settings(settings: Settings) -> FeatureSettings:
@@ -156,7 +163,7 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[_Begun
     everyones = _NOTHING if told is None else (yield from tell(sweep, told))
     if units is None:
         how, d = terms.settings.data.scale, len(terms.columns)
-        units = fit_scaling(how, d, everyones.columns, terms.targets)
+        units = fit_scaling(how, d, everyones.columns, len(terms.targets))
     if terms.loss.codes:
         units = yield from _centred(sweep, site, units, checked_classes(everyones.labels))
     begun = _Begun(net, units, everyones, None)
@@ -178,12 +185,12 @@ def _centred(sweep: Sweep, site: Site, units: Scaling, classes: Labels) -> Talk[
 def _choosing(sweep: Sweep, site: Site, terms: Terms, begun: _Begun) -> Talk[_Begun]:
     """With a model chosen; its inputs are in standard units or quantiles, whatever the scale."""
     told, d, N = begun.told.columns, len(terms.columns), len(begun.net.names)
-    standard = fit_scaling("standard", d, told)
+    standard = fit_scaling("standard", d, told, len(terms.targets))
     X, y = site.here.sample(site.i, terms.settings.seed)
     Y = _targets(terms, standard, y, begun.told.labels)
     T = site.here.columns(site.i).T
-    own = Samples(standard.inputs(X), Y, T, told.T, N)
-    outputs = terms.loss.outputs(terms.targets, len(begun.told.labels))
+    own = Samples(standard.inputs(X), Y, T, told.T, N, classes=not terms.numbers)
+    outputs = terms.loss.outputs(len(terms.targets), len(begun.told.labels))
     choice = yield from choose(sweep, own, wished(terms.settings, d, N, outputs))
     x = standard._replace(knots=choice.best.knots)
     units = x._replace(y_shift=begun.units.y_shift, y_scale=begun.units.y_scale)
@@ -193,7 +200,7 @@ def _choosing(sweep: Sweep, site: Site, terms: Terms, begun: _Begun) -> Talk[_Be
 def _targets(terms: Terms, standard: Scaling, y: Labels, labels: tuple[Any, ...]) -> Array:
     """(n, K): numbers in standard units, classes as ±1."""
     if terms.numbers:
-        return standard.targets(numbers_of(y))[:, None]
+        return standard.targets(numbers_of(y)).reshape(len(y), -1)
     return np.column_stack(signs(y, checked_classes(labels)))
 
 
@@ -261,7 +268,7 @@ class Agreement:
     @property
     def outputs(self) -> int:
         """K, the vectors in θ."""
-        return self.terms.loss.outputs(self.terms.targets, len(self.classes))
+        return self.terms.loss.outputs(len(self.terms.targets), len(self.classes))
 
     @property
     def kappa(self) -> float:
@@ -299,4 +306,5 @@ class Agreement:
             loss=self.terms.settings.loss,
             classes=self.classes,
             columns=self.terms.columns,
+            targets=self.terms.targets,
         )

@@ -44,6 +44,7 @@ class _Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: list[str]
     linear: float = 0.0
     sharpness: float | None = None
+    targets: list[str] = []  # of files without them: y, or y0, y1, …
 
 
 class Model(NamedTuple):
@@ -57,6 +58,7 @@ class Model(NamedTuple):
     columns: tuple[str, ...]  # names of the inputs
     inputs_like: tuple[Gaussian, ...] = ()  # what the sites told of their scaled inputs, merged
     closed: Closed = Closed()  # what they added up at the end
+    targets: tuple[str, ...] = ("y",)  # names of the columns to predict
 
     def decision(self, X: Numbers) -> Array:
         """θ_kᵀφ(x) (T, K), in the scaled targets' units; or the classes' scores."""
@@ -132,6 +134,11 @@ class Model(NamedTuple):
         told = self.inputs_like or (Gaussian(1.0, np.zeros(d), np.eye(d)),)
         return Surface.of(self.theta, self.features, told)
 
+    @property
+    def outputs(self) -> int:
+        """Columns that it predicts."""
+        return len(self.theta) if LOSSES[self.loss].kind == NUMBERS else 1
+
     def labels(self, f: Array) -> Labels:
         """The classes that such decisions (T, K) speak for."""
         best = (f[:, 0] > 0).astype(np.int64) if f.shape[1] == 1 else f.argmax(axis=1)
@@ -186,7 +193,9 @@ class Model(NamedTuple):
                 f"a model that no file can keep: {error}; look at the data and settings"
             ) from error
         labels, linear = plain_labels(self.classes), float(self.features.linear)
-        meta = _Beside(self.loss, labels, list(self.columns), linear, self.closed.sharpness)
+        meta = _Beside(
+            self.loss, labels, list(self.columns), linear, self.closed.sharpness, list(self.targets)
+        )
         return pack(KIND, meta, _parts(self))
 
     @classmethod
@@ -208,6 +217,7 @@ class Model(NamedTuple):
             )
             closed = Closed(_misses(arrays), meta.sharpness)
             model = model._replace(inputs_like=_mixture(arrays), closed=closed)
+            model = model._replace(targets=tuple(meta.targets) or named(model.outputs))
             if arrays:
                 raise ValueError(f"unknown arrays {list(arrays)[:8]}")
             _check(model)
@@ -220,6 +230,11 @@ class Model(NamedTuple):
     def save(self, path: str | Path) -> None:
         """Writes the model file, whole or not at all."""
         write_file(path, self.to_bytes())
+
+
+def named(outputs: int) -> tuple[str, ...]:
+    """Names for columns without any."""
+    return ("y",) if outputs == 1 else tuple(f"y{k}" for k in range(outputs))
 
 
 def load_model(path: str | Path) -> Model:
@@ -280,6 +295,8 @@ def _check(model: Model) -> None:
         raise ValueError(f"unknown loss {model.loss!r}")
     if (LOSSES[model.loss].kind == CLASSES) != (n > 0) or n == 1:
         raise ValueError(f"{n} classes with the {model.loss} loss")
+    if len(model.targets) != model.outputs or len(set(model.targets)) < model.outputs:
+        raise ValueError(f"targets {model.targets[:8]} of {model.outputs} columns")
     _check_shapes(model, LOSSES[model.loss].outputs(model.scaling.y_shift.size, n))
     misses, sharpness = model.closed
     if misses is not None:

@@ -27,11 +27,14 @@ class Asked(NamedTuple):
 
 def predicted(model: Model, X: Numbers, asked: Asked) -> pa.Table:
     """The columns of these rows."""
-    if asked.interval is None:
-        columns = {"prediction": model.predict(X)}
-    else:
-        ends = model.interval(X, asked.interval)
-        columns = dict(zip(("prediction", "low", "high"), ends, strict=True))
+    found = [model.predict(X)] if asked.interval is None else model.interval(X, asked.interval)
+    columns = dict(zip(("prediction", "low", "high"), found, strict=False))
+    if model.outputs > 1:
+        columns = {
+            f"{said}_{target}": part[:, k]
+            for k, target in enumerate(model.targets)
+            for said, part in columns.items()
+        }
     if asked.proba:
         P = model.predict_proba(X)
         columns |= {f"p_{label}": P[:, j] for j, label in enumerate(model.classes)}

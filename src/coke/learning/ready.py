@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
-from itertools import starmap
 from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
-from coke.data.site import Columns, Kept, Site, Sites
+from coke.data.site import Columns, Kept, Site, Sites, size_of
 from coke.engines.process import ALONE, Engine
 from coke.errors import CokeError, DataError, MessageError
 from coke.learning.agreement import Agreement, Terms, begin, numbers
@@ -98,9 +97,11 @@ class Ready:
             return self.second.spread or 1.0
         if self.agreement.spread is not None:
             return self.agreement.spread
-        told = np.array([(y.T, y.mean[0], y.sd[0]) for y in self.targets])
-        everyone = starmap(Columns.of_number, self.engine.everyones(told))
-        return float(reduce(Columns.merged, everyone).sd[0])
+        told = np.array([(y.T, *y.mean, *y.sd) for y in self.targets])
+        everyone = (
+            Columns.of_moments(T, *np.split(both, 2)) for T, *both in self.engine.everyones(told)
+        )
+        return reduce(Columns.merged, everyone).spread
 
     @cached_property
     def everybody(self) -> Ready | None:
@@ -272,7 +273,7 @@ def _noised(ready: Ready, private: Private) -> Ready:
     return replace(
         ready,
         problem=Problem(found.risk, ready.problem.test),
-        targets=tuple(Columns.of_number(float(T), 0.0, SPREAD) for T in found.risk.T),
+        targets=tuple(size_of(float(T), SPREAD**2) for T in found.risk.T),
         noised=found,
     )
 

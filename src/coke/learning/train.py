@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from coke.engines.checkpoint import Saved, save_checkpoint
 from coke.engines.history import History
 from coke.engines.process import Record
@@ -56,10 +58,15 @@ class Trained(NamedTuple):
     closed: Closed = Closed()  # what was added up after the last round
     after: Ledger = Ledger()  # what was sent after the last round
 
+    @property
+    def mean(self) -> Array:
+        """The agents' mean θ (D,)."""
+        assert self.theta is not None  # there was a round
+        return np.asarray(self.theta.mean(axis=0))
+
     def model(self, ready: Ready) -> Model:
         """The model of the agents' mean θ."""
-        assert self.theta is not None  # there was a round
-        return ready.model(self.theta.mean(axis=0), self.closed)
+        return ready.model(self.mean, self.closed)
 
 
 def train(

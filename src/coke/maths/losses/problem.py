@@ -119,6 +119,7 @@ class Quadratic:
     T: Array  # (N,)
     G: Regulariser  # λ/N, or a matrix (D, D)
     fast: bool = False  # rounds compiled by Numba: other last bits, so one choice for all agents
+    squares: Array | None = None  # (N, K)  y²_i of each output, where that is known
     metric: ClassVar[str] = LOSSES["quadratic"].metric
     kappa: ClassVar[float] = LOSSES["quadratic"].kappa
 
@@ -135,8 +136,8 @@ class Quadratic:
     ) -> Quadratic:
         """The statistics of each agent's rows X_i (T_i, d), y_i (T_i,) or (T_i, K)."""
         A, b, yy = zip(*(statistics(phi, Xi, yi) for Xi, yi in zip(X, y, strict=True)), strict=True)
-        T = np.array([float(len(yi)) for yi in y])
-        return cls(np.stack(A), np.stack(b), np.array(yy), T, G)
+        T, squares = np.array([float(len(yi)) for yi in y]), np.stack(yy)
+        return cls(np.stack(A), np.stack(b), squares.sum(axis=1), T, G, squares=squares)
 
     @property
     def size(self) -> int:
@@ -162,7 +163,9 @@ class Quadratic:
         return self._each(rows)
 
     def _each(self, of: Gather) -> Quadratic:
-        return replace(self, A=of(self.A), b=of(self.b), yy=of(self.yy), T=of(self.T))
+        squares = None if self.squares is None else of(self.squares)
+        A, b, yy, T = of(self.A), of(self.b), of(self.yy), of(self.T)
+        return replace(self, A=A, b=b, yy=yy, T=T, squares=squares)
 
     def argmin(self, pull: Array) -> Argmin:
         """θ_i = M_i r_i, M_i = (2A_i + 2G + 2ρd_i I)⁻¹, r_i = 2b_i + p_i; M_i is computed once.
@@ -215,6 +218,13 @@ class Quadratic:
         one = self._pooled
         return _mse(_together(theta, one.A[0]), one.b[0], one.yy[0], theta)
 
+    def by_output(self, theta: Array) -> Array:
+        """Mean loss (K,) of each output of one θ (K·D,) on the rows of all agents together."""
+        assert self.squares is not None  # whoever made these sums from rows has them
+        one, weights = self._pooled, self.T / self.T.sum()
+        each, b = theta.reshape(-1, len(one.A[0])), one.b.reshape(-1, len(one.A[0]))
+        return _mse(each @ one.A[0], b, weights @ self.squares, each)
+
     def objectives(self, theta: Array) -> Array:
         """The mean over agents, each with its own statistics, and the regulariser."""
         A, b, yy = self.A.mean(axis=0), self.b.mean(axis=0), np.asarray(self.yy.mean())
@@ -249,8 +259,8 @@ class Quadratic:
         return solution(A + times * matrix(self.G, len(A)), each).T.ravel()
 
 
-def statistics(phi: FeatureMap, X: Array, y: Array) -> tuple[Array, Array, float]:
-    """(A_i, b_i, y²_i) of one agent's rows, a chunk of features at a time."""
+def statistics(phi: FeatureMap, X: Array, y: Array) -> tuple[Array, Array, Array]:
+    """(A_i, b_i, y²_i (K,)) of one agent's rows, a chunk of features at a time."""
     D = phi(X[:1]).shape[1]
     A, b = np.zeros((D, D)), np.zeros((D, *y.shape[1:]))
     for first in range(0, len(X), CHUNK):
@@ -258,7 +268,8 @@ def statistics(phi: FeatureMap, X: Array, y: Array) -> tuple[Array, Array, float
         A += Phi.T @ Phi
         b += Phi.T @ y[first : first + CHUNK]
     T = max(len(X), 1)  # a site may have no test rows
-    return A / T, (b / T).T.ravel(), float(y.ravel() @ y.ravel()) / T
+    each = y.reshape(len(y), -1).T
+    return A / T, (b / T).T.ravel(), np.vecdot(each, each) / T
 
 
 def _mse(A_theta: Array, b: Array, yy: Array, theta: Array) -> Array:
