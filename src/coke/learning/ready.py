@@ -98,10 +98,10 @@ class Ready:
         if self.agreement.spread is not None:
             return self.agreement.spread
         told = np.array([(y.T, *y.mean, *y.sd) for y in self.targets])
-        everyone = (
-            Columns.of_moments(T, *np.split(both, 2)) for T, *both in self.engine.everyones(told)
+        everyones = (
+            Columns.of_moments(row[0], *np.split(row[1:], 2)) for row in self.engine.everyones(told)
         )
-        return reduce(Columns.merged, everyone).spread
+        return reduce(Columns.merged, everyones).spread
 
     @cached_property
     def everybody(self) -> Ready | None:
