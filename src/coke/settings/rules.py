@@ -30,7 +30,7 @@ def of_source(settings: Settings) -> Iterator[str]:
     if str(data.file).endswith(".npy") and not (data.out_of_core or data.on_disk):
         yield (
             f"{data.file}: arrays are read in chunks only: add data.out_of_core = true, or for "
-            "class labels data.on_disk"
+            f"losses other than {_summed()} data.on_disk"
         )
     if data.file is None and LOSSES[settings.loss].kind == CLASSES:
         yield f'loss = "{settings.loss}" needs class labels: name a data.file with them'
@@ -113,7 +113,7 @@ def _out_of_core(settings: Settings) -> Iterator[str]:
             yield (
                 f"out_of_core with {what}: that needs rows in memory; out of core is for sites "
                 f"with names, the {_summed()} loss, and for a common basis whitening = "
-                '"gram" or "sample"; for class labels use on_disk'
+                '"gram" or "sample"; for other losses use on_disk'
             )
     if settings.data.on_disk is not None and LOSSES[settings.loss].statistics:
         yield (
