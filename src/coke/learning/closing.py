@@ -54,7 +54,6 @@ def closed(ready: Ready, case: Case, theta: Array) -> tuple[Misses, Spent]:
 def _misses(ready: Ready, case: Case, i: int, theta: Array) -> Misses:
     """Of site i's sample."""
     agreement = ready.agreement
-    assert ready.sites is not None  # whoever agreed has them
     assert case.basis is not None
     X, y = ready.sites.sample(i, agreement.terms.settings.seed)
     Phi, T = agreement.features(agreement.units.inputs(X)), ready.targets[i].T
