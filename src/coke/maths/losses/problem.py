@@ -174,11 +174,12 @@ class Quadratic:
 
     def _inverses(self, pull: Array) -> Array:
         M, (c, G), diagonal = 2.0 * self.A, self._shrinkage(pull[:, 0]), np.arange(self.size)
+        twice = None if G is None else 2.0 * G
         for one, c_i in zip(M, c, strict=True):
-            if G is not None:
-                one += 2.0 * G
+            if twice is not None:
+                one += twice
             one[diagonal, diagonal] += 2.0 * c_i
-            free = c_i == 0 and G is None  # λ = 0 and no neighbour: of least norm
+            free = c_i == 0 and twice is None  # λ = 0 and no neighbour: of least norm
             one[:] = np.linalg.pinv(one, hermitian=True) if free else inverse(one)
         return M
 
