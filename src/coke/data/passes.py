@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,12 +66,19 @@ def stream_statistics(
         raise DataError(
             "site labels of different kinds cannot be sorted: use all text or all numbers"
         ) from error
-    train = risk([sums[_Whose(name)] for name in labels], kernel.unit, lam / len(labels))
+    made = partial(_made, unit=kernel.unit, G=lam / len(labels))
+    train = made([sums[_Whose(name)] for name in labels])
     test = None
     if any(whose.held for whose in sums):
-        held = [sums.get(_Whose(name, True), kernel.nothing()) for name in labels]
-        test = risk(held, kernel.unit, lam / len(labels))
+        test = made([sums.get(_Whose(name, True), kernel.nothing()) for name in labels])
     return _Streamed(tuple(map(str, labels)), train, test)
+
+
+def _made(sums: Sequence[Sum], unit: float, G: float) -> Quadratic:
+    whole = np.empty((len(sums), *sums[0].A.shape))
+    for A, one in zip(whole, sums, strict=True):
+        A[:], one.A = one.A, A  # one copy is enough
+    return risk(whole, sums, unit, G)
 
 
 def _blocks(chunks: Iterable[Chunk], rows: int, most: int) -> Iterator[Block]:

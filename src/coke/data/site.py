@@ -265,10 +265,8 @@ class Kept(Sites):
             targets = list(map(how.targets, y))
             return loss.risk(phi, X, targets, how.G, classes=how.classes, room=self.room)
 
-        train = risk(self.X, self.y)
-        return Problem(
-            train, risk(self.X_test, self.y_test) if any(map(len, self.y_test)) else None
-        )
+        tested = any(map(len, self.y_test))
+        return Problem(risk(self.X, self.y), risk(self.X_test, self.y_test) if tested else None)
 
     def _counting(self) -> Callable[[int], None]:
         """Tells whoever watches of so many more rows."""

@@ -1,9 +1,10 @@
 """Blocks of rows ↦ their sums, the same for rows in memory and for rows that go by.
 
 Features are computed in float32 and each block's sums are added up in float64. That changes A by a
-few 1e-7 of its largest entry. It does not change the answer where the ridge is well above that
-(`precise`): the ridge model's MSE changes by about 1e-9 of itself. A block of few rows, which costs
-nothing, one whose angles ωᵀx are too large for float32, or its targets, is done in float64.
+few 1e-7 of its largest entry, and the predictions of a ridge model by some 1e-6 of the target's
+spread where the ridge λ/N is 1e-4, by some 1e-5 where it is 1e-5; with less, everything is done in
+float64 (`precise`). So is a block of few rows, which costs nothing, one whose angles ωᵀx are too
+large for float32, or its targets.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from coke.data.bare import BareFeatures
 from coke.errors import DataError
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, finite
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.waves import PLAIN, Loops, Numbers
 from coke.maths.losses.problem import Quadratic
@@ -27,29 +28,29 @@ if TYPE_CHECKING:
 BLOCK = 1024  # rows whose sums are made in one product, of few features
 SMALL = 512  # D for which A stays in cache
 FEW = 256  # rows of a block below which float32 saves nothing
-LEAST = 1e-6  # of the ridge beside ‖φ‖², in float32: A's rounding is below a tenth of it
+LEAST = 1e-5  # of the ridge in float32: predictions then change by some 1e-5 of the spread
 
 
 def precise(features: DrawnFeatures, ridge: Regulariser) -> bool:
-    """Whether float64 is needed: where the ridge λ/N is below 1e-6 of E‖φ‖², inputs being standard.
+    """Whether float64 is needed: with a ridge λ/N below 1e-5, or a linear part, of any size.
 
     It depends on what all sites know alike, so that every engine decides alike.
     """
-    d = features.omega.shape[1]
-    return not np.min(ridge) >= LEAST * (bool(features.waves) + features.linear**2 * (d + 1))
+    return bool(features.linear) or not np.min(ridge) >= LEAST
 
 
 def summed(
     X: Sequence[Numbers], y: Sequence[Array], how: Making, told: Callable[[int], None]
 ) -> Quadratic:
     """The statistics of each site's rows in memory, X_i (T_i, d) and y_i (T_i,), as they came."""
-    kernel, found = Summing(how.features, how.units, double=precise(how.features, how.G)), []
-    for X_i, y_i in zip(X, y, strict=True):
-        found.append(kernel.nothing())
+    kernel = Summing(how.features, how.units, double=precise(how.features, how.G))
+    whole = np.zeros((len(y), how.features.size, how.features.size))
+    sums = [Sum(A, PLAIN) for A in whole]
+    for X_i, y_i, one in zip(X, y, sums, strict=True):
         for block in _blocks(X_i, y_i, block_rows(how.features)):
-            found[-1].add(kernel(block))
+            one.add(kernel(block))
             told(len(block.y))
-    return risk(found, kernel.unit, how.G)
+    return risk(whole, sums, kernel.unit, how.G)
 
 
 def block_rows(features: DrawnFeatures) -> int:
@@ -81,10 +82,10 @@ class Sums(NamedTuple):
 
 
 class Sum:
-    """Parts of one site added up in float64."""
+    """Parts of one site added up in float64, beginning with zeros A (D, D)."""
 
-    def __init__(self, D: int, loops: Loops):
-        self.A, self.b, self.yy, self.T = np.zeros((D, D)), np.zeros((1, D)), np.zeros(1), 0
+    def __init__(self, A: Array, loops: Loops):
+        self.A, self.b, self.yy, self.T = A, np.zeros((1, len(A))), np.zeros(1), 0
         self._add = loops.add
 
     def add(self, part: Sums) -> None:
@@ -95,21 +96,20 @@ class Sum:
         self.T += part.T
 
 
-def risk(sums: Sequence[Sum], unit: float, G: Regulariser) -> Quadratic:
-    """The sums over T_i; a site without rows has zeros."""
+def risk(whole: Array, sums: Sequence[Sum], unit: float, G: Regulariser) -> Quadratic:
+    """The sums over T_i, those of φφᵀ in `whole` (N, D, D); a site without rows has zeros."""
     T = np.array([float(one.T) for one in sums])
-    D, outputs = len(sums[0].A), max(len(one.b) for one in sums)
-    A, b, yy = np.empty((len(T), D, D)), np.zeros((len(T), outputs, D)), np.zeros((len(T), outputs))
+    outputs = max(len(one.b) for one in sums)
+    b, yy = np.zeros((len(T), outputs, whole.shape[1])), np.zeros((len(T), outputs))
     for i, one in enumerate(sums):
-        np.multiply(one.A, unit / max(T[i], 1.0), out=A[i])
+        whole[i] *= unit / max(T[i], 1.0)
         b[i] = one.b * (np.sqrt(unit) / max(T[i], 1.0))
         yy[i] = one.yy / max(T[i], 1.0)
-        one.A = np.empty((0, 0)) if one.T else one.A  # one copy is enough
-    if not (np.isfinite(A).all() and np.isfinite(b).all() and np.isfinite(yy).all()):
+    if not (finite(whole) and finite(b) and finite(yy)):
         raise DataError(
             "numbers beyond 1e150 or so are of no use here: scale them, or use larger units"
         )
-    return Quadratic(A, b.reshape(len(T), -1), yy.sum(axis=1), T, G, squares=yy)
+    return Quadratic(whole, b.reshape(len(T), -1), yy.sum(axis=1), T, G, squares=yy)
 
 
 class Summing:
@@ -127,7 +127,8 @@ class Summing:
 
     def nothing(self) -> Sum:
         """The sums of no rows."""
-        return Sum(self.bare.features.size, self.bare.loops)
+        D = self.bare.features.size
+        return Sum(np.zeros((D, D)), self.bare.loops)
 
     def __call__(self, block: Block) -> Sums:
         """The sums of one block."""

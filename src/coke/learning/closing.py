@@ -85,7 +85,6 @@ class _Looked:
     def __init__(self, ready: Ready, case: Case, i: int, theta: Array):
         self.ready, self.case, self.i = ready, case, i
         agreement = ready.agreement
-        assert ready.sites is not None  # whoever agreed has them
         X, self.y = ready.sites.sample(i, agreement.terms.settings.seed)
         self._Phi = agreement.features(agreement.units.inputs(X))
         self._f = self._Phi @ theta.reshape(agreement.outputs, -1).T
