@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from scipy.linalg import eigh
 
 from coke.data.site import columns_of
 from coke.engines.process import simulate
@@ -16,9 +21,9 @@ from coke.maths.features.features import KERNELS, FeatureSettings, draw_features
 from coke.maths.features.whitening import (
     Gaussian,
     Whitening,
-    _misfit,
     describe,
     expected_gram,
+    fits,
     reduced,
 )
 from coke.maths.losses.problem import Problem, Quadratic
@@ -141,11 +146,16 @@ def test_misfit_tells_a_site_that_one_gaussian_does_not_describe() -> None:
     cloud = rng.normal(size=(5000, 2))
     two_clouds = 0.1 * cloud + np.where(rng.random((5000, 1)) < 0.5, 5.0, -5.0)
 
-    def of(X: np.ndarray) -> float:
-        return _misfit(expected_gram(f, [Gaussian.of(X)]), f(X).T @ f(X) / len(X), 1e-4)
+    def of(X: np.ndarray) -> tuple[float, Callable[[float], bool]]:
+        """λ_max of the pencil, by the yardstick, and the test."""
+        P, A, ridge = expected_gram(f, [Gaussian.of(X)]), f(X).T @ f(X) / len(X), 1e-4 * np.eye(60)
+        return float(eigh(A + ridge, P + ridge, eigvals_only=True)[-1]), partial(fits, P, A, 1e-4)
 
-    assert of(cloud) < 2
-    assert of(two_clouds) > 10
+    for (far, fit), high in ((of(cloud), 2.0), (of(two_clouds), math.inf)):
+        assert far < high
+        assert fit(1.001 * far)
+        assert not fit(0.999 * far)
+    assert of(two_clouds)[0] > 10
 
 
 def test_what_cannot_be_whitened_is_refused() -> None:

@@ -10,7 +10,7 @@ moments or ranges of its columns, never rows; merged, they are those of all site
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple
@@ -18,14 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coke.data.sources import Watch
+from coke.data.sources import Numbers, Watch
+from coke.data.summing import summed
 from coke.data.tables import Labels
 from coke.data.targets import numbers_of
 from coke.errors import DataError, unknown
 from coke.maths.arrays import PART, Array, Room, mapped
 from coke.maths.choice.quantiles import NO_KNOTS, scored
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.losses import LOSSES
+from coke.maths.losses import LOSSES, NUMBERS
 from coke.maths.losses.codes import coded, which
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.risk import Risk
@@ -72,10 +73,14 @@ class Columns(NamedTuple):
     high: Array  # (c,)
 
     @classmethod
-    def of_number(cls, T: float, mean: float, sd: float) -> Columns:
-        """Of T numbers with that mean and standard deviation."""
-        at = np.array([mean])
-        return cls(T, at, np.array([sd]), at, at)
+    def of_moments(cls, T: float, mean: Array, sd: Array) -> Columns:
+        """Of T rows with these means and standard deviations (c,)."""
+        return cls(T, mean, sd, mean, mean)
+
+    @property
+    def spread(self) -> float:
+        """√Σ sd²: of one column its standard deviation, of several their joint one."""
+        return float(self.sd[0]) if len(self.sd) == 1 else float(np.sqrt(self.sd @ self.sd))
 
     def needed(self, *, moments: bool, ranges: bool) -> Columns:
         """Without those numbers that nobody needs."""
@@ -107,9 +112,24 @@ class Making(NamedTuple):
     classes: Labels  # sorted; none for numbers
     G: float  # λ/N
 
-    def coded(self, y: Labels) -> Labels:
-        """Targets in the common units; classes as numbers where the loss is of such."""
-        return self.units.targets(coded(y, self.classes)) if LOSSES[self.loss].codes else y
+    def numbers(self, y: Labels) -> Array:
+        """Targets as numbers in their own units; classes as codes."""
+        return coded(y, self.classes) if LOSSES[self.loss].codes else numbers_of(y)
+
+    def targets(self, y: Labels) -> Labels:
+        """Targets in the common units; labels as they came, where the loss is of such."""
+        loss = LOSSES[self.loss]
+        numbers = loss.codes or loss.kind == NUMBERS
+        return self.units.targets(self.numbers(y)) if numbers else y
+
+
+class Part(NamedTuple):
+    """Some rows of site i as they came."""
+
+    i: int
+    held: bool  # for testing
+    X: Numbers  # (t, d)
+    y: Labels  # (t,) or (t, K)
 
 
 class Sites(ABC):
@@ -123,7 +143,7 @@ class Sites(ABC):
 
     @abstractmethod
     def columns(self, i: int) -> Columns:
-        """Of site i's training inputs and, last, its target where that is a number."""
+        """Of site i's training inputs and, last, its targets where they are numbers."""
 
     @abstractmethod
     def labels(self, i: int) -> tuple[Any, ...]:
@@ -139,11 +159,15 @@ class Sites(ABC):
 
     @abstractmethod
     def targets(self, i: int, how: Making) -> Columns:
-        """Of site i's training targets in the common units; of several, their joint size."""
+        """Of site i's training targets in the common units; of codes, their joint size."""
 
     @abstractmethod
     def problem(self, how: Making) -> Problem:
         """The risks of all sites here."""
+
+    @abstractmethod
+    def parts(self) -> Iterator[Part]:
+        """All rows as they came, some at a time, those for testing apart."""
 
     def units(self, scaling: Scaling) -> Kept | None:
         """The rows in the common units, where they are kept at all."""
@@ -206,45 +230,55 @@ class Kept(Sites):
 
     def targets(self, i: int, how: Making) -> Columns:
         """Of the rows themselves."""
-        y = how.units.targets(numbers_of(self.y[i])) if self.numbers else how.coded(self.y[i])
-        return told_of(y if self.numbers or LOSSES[how.loss].codes else None, len(y))
+        y, T = how.targets(self.y[i]), float(len(self.y[i]))
+        if self.numbers:
+            return columns_of(y.reshape(len(y), -1))
+        codes = LOSSES[how.loss].codes
+        return size_of(T, float(np.mean(np.vecdot(y, y))) if codes else 1.0)
 
     def units(self, scaling: Scaling) -> Kept:
         """The same rows in the common units, the inputs in `room`."""
-        X: Any = (self.X, self.X_test)
         y: Any = (self.y, self.y_test)
-        d = len(scaling.x_scale)
         if self.numbers:
             y = tuple(tuple(scaling.targets(numbers_of(v)) for v in part) for part in y)
-        if self.room is np.empty:
-            X = tuple(tuple(map(scaling.inputs, part)) for part in X)
-        else:
-            X = tuple(mapped(scaling.inputs, part, d, self.room) for part in X)
-        return replace(self, X=X[0], y=y[0], X_test=X[1], y_test=y[1])
+        d, to = len(scaling.x_scale), scaling.inputs
+        X, X_test = (mapped(to, part, d, self.room) for part in (self.X, self.X_test))
+        return replace(self, X=X, y=y[0], X_test=X_test, y_test=y[1])
+
+    def parts(self) -> Iterator[Part]:
+        """A site's rows at a time."""
+        for held, X, y in ((False, self.X, self.y), (True, self.X_test, self.y_test)):
+            for i, (X_i, y_i) in enumerate(zip(X, y, strict=True)):
+                yield Part(i, held, X_i, y_i)
 
     def problem(self, how: Making) -> Problem:
-        """Of rows that are in the common units already; features of classes lie in `room`."""
-        phi = how.features if self.watch is None else self._watched(how.features, self.watch)
-
-        def risk(X: Sequence[Array], y: Sequence[Labels]) -> Risk:
-            made, targets = LOSSES[how.loss].risk, [how.coded(part) for part in y]
-            return made(phi, X, targets, how.G, classes=how.classes, room=self.room)
-
-        train = risk(self.X, self.y)
-        return Problem(
-            train, risk(self.X_test, self.y_test) if any(map(len, self.y_test)) else None
-        )
-
-    def _watched(self, features: DrawnFeatures, watch: Watch) -> Callable[[Array], Array]:
-        total, done = sum(map(len, (*self.y, *self.y_test))), 0
+        """Of the rows as they came; features that are kept lie in `room`."""
+        loss, told, units = LOSSES[how.loss], self._counting(), how.units
 
         def phi(X: Array) -> Array:
-            nonlocal done
-            found, done = features(X), min(done + len(X), total)
-            watch("features", done, total)
-            return found
+            told(len(X))
+            return how.features(units.inputs(X))
 
-        return phi
+        def risk(X: Sequence[Array], y: Sequence[Labels]) -> Risk:
+            if loss.statistics:
+                return summed(X, list(map(how.numbers, y)), how, told)
+            targets = list(map(how.targets, y))
+            return loss.risk(phi, X, targets, how.G, classes=how.classes, room=self.room)
+
+        tested = any(map(len, self.y_test))
+        return Problem(risk(self.X, self.y), risk(self.X_test, self.y_test) if tested else None)
+
+    def _counting(self) -> Callable[[int], None]:
+        """Tells whoever watches of so many more rows."""
+        total, done = sum(map(len, (*self.y, *self.y_test))), 0
+
+        def told(rows: int) -> None:
+            nonlocal done
+            done = min(done + rows, total)
+            if self.watch is not None:
+                self.watch("features", done, total)
+
+        return told
 
 
 def sampled(T: int, seed: int) -> NDArray[np.int64]:
@@ -252,12 +286,9 @@ def sampled(T: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).choice(T, min(T, SAMPLE), replace=False)
 
 
-def told_of(y: Array | None, T: int) -> Columns:
-    """Of T scaled targets (T,) or (T, K): mean and spread; of margins, which have none, 0 and 1."""
-    if y is not None and y.ndim == 1:
-        return columns_of(y[:, None])
-    size = 1.0 if y is None else float(np.sqrt(np.mean(np.vecdot(y, y))))
-    return Columns.of_number(float(T), 0.0, size)
+def size_of(T: float, square: float) -> Columns:
+    """Of T targets around zero by their mean square: of codes; of margins, which have none, 1."""
+    return Columns.of_moments(T, np.zeros(1), np.sqrt([square]))
 
 
 def columns_of(Z: Array) -> Columns:
@@ -275,7 +306,7 @@ def _columns_of(Z: Array) -> Columns:
 
 
 def fit_scaling(how: str, d: int, told: Columns, targets: int = 1) -> Scaling:
-    """For d inputs, and so many targets if they are the last of the columns.
+    """For d inputs, and so many targets, which are the last of the columns where they are numbers.
 
     "none", "standard" (to mean 0, spread 1) or "minmax" (to [0, 1]). "public" needs no rows:
     see `coke.privacy.release.public_scaling`.

@@ -12,6 +12,8 @@ from coke.errors import DataError
 from coke.maths.arrays import Array
 from coke.maths.losses import CLASSES, NUMBERS, losses_of
 
+LABELS = 4096  # classes at most
+
 
 def checked_classes(labels: Sequence[Any]) -> Labels:
     """The sorted labels of all sites; one class at one site is fine, one class in all is not."""

@@ -111,7 +111,7 @@ class Consensus(BaseEstimator):
             raise InputError(unknown(f"loss of {type(self).__name__}", loss, known))
         return loss
 
-    def _settings(self) -> Settings:
+    def _settings(self, targets: tuple[str, ...]) -> Settings:
         """The parameters, checked for kinds and ranges as those of a configuration file are."""
         named = isinstance(self.graph, str)
         settings = {
@@ -125,7 +125,7 @@ class Consensus(BaseEstimator):
             "lambda": self.lam,
             "data": {
                 "agents": self.n_agents, "scale": self.scale, "ranges": self.ranges or {},
-                "test": 0.0,
+                "test": 0.0, "target": list(targets),
             },
             "features": fields("features", group_of("features", self.features), Features),
             "graph": {"kind": self.graph if named else "random", "edges": self.edges},
@@ -133,22 +133,25 @@ class Consensus(BaseEstimator):
         settings.pop("releases", None)
         return checked_settings(plain(settings))
 
-    def _fit(self, X: Array, y: Labels, sites: Any) -> Self:
+    def _fit(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...] = ("y",)) -> Self:
         """Site by site, round by round; the model is the agents' mean."""
         if isinstance(self.engine, str) and self.engine not in ENGINES:
             raise InputError(unknown("engine", self.engine, ENGINES))
         fit = self._fit_here if self.engine == "simulation" else self._fit_agents
-        return fit(X, y, sites)
+        return fit(X, y, sites, targets)
 
-    def _given(self, X: Array, y: Labels, sites: Any) -> tuple[Settings, Rows, dict[Any, Index]]:
+    def _given(
+        self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]
+    ) -> tuple[Settings, Rows, dict[Any, Index]]:
         """Settings and rows, checked, and whose the rows are."""
-        settings = self._settings()
+        settings = self._settings(targets)
         rows = checked_rows(X, y, sites)
         labels = rows.sites
         parts = deal(y, self.n_agents, seed=settings.seed) if labels is None else by_label(labels)
         self.sites_ = np.array(list(parts))
         columns = tuple(map(str, getattr(self, "feature_names_in_", rows.columns)))
-        return settings, rows._replace(columns=columns, sites=None), parts
+        rows = rows._replace(columns=columns, targets=targets, sites=None)
+        return settings, rows, parts
 
     def _public(self) -> Array:
         assert isinstance(self.algorithm, Coke)  # no other has a sample
@@ -157,9 +160,9 @@ class Consensus(BaseEstimator):
         except DataError as error:
             raise DataError(f"sample: {error}") from error
 
-    def _fit_here(self, X: Array, y: Labels, sites: Any) -> Self:
+    def _fit_here(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]) -> Self:
         """All sites in this process."""
-        settings, rows, parts = self._given(X, y, sites)
+        settings, rows, parts = self._given(X, y, sites, targets)
         numbers = LOSSES[settings.loss].kind == NUMBERS
         kept = split(parts, test=0.0, seed=settings.seed).kept(rows, numbers=numbers)
         graph = graph_on(list(parts), self.graph, self.edges, settings.seed)
@@ -186,11 +189,11 @@ class Consensus(BaseEstimator):
         self.transmissions_, self.bytes_, self.wire_bytes_ = (a + b for a, b in spent)
         return self
 
-    def _fit_agents(self, X: Array, y: Labels, sites: Any) -> Self:
+    def _fit_agents(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]) -> Self:
         """The real thing: an agent for every site, in processes over mutual TLS or in threads."""
         from coke.field.local import train_on_agents  # here: it needs the extra coke[agent]
 
-        settings, rows, parts = self._given(X, y, sites)
+        settings, rows, parts = self._given(X, y, sites, targets)
         graph = graph_on(list(parts), self.graph, self.edges, settings.seed)
         if self.privacy is not None and self.privacy.releases is not None:
             raise InputError('releases with engine="agents": write a network; its sites keep them')

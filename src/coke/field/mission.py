@@ -68,7 +68,7 @@ class Mission:
         self.config, self.name, self.joins = config, config.site.name, config.site.joins
         data = config.data
         if rows is None:
-            rows = read_rows(str(data.file), str(data.target), drop=data.drop, missing=data.missing)
+            rows = read_rows(str(data.file), data.targets, drop=data.drop, missing=data.missing)
         rows = rows._replace(sites=None)
         places = split({self.name: np.arange(len(rows.y))}, test=data.test, seed=config.seed)
         self.rows: Kept = places.kept(rows, numbers=LOSSES[config.loss].kind == NUMBERS)

@@ -12,6 +12,7 @@ from coke.errors import ConvergenceError
 from coke.field.agent import Agent, Learnt
 from coke.field.mission import Mission
 from coke.learning.ready import Ready
+from coke.learning.targets import by_target
 
 
 def keep(agent: Agent) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def _private(mission: Mission, ready: Ready) -> dict[str, Any]:
     return {"epsilon": config.epsilon, "delta": config.delta, "epsilon_spent": spent}
 
 
-def _losses(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, float]:
+def _losses(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, Any]:
     noised, theta = ready.noised, mission.theta(ready, learnt.theta)[None]
     train, test = ready.problem.train, ready.problem.test
     found = {"train": float(train.losses(theta)[0])}
@@ -66,4 +67,5 @@ def _losses(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, float]:
         found["test"] = float(test.losses(theta)[0])
     if noised is not None and test is not None:
         found["alone_test"] = float(test.losses(noised.alone)[0])
-    return {f"{key}_{train.metric}": value for key, value in found.items()}
+    said: dict[str, Any] = {f"{key}_{train.metric}": value for key, value in found.items()}
+    return said | {"targets": by_target(ready, theta[0])}

@@ -8,7 +8,7 @@ The second half, where an algorithm needs it, is `coke.learning.basis`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from coke.learning.choice import FINE, Choice, Samples, Wish
 from coke.learning.choosing import choose
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
+from coke.maths.features.whitening import Whitening
 from coke.maths.losses import LOSSES, NUMBERS, Loss
 from coke.maths.losses.codes import corners
 from coke.maths.losses.one_vs_rest import signs
@@ -47,7 +48,12 @@ class Terms(NamedTuple):
     columns: tuple[str, ...]  # names of the inputs
     sample: Array | None = None  # public inputs, in their own units
     releases: Path | None = None  # where private sites keep their noised statistics; None: nowhere
-    targets: int = 1  # columns to predict
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the columns to predict; of .npy files, theirs."""
+        names = self.settings.data.targets
+        return tuple(Path(name).stem if name.endswith(".npy") else name for name in names)
 
     @property
     def loss(self) -> Loss:
@@ -56,7 +62,7 @@ class Terms(NamedTuple):
 
     @property
     def numbers(self) -> bool:
-        """Whether the target is a number."""
+        """Whether targets are numbers."""
         return self.loss.kind == NUMBERS
 
     def with_loss(self, told: Told) -> Terms:
@@ -93,16 +99,18 @@ class Terms(NamedTuple):
         data = self.settings.data
         if data.scale != PUBLIC:
             return None
-        target = data.target or "y"
-        lacking = [c for c in (*self.columns, *[target] * self.numbers) if c not in data.ranges]
+        wanted = (*self.columns, *(data.targets if self.numbers else ()))
+        lacking = [name for name in wanted if name not in data.ranges]
         if lacking:
             raise ConfigError(
                 f'scale = "public" without ranges of {", ".join(lacking[:8])}: give [low, high] '
                 "for each in data.ranges, known before any row was looked at"
             )
         low, high = zip(*(data.ranges[name] for name in self.columns), strict=True)
-        ends = data.ranges[target] if self.numbers else (-1.0, 1.0)
-        return public_scaling(np.array(low), np.array(high), ends)
+        ends = [data.ranges[name] if self.numbers else (-1.0, 1.0) for name in data.targets]
+        each = [public_scaling(np.array(low), np.array(high), pair) for pair in ends]
+        shift, scale = zip(*((one.y_shift[0], one.y_scale[0]) for one in each), strict=True)
+        return each[0]._replace(y_shift=np.array(shift), y_scale=np.array(scale))
 
 
 def feature_settings(settings: Settings) -> FeatureSettings:
@@ -154,6 +162,8 @@ class Agreement:
     public: Public | None = None  # what private sites tell instead
     spread: float | None = None  # of the target, where no row is needed to know it
     choice: Choice | None = None  # of the model, where that is left to the sites
+    bases: dict[bytes, Whitening] = field(default_factory=dict, repr=False, compare=False)
+    """Those made so far, by what was said of them: one, unless sites were told different things."""
 
     @property
     def N(self) -> int:
@@ -188,7 +198,7 @@ class Agreement:
     @property
     def outputs(self) -> int:
         """K, the vectors in θ."""
-        return self.terms.loss.outputs(self.terms.targets, len(self.classes))
+        return self.terms.loss.outputs(len(self.terms.targets), len(self.classes))
 
     @property
     def kappa(self) -> float:
@@ -225,7 +235,7 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreem
     terms = terms.with_loss(everyones)
     if units is None:
         how, d = terms.settings.data.scale, len(terms.columns)
-        units = fit_scaling(how, d, everyones.columns, terms.targets)
+        units = fit_scaling(how, d, everyones.columns, len(terms.targets))
     if terms.loss.codes:
         units = yield from _centred(sweep, site, units, checked_classes(everyones.labels))
     agreed = Agreement(terms, net, units, everyones)
@@ -250,11 +260,11 @@ def _choosing(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Agreement]:
     """With a model chosen; its inputs are in standard units or quantiles, whatever the scale."""
     terms, told, N = agreed.terms, agreed.told.columns, agreed.N
     d = len(terms.columns)
-    standard = fit_scaling("standard", d, told)
+    standard = fit_scaling("standard", d, told, len(terms.targets))
     X, y = site.here.sample(site.i, terms.settings.seed)
     Y = _targets(terms, standard, y, agreed.told.labels)
     T = site.here.columns(site.i).T
-    own = Samples(standard.inputs(X), Y, T, told.T, N)
+    own = Samples(standard.inputs(X), Y, T, told.T, N, classes=not terms.numbers)
     choice = yield from choose(sweep, own, wished(terms.settings, d, N, agreed.outputs))
     x = standard._replace(knots=choice.best.knots)
     units = x._replace(y_shift=agreed.units.y_shift, y_scale=agreed.units.y_scale)
@@ -264,7 +274,7 @@ def _choosing(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Agreement]:
 def _targets(terms: Terms, standard: Scaling, y: Labels, labels: tuple[Any, ...]) -> Array:
     """(n, K): numbers in standard units, classes as ±1."""
     if terms.numbers:
-        return standard.targets(numbers_of(y))[:, None]
+        return standard.targets(numbers_of(y)).reshape(len(y), -1)
     return np.column_stack(signs(y, checked_classes(labels)))
 
 

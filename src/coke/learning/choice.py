@@ -21,6 +21,7 @@ from coke.maths.choice.quantiles import NO_KNOTS
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 
 LINEAR, PLAIN, TUNED = "linear", "plain", "tuned"
+SQRT2 = float(np.sqrt(2.0))
 FINE = 2.0**20  # whole numbers to one, in sums of shares
 _ROOTS = [np.sqrt(2.0)]
 for _ in range(3):
@@ -142,6 +143,7 @@ class Samples:
     T: float  # rows that they stand for
     all: float  # rows of all sites
     N: int  # sites
+    classes: bool = False  # whether Y are classes, ±1
 
     @property
     def fit(self) -> int:
@@ -160,8 +162,17 @@ class Samples:
 
     @cached_property
     def few(self) -> Array:
-        """(n, ≤ 3) targets: of many classes the low bits of their numbers."""
-        if self.Y.shape[1] <= 3:
+        """(n, ≤ 3) targets: of many classes the low bits of their numbers.
+
+        Of many numbers their mean and the first wave over them, all of the mean's size: each column
+        weighs the same, and columns that say the same add up.
+        """
+        K = self.Y.shape[1]
+        if K <= 3:
             return self.Y
-        which = self.Y.argmax(axis=1)
-        return np.array([1.0 - 2.0 * (which >> bit & 1) for bit in range(3)]).T
+        if self.classes:
+            which = self.Y.argmax(axis=1)
+            return np.array([1.0 - 2.0 * (which >> bit & 1) for bit in range(3)]).T
+        angles = 2.0 * np.pi * np.arange(K) / K
+        waves = np.column_stack([np.ones(K), SQRT2 * np.cos(angles), SQRT2 * np.sin(angles)])
+        return np.asarray(self.Y @ waves / np.sqrt(float(K)))

@@ -80,11 +80,11 @@ class _Looked:
 
     def misses(self) -> Misses:
         """In the targets' own units."""
-        units = self.ready.agreement.units
+        agreement = self.ready.agreement
         y = numbers_of(self.y).reshape(len(self.y), -1)
-        whole = self._left_out(y - units.predictions(self._f))
-        spread = (self.case.spread or 1.0) / np.sqrt(float(y.shape[1]))  # of each of several
-        return Misses.of(whole, self.ready.targets[self.i].T, spread * units.y_scale)
+        whole = self._left_out(y - agreement.units.predictions(self._f))
+        sd = agreement.told.columns.sd[-y.shape[1] :]  # all told it, for the choice
+        return Misses.of(whole, self.ready.targets[self.i].T, np.where(sd > 0, sd, 1.0))
 
     def surprises(self) -> Array:
         """Mean log loss for each sharpness."""

@@ -50,7 +50,7 @@ def judged(
     """The best of linear, plain and tuned on rows kept back: the later only if clearly better."""
     rows, inputs = {False: own.Z, models[-1].quantiles: Z}, {}
     for by, X in rows.items():
-        anything = Columns.of_number(1.0, 0.0, 1.0)
+        anything = Columns.of_moments(1.0, np.zeros(1), np.ones(1))
         told = clustered(X, 2, 0)
         inputs[by], _ = yield from describe_inputs(sweep, told, anything, _DETAIL)
     judging = [_Judging.of(one, rows[one.quantiles], inputs[one.quantiles]) for one in models]

@@ -9,12 +9,14 @@ import msgspec
 import numpy as np
 from scipy.special import expit, softmax
 
+from coke.data.bare import decisions
 from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
 from coke.data.site import Scaling
+from coke.data.sources import Numbers
 from coke.data.tables import Labels, inputs_of, numbers, read_table
 from coke.errors import DataError, FileError, InputError, unknown
 from coke.learning.labels import label_array, plain_labels
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, finite
 from coke.maths.choice.importance import Importance, Surface
 from coke.maths.choice.misses import BINS, Misses
 from coke.maths.choice.quantiles import NO_KNOTS, SCORES
@@ -45,6 +47,7 @@ class _Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: list[str]
     linear: float = 0.0
     sharpness: float | None = None
+    targets: list[str] = []  # of files without them: y, or y0, y1, …
 
 
 class Model(NamedTuple):
@@ -58,14 +61,14 @@ class Model(NamedTuple):
     columns: tuple[str, ...]  # names of the inputs
     inputs_like: tuple[Gaussian, ...] = ()  # what the sites told of their scaled inputs, merged
     closed: Closed = NOTHING_CLOSED  # what they added up at the end
+    targets: tuple[str, ...] = ("y",)  # names of the columns to predict
 
-    def decision(self, X: Array) -> Array:
+    def decision(self, X: Numbers) -> Array:
         """θ_kᵀφ(x) (T, K), in the scaled targets' units; or the classes' scores."""
-        return self.decided(self.features(self.scaling.inputs(X)))
+        return self.decided(decisions(self.theta, self.features, self.scaling, X))
 
-    def decided(self, Phi: Array) -> Array:
-        """The same of features (T, D); of two classes (T, 1), above zero for the second."""
-        f = Phi @ self.theta.T
+    def decided(self, f: Array) -> Array:
+        """The same of θ_kᵀφ(x); of two classes (T, 1), above zero for the second."""
         if not LOSSES[self.loss].simplex:
             return f
         given = scores(self.scaling.predictions(f))
@@ -134,6 +137,11 @@ class Model(NamedTuple):
         told = self.inputs_like or (Gaussian(1.0, np.zeros(d), np.eye(d)),)
         return Surface.of(self.theta, self.features, told)
 
+    @property
+    def outputs(self) -> int:
+        """Columns that it predicts."""
+        return len(self.theta) if LOSSES[self.loss].kind == NUMBERS else 1
+
     def labels(self, f: Array) -> Labels:
         """The classes that such decisions (T, K) speak for."""
         best = (f[:, 0] > 0).astype(np.int64) if f.shape[1] == 1 else f.argmax(axis=1)
@@ -161,7 +169,7 @@ class Model(NamedTuple):
         total = p.sum(axis=1, keepdims=True)
         return np.asarray(np.where(total > 0, p / np.where(total > 0, total, 1), 1 / p.shape[1]))
 
-    def inputs(self, X: Any) -> Array:
+    def inputs(self, X: Any) -> Numbers:
         """X (T, d): an array as it is; of a table or file, the columns the model was trained on."""
         if isinstance(X, str | Path) or hasattr(X, "__arrow_c_stream__"):
             table = read_table(X)
@@ -171,10 +179,11 @@ class Model(NamedTuple):
                     f"columns {lacking[:8]} are missing: the model needs {self.columns}"
                 )
             X = inputs_of(table, self.columns)
-        X = numbers(X)
+        if not (isinstance(X, np.ndarray) and X.dtype == np.float32):  # which stays as it is
+            X = numbers(X)
         if X.ndim != 2 or X.shape[1] != len(self.columns):
             raise DataError(f"X has shape {X.shape}: the model needs (T, {len(self.columns)})")
-        if not np.isfinite(X).all():
+        if not finite(X):
             raise DataError("X has NaN or infinite values: fill them in or leave those rows out")
         return X
 
@@ -187,7 +196,9 @@ class Model(NamedTuple):
                 f"a model that no file can keep: {error}; look at the data and settings"
             ) from error
         labels, linear = plain_labels(self.classes), float(self.features.linear)
-        meta = _Beside(self.loss, labels, list(self.columns), linear, self.closed.sharpness)
+        meta = _Beside(
+            self.loss, labels, list(self.columns), linear, self.closed.sharpness, list(self.targets)
+        )
         return pack(KIND, meta, _parts(self))
 
     @classmethod
@@ -209,6 +220,7 @@ class Model(NamedTuple):
             )
             closed = Closed(_misses(arrays), meta.sharpness)
             model = model._replace(inputs_like=_mixture(arrays), closed=closed)
+            model = model._replace(targets=tuple(meta.targets) or named(model.outputs))
             if arrays:
                 raise ValueError(f"unknown arrays {list(arrays)[:8]}")
             _check(model)
@@ -221,6 +233,11 @@ class Model(NamedTuple):
     def save(self, path: str | Path) -> None:
         """Writes the model file, whole or not at all."""
         write_file(path, self.to_bytes())
+
+
+def named(outputs: int) -> tuple[str, ...]:
+    """Names for columns without any."""
+    return ("y",) if outputs == 1 else tuple(f"y{k}" for k in range(outputs))
 
 
 def load_model(path: str | Path) -> Model:
@@ -281,6 +298,8 @@ def _check(model: Model) -> None:
         raise ValueError(f"unknown loss {model.loss!r}")
     if (LOSSES[model.loss].kind == CLASSES) != (n > 0) or n == 1:
         raise ValueError(f"{n} classes with the {model.loss} loss")
+    if len(model.targets) != model.outputs or len(set(model.targets)) < model.outputs:
+        raise ValueError(f"targets {model.targets[:8]} of {model.outputs} columns")
     _check_shapes(model, LOSSES[model.loss].outputs(model.scaling.y_shift.size, n))
     misses, sharpness = model.closed
     if misses is not None:

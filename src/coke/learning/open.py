@@ -65,7 +65,7 @@ def load_rows(settings: Settings) -> Rows:
     data = settings.data
     if data.file is None or data.target is None:
         return synthetic_rows(data.agents, data.size_range or (4000, 6000), seed=settings.seed)
-    return read_rows(data.file, data.target, site=data.site, drop=data.drop, missing=data.missing)
+    return read_rows(data.file, data.targets, site=data.site, drop=data.drop, missing=data.missing)
 
 
 def dealing(settings: Settings) -> dict[str, Any]:
@@ -145,8 +145,9 @@ def _open_rows(settings: Settings) -> Source:
     assert data.target is not None
     path = Path(data.file)
     if path.suffix == ".npy":
-        return open_arrays(path, data.target, data.site, classes=classes)
-    open_ = partial(open_table, target=data.target, drop=data.drop, classes=classes)
+        y = list(data.targets) if len(data.targets) > 1 else data.targets[0]
+        return open_arrays(path, y, data.site, classes=classes)
+    open_ = partial(open_table, target=data.targets, drop=data.drop, classes=classes)
     if not path.is_dir():
         return open_(path, site=data.site)
     files = sorted(file for file in path.iterdir() if file.suffix.lower() in FILES)

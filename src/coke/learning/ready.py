@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
-from itertools import starmap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from coke.data.site import Columns, Kept, Site, Sites
+from coke.data.site import Columns, Kept, Site, Sites, size_of
 from coke.engines.process import ALONE, Engine
 from coke.engines.ranks.engine import Ranks
 from coke.errors import CokeError, DataError, MessageError
@@ -64,9 +63,8 @@ class Ready:
 
     agreement: Agreement
     problem: Problem
-    rows: Kept | None  # in the common units; None where they are out of reach
     targets: tuple[Columns, ...]  # what the sites here may tell of their scaled targets
-    sites: Sites  # those here, for whoever looks at rows again
+    sites: Sites  # those here
     names: tuple[str, ...]  # of all sites, in the order of the run's rows
     graph: Graph  # on these positions
     spent: Spent  # (n, 3) by the sites here, on agreeing
@@ -81,10 +79,15 @@ class Ready:
 
     def own(self, i: int) -> Own:
         """What site i of those here knows of its own rows."""
-        gone = np.empty((0, len(self.agreement.terms.columns)))
-        X = gone if self.rows is None else self.rows.X[i]
+        rows = None if self.noised else self.sites.of([i]).units(self.agreement.units)
+        X = np.empty((0, len(self.agreement.terms.columns))) if rows is None else rows.X[0]
         G = self.agreement.making.G if self.noised is None else float(self.noised.risk.G)
         return Own(X, self.problem.train.gram(i), self.targets[i], G)
+
+    @cached_property
+    def rows(self) -> Kept | None:
+        """In the common units; None where they are out of reach."""
+        return None if self.noised else self.sites.units(self.agreement.units)
 
     @cached_property
     def spread(self) -> float:
@@ -93,9 +96,11 @@ class Ready:
             return self.second.spread or 1.0
         if self.agreement.spread is not None:
             return self.agreement.spread
-        told = np.array([(y.T, y.mean[0], y.sd[0]) for y in self.targets])
-        everyone = starmap(Columns.of_number, self.engine.everyones(told))
-        return float(reduce(Columns.merged, everyone).sd[0])
+        told = np.array([(y.T, *y.mean, *y.sd) for y in self.targets])
+        everyones = (
+            Columns.of_moments(row[0], *np.split(row[1:], 2)) for row in self.engine.everyones(told)
+        )
+        return reduce(Columns.merged, everyones).spread
 
     @cached_property
     def optimum(self) -> Array:
@@ -148,6 +153,7 @@ class Ready:
             columns=agreed.terms.columns,
             inputs_like=() if basis is None else basis.inputs,
             closed=closed,
+            targets=agreed.terms.targets,
         )
 
     def case(self, algorithm: str | Algorithm) -> Case:
@@ -270,14 +276,12 @@ def _made(sites: Sites, agreement: Agreement, spent: Spent) -> Ready:
     """The problem of these sites once the units are known."""
     terms, how = agreement.terms, agreement.making
     targets = tuple(sites.targets(i, how) for i in range(len(sites.names)))
-    rows, private = sites.units(how.units), terms.private
-    problem = (sites if rows is None else rows).problem(how)
     ready = Ready(
-        agreement=agreement, problem=problem, rows=rows, targets=targets, sites=sites,
+        agreement=agreement, problem=sites.problem(how), targets=targets, sites=sites,
         names=sites.names, graph=agreement.net.graph, spent=spent,
     )  # fmt: skip
-    if private is not None:
-        ready = _noised(ready, private)
+    if terms.private is not None:
+        ready = _noised(ready, terms.private)
     if terms.settings.fast:
         train = ready.problem.train
         assert isinstance(train, Quadratic)  # other losses are refused with the settings
@@ -295,7 +299,6 @@ def _noised(ready: Ready, private: Private) -> Ready:
     return replace(
         ready,
         problem=Problem(found.risk, ready.problem.test),
-        rows=None,
-        targets=tuple(Columns.of_number(float(T), 0.0, SPREAD) for T in found.risk.T),
+        targets=tuple(size_of(float(T), SPREAD**2) for T in found.risk.T),
         noised=found,
     )

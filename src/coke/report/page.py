@@ -22,7 +22,7 @@ from coke.report.plots import (
     site_plot,
     speakers_plot,
 )
-from coke.report.tables import Row, lines
+from coke.report.tables import Row, by_name, lines
 from coke.studies.audit import Finding
 
 CAPTIONS = {
@@ -85,7 +85,8 @@ def html_report(
 def site_report(document: Row, rounds: Sequence[Row]) -> str:
     """A page about one site in the field: what came out, its rounds, the state of its edges."""
     page = Template(resources.files("coke").joinpath("resources/report.html").read_text("utf-8"))
-    known = {k: v for k, v in document.items() if k not in ("asymmetry", "site", "frames")}
+    apart = ("asymmetry", "site", "frames", "targets")
+    known = {k: v for k, v in document.items() if k not in apart} | by_name(document)
     name = str(document["site"])
     edges = {
         f"asymmetry of the edge to {n}": "not known" if gap is None else f"{gap:g}"

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from coke.data.tables import Labels
 from coke.engines.history import GAPS, LOSSES
 from coke.errors import InputError
 from coke.learning.choice import Choice
 from coke.learning.model import Model
 from coke.learning.ready import Ready
+from coke.learning.targets import by_target
 from coke.learning.train import Trained
 from coke.maths.algorithms.coke import FLOAT
-from coke.maths.arrays import Array
 from coke.maths.losses.problem import local_only
 
 HELD = 0.9  # the share of new rows that intervals are to hold
@@ -26,7 +24,7 @@ def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
     """The last round in the documented keys; losses carry the metric's name, such as mse."""
     problem, metric = ready.problem, ready.problem.train.metric
     best = problem.score(problem.everywhere(ready.optimum))
-    last = trained.history.last()
+    last, model = trained.history.last(), trained.model
     return {
         "algorithm": trained.name,
         "agents": len(ready.names),
@@ -36,6 +34,7 @@ def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
         **{key: last[key] + more for key, more in trained.after._asdict().items()},
         f"optimum_train_{metric}": best.train,
         f"optimum_test_{metric}": None if np.isnan(best.test) else best.test,
+        "targets": None if model is None else by_target(ready, model.theta.ravel()),
         "consensus_gap": last["consensus_gap"],
         "optimality_gap": last["optimality_gap"],
         "seconds": round(trained.seconds, 3),
@@ -73,20 +72,14 @@ def yardsticks(ready: Ready) -> list[dict[str, Any]]:
 
 
 def accuracy(ready: Ready, model: Model) -> dict[str, float | None]:
-    """Share of right labels among all sites' training and test rows."""
-    rows = ready.rows
-    assert rows is not None  # classes are learnt from rows that are kept
-
-    def share(X: Sequence[Array], y: Sequence[Labels]) -> float | None:
-        found = (model.labels(model.decided(model.features(part))) for part in X)
-        right = [np.count_nonzero(a == b) for a, b in zip(found, y, strict=True)]
-        counts = np.column_stack([right, list(map(len, y))])
-        hits, T = ready.engine.everyones(counts).sum(axis=0).tolist()
-        return hits / T if T else None
-
+    """Share of right labels among all sites' training and test rows. All processes ask."""
+    counts = np.zeros((len(ready.sites.names), 2, 2), np.int64)
+    for i, held, X, y in ready.sites.parts():
+        counts[i, int(held)] += np.count_nonzero(model.predict(X) == y), len(y)
+    train, test = ready.engine.everyones(counts).sum(axis=0).tolist()
     return {
-        "train_accuracy": share(rows.X, rows.y),
-        "test_accuracy": share(rows.X_test, rows.y_test),
+        "train_accuracy": train[0] / train[1],
+        "test_accuracy": test[0] / test[1] if test[1] else None,
     }
 
 
@@ -122,7 +115,7 @@ def _coverage(ready: Ready, model: Model) -> dict[str, float | None] | None:
         return None
     counts = []
     for X, y in zip(rows.X_test, rows.y_test, strict=True):
-        off = np.abs(y.reshape(len(y), -1) - model.decided(model.features(X)))
+        off = np.abs(y.reshape(len(y), -1) - model.features(X) @ model.theta.T)
         counts.append([np.count_nonzero(off <= reach), y.size])
     everyones = ready.engine.everyones(np.array(counts)).tolist()
     return {

@@ -15,7 +15,7 @@ likewise the sines, and products of cosines and sines are sums of these.
 
 A site **describes its inputs** in few bytes: a small mixture of Gaussians (`algorithms.codecs`). A
 component is a weight, a mean and a covariance FᵀF + diag(s²) with few factors F. One Gaussian will
-do for most sites; where the Gram matrix it predicts is far from the site's own (`_misfit`), the
+do for most sites; where the Gram matrix it predicts is far from the site's own (`fits`), the
 inputs are split by k-means into 2 or 16 clusters with fewer factors each.
 """
 
@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from coke.errors import ConvergenceError, InputError
-from coke.maths.arrays import PART, Array
+from coke.maths.arrays import PART, SQRT_HALF, Array
 from coke.maths.features.features import DrawnFeatures
+from coke.maths.symmetric import congruent, positive
 
 RANKS = {1: 5, 2: 3, 16: 1}  # factors per component, by the largest number of components
 ENOUGH = 1 << 17  # rows to find clusters in: the code's steps are a tenth of a spread
@@ -58,25 +59,28 @@ class Whitening(NamedTuple):
 
     def regulariser(self, G: Array) -> Array:
         """C⁻¹GC⁻ᵀ (D, D): what θᵀGθ is in u."""
-        half = solve_triangular(self.C, G, lower=True)
-        R = solve_triangular(self.C, half.T, lower=True)
-        return np.asarray(0.5 * (R + R.T))
+        return congruent(self.C, G)
 
     def statistics(self, A: Array, b: Array) -> tuple[Array, Array]:
         """A_i (N, D, D) and b_i (N, K·D) in the new basis: C⁻¹A_iC⁻ᵀ and C⁻¹b_i."""
-        inverse = np.asarray(solve_triangular(self.C, np.eye(len(self.C)), lower=True))
-        whole = inverse @ A @ inverse.T
-        # Row by row: the bits of a product with all b_i at once depend on how many there are.
-        vectors = np.matvec(inverse, b.reshape(*b.shape[:-1], -1, len(inverse)))
-        return 0.5 * (whole + whole.swapaxes(-1, -2)), vectors.reshape(b.shape)
+        white = np.empty_like(A)
+        for one, out in zip(
+            A.reshape(-1, *self.C.shape), white.reshape(-1, *self.C.shape), strict=True
+        ):
+            out[:] = congruent(self.C, one)
+        return white, self._by_row(b, "N")
 
     def theta(self, u: Array) -> Array:
         """θ (…, D) of u (…, D), for predictions with the plain features; row by row, to the bit."""
+        return self._by_row(u, "T")
+
+    def _by_row(self, r: Array, trans: str) -> Array:
+        """C⁻¹r or C⁻ᵀr: the bits of a product with all rows at once depend on how many they are."""
         rows = [
-            solve_triangular(self.C, row, lower=True, trans="T")
-            for row in u.reshape(-1, len(self.C))
+            solve_triangular(self.C, row, lower=True, trans=trans, check_finite=False)
+            for row in r.reshape(-1, len(self.C))
         ]
-        return np.array(rows).reshape(u.shape)
+        return np.array(rows).reshape(r.shape)
 
 
 class Gaussian(NamedTuple):
@@ -149,14 +153,16 @@ def _gaussian_gram(features: DrawnFeatures, part: Gaussian) -> Array:
     Q = omega @ part.cov @ omega.T
     spread = 0.5 * (np.diag(Q)[:, None] + np.diag(Q)[None, :])
     angle = omega @ part.mean + (features.phase if len(features.phase) else 0.0)
-    apart, along = angle[:, None] - angle[None, :], angle[:, None] + angle[None, :]
+    half = features.height * SQRT_HALF  # products of two waves are half a sum
+    c, s = half * np.cos(angle), half * np.sin(angle)
     minus, plus = np.exp(Q - spread), np.exp(-Q - spread)  # E cos of the difference, the sum
-    cc = minus * np.cos(apart) + plus * np.cos(along)  # 2 E cos cos
-    if len(features.phase):
-        return _with_lines(features, part, cc / max(len(omega), 1))
-    ss = minus * np.cos(apart) - plus * np.cos(along)  # 2 E sin sin
-    sc = plus * np.sin(along) + minus * np.sin(apart)  # 2 E sin cos
-    waves = np.block([[cc, sc.T], [sc, ss]]) / (2 * max(len(omega), 1))
+    even, odd, L = minus + plus, minus - plus, len(omega)
+    waves = np.empty((features.waves, features.waves))
+    waves[:L, :L] = even * np.outer(c, c) + odd * np.outer(s, s)  # E cos cos
+    if not len(features.phase):
+        waves[L:, L:] = odd * np.outer(c, c) + even * np.outer(s, s)  # E sin sin
+        waves[L:, :L] = even * np.outer(s, c) - odd * np.outer(c, s)  # E sin cos
+        waves[:L, L:] = waves[L:, :L].T
     return _with_lines(features, part, waves)
 
 
@@ -210,11 +216,14 @@ def _ward(a: Gaussian, b: Gaussian) -> float:
     return a.weight * b.weight / (a.weight + b.weight) * float(apart @ apart)
 
 
-def _misfit(P: Array, A: Array, ridge: float) -> float:
-    """λ_max((P + ridge I)⁻¹(A + ridge I)): near one where P describes A, large where not."""
-    basis = Whitening.of(P + ridge * np.eye(len(P)))
-    inner, _ = basis.statistics(A + ridge * np.eye(len(A)), np.zeros(len(A)))
-    return float(np.linalg.eigvalsh(inner)[-1])
+def fits(P: Array, A: Array, ridge: float, within: float) -> bool:
+    """Whether λ_max((P + ridge I)⁻¹(A + ridge I)) is below that: near one where P describes A.
+
+    It is where `within`·(P + ridge I) − (A + ridge I) is positive definite.
+    """
+    apart = within * P - A
+    apart[np.diag_indices(len(A))] += (within - 1.0) * ridge
+    return positive(apart)
 
 
 def describe(
@@ -222,8 +231,10 @@ def describe(
 ) -> list[Component]:
     """A mixture for the rows of X (T, d) whose predicted Gram matrix is near the site's own A."""
     one = Gaussian.of(X).truncated(RANKS[1])
-    far = _misfit(expected_gram(features, [one.gaussian()]), A, ridge)
-    return clustered(X, 1 if far < 8 else 2 if far < 32 else 16, seed)
+    P = expected_gram(features, [one.gaussian()])
+    if fits(P, A, ridge, 8.0):
+        return [one]
+    return clustered(X, 2 if fits(P, A, ridge, 32.0) else 16, seed)
 
 
 def clustered(X: Array, K: int, seed: int) -> list[Component]:

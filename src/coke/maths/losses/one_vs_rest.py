@@ -13,7 +13,7 @@ from coke.maths.arrays import Array, FeatureMap, Room
 from coke.maths.losses import Loss
 from coke.maths.losses.codes import which
 from coke.maths.losses.forms import matrix
-from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
+from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, apart
 from coke.maths.losses.rowwise import Bounded, Rowwise, approached
 
 if TYPE_CHECKING:
@@ -125,6 +125,10 @@ class OneVsRest:
     def gram(self, i: int) -> Array:
         """A_i: the classes share their features."""
         return self.first.gram(i)
+
+    def alone(self) -> Array:
+        """By the local solver."""
+        return apart(self)
 
     def losses(self, theta: Array) -> Array:
         """Mean over classes and rows."""

@@ -26,6 +26,7 @@ from coke.maths.arrays import Array, FeatureMap
 from coke.maths.losses import LOSSES
 from coke.maths.losses.forms import across, checked_regulariser, matrix, penalty, pulled, together
 from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, Risk
+from coke.maths.symmetric import inverse, solution
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
@@ -89,17 +90,16 @@ def pooled(losses: Array, T: Array) -> float:
 
 def local_only(risk: Risk) -> Array:
     """Each agent alone: argmin R_i(θ) (N, D), without a message."""
-    nobody = np.zeros((len(risk.T), 1))
-    zero = np.zeros((len(risk.T), risk.size))
-    return risk.argmin(nobody)(zero, zero)[0]
+    return risk.alone()
 
 
 def nearly_alone(risk: Risk) -> Array:
     """Near argmin R_i(θ) (N, D): where a loss takes steps, as far as some come from zero."""
-    nobody = np.zeros((len(risk.T), 1))
+    if risk.sums is not None:
+        return risk.alone()
     theta = zero = np.zeros((len(risk.T), risk.size))
-    towards = risk.approach(nobody)
-    for _ in range(1 if risk.sums is not None else _FIRST):
+    towards = risk.approach(np.zeros((len(risk.T), 1)))
+    for _ in range(_FIRST):
         theta = towards(zero, theta)[0]
     return theta
 
@@ -119,6 +119,7 @@ class Quadratic:
     T: Array  # (N,)
     G: Regulariser  # λ/N, or a matrix (D, D)
     fast: bool = False  # rounds compiled by Numba: other last bits, so one choice for all agents
+    squares: Array | None = None  # (N, K)  y²_i of each output, where that is known
     metric: ClassVar[str] = LOSSES["quadratic"].metric
     kappa: ClassVar[float] = LOSSES["quadratic"].kappa
 
@@ -135,8 +136,8 @@ class Quadratic:
     ) -> Quadratic:
         """The statistics of each agent's rows X_i (T_i, d), y_i (T_i,) or (T_i, K)."""
         A, b, yy = zip(*(statistics(phi, Xi, yi) for Xi, yi in zip(X, y, strict=True)), strict=True)
-        T = np.array([float(len(yi)) for yi in y])
-        return cls(np.stack(A), np.stack(b), np.array(yy), T, G)
+        T, squares = np.array([float(len(yi)) for yi in y]), np.stack(yy)
+        return cls(np.stack(A), np.stack(b), squares.sum(axis=1), T, G, squares=squares)
 
     @property
     def size(self) -> int:
@@ -162,7 +163,9 @@ class Quadratic:
         return self._each(rows)
 
     def _each(self, of: Gather) -> Quadratic:
-        return replace(self, A=of(self.A), b=of(self.b), yy=of(self.yy), T=of(self.T))
+        squares = None if self.squares is None else of(self.squares)
+        A, b, yy, T = of(self.A), of(self.b), of(self.yy), of(self.T)
+        return replace(self, A=A, b=b, yy=yy, T=T, squares=squares)
 
     def argmin(self, pull: Array) -> Argmin:
         """θ_i = M_i r_i, M_i = (2A_i + 2G + 2ρd_i I)⁻¹, r_i = 2b_i + p_i; M_i is computed once.
@@ -193,12 +196,19 @@ class Quadratic:
         return (rho_d + self.G, None) if isinstance(self.G, float) else (rho_d, self.G)
 
     def _inverses(self, pull: Array) -> Array:
-        D = self.A.shape[-1]
-        M = 2.0 * (self.A + matrix(self.G, D) + pull[:, :, None] * np.eye(D))
-        free = (pull[:, 0] == 0) & (not np.any(self.G))  # λ = 0 and no neighbour: of least norm
-        M[~free] = np.linalg.inv(M[~free])
-        M[free] = np.linalg.pinv(M[free], hermitian=True)
+        M, (c, G), diagonal = 2.0 * self.A, self._shrinkage(pull[:, 0]), np.arange(self.A.shape[-1])
+        twice = None if G is None else 2.0 * G
+        for one, c_i in zip(M, c, strict=True):
+            if twice is not None:
+                one += twice
+            one[diagonal, diagonal] += 2.0 * c_i
+            free = c_i == 0 and twice is None  # λ = 0 and no neighbour: of least norm
+            one[:] = np.linalg.pinv(one, hermitian=True) if free else inverse(one)
         return M
+
+    def alone(self) -> Array:
+        """(A_i + G)⁻¹b_i, of least norm where λ = 0 leaves a choice."""
+        return np.stack([self._solved(A, b, 1) for A, b in zip(self.A, self.b, strict=True)])
 
     def losses(self, theta: Array) -> Array:
         """θ_iᵀA_iθ_i − 2b_iᵀθ_i + y²_i."""
@@ -208,6 +218,13 @@ class Quadratic:
         """The same with the statistics of all rows together."""
         one = self._pooled
         return _mse(together(theta, one.A[0]), one.b[0], one.yy[0], theta)
+
+    def by_output(self, theta: Array) -> Array:
+        """Mean loss (K,) of each output of one θ (K·D,) on the rows of all agents together."""
+        assert self.squares is not None  # whoever made these sums from rows has them
+        one, weights = self._pooled, self.T / self.T.sum()
+        each, b = theta.reshape(-1, len(one.A[0])), one.b.reshape(-1, len(one.A[0]))
+        return _mse(each @ one.A[0], b, weights @ self.squares, each)
 
     def objectives(self, theta: Array) -> Array:
         """The mean over agents, each with its own statistics, and the regulariser."""
@@ -233,16 +250,18 @@ class Quadratic:
 
     def optimum(self) -> Array:
         """(Σ_i A_i + N G)⁻¹ Σ_i b_i, of least norm where λ = 0 leaves a choice."""
-        D = self.A.shape[-1]
-        H = self.A.sum(axis=0) + len(self.T) * matrix(self.G, D)
-        total = self.b.sum(axis=0).reshape(-1, D).T
+        return self._solved(self.A.sum(axis=0), self.b.sum(axis=0), len(self.T))
+
+    def _solved(self, A: Array, b: Array, times: int) -> Array:
+        """(A + times G)⁻¹b (K·D,)."""
+        each = b.reshape(-1, len(A)).T
         if not np.any(self.G):
-            return np.asarray(np.linalg.pinv(H, hermitian=True) @ total).T.ravel()
-        return np.asarray(np.linalg.solve(H, total), dtype=np.float64).T.ravel()
+            return np.asarray(np.linalg.pinv(A, hermitian=True) @ each).T.ravel()
+        return solution(A + times * matrix(self.G, len(A)), each).T.ravel()
 
 
-def statistics(phi: FeatureMap, X: Array, y: Array) -> tuple[Array, Array, float]:
-    """(A_i, b_i, y²_i) of one agent's rows, a chunk of features at a time."""
+def statistics(phi: FeatureMap, X: Array, y: Array) -> tuple[Array, Array, Array]:
+    """(A_i, b_i, y²_i (K,)) of one agent's rows, a chunk of features at a time."""
     D = phi(X[:1]).shape[1]
     A, b = np.zeros((D, D)), np.zeros((D, *y.shape[1:]))
     for first in range(0, len(X), CHUNK):
@@ -250,7 +269,8 @@ def statistics(phi: FeatureMap, X: Array, y: Array) -> tuple[Array, Array, float
         A += Phi.T @ Phi
         b += Phi.T @ y[first : first + CHUNK]
     T = max(len(X), 1)  # a site may have no test rows
-    return A / T, (b / T).T.ravel(), float(y.ravel() @ y.ravel()) / T
+    each = y.reshape(len(y), -1).T
+    return A / T, (b / T).T.ravel(), np.vecdot(each, each) / T
 
 
 def _mse(A_theta: Array, b: Array, yy: Array, theta: Array) -> Array:

@@ -15,7 +15,7 @@ from coke.maths.arrays import Array, FeatureMap, Room, mapped
 from coke.maths.losses import CLASSES, Loss
 from coke.maths.losses.forms import checked_regulariser, matrix, penalty, pulled
 from coke.maths.losses.newton import Again, Minimum, OneRisk, Proof
-from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
+from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, apart
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
@@ -166,6 +166,10 @@ class Rowwise:
     def optimum(self) -> Array:
         """θ* (D,)."""
         return self.proved().theta
+
+    def alone(self) -> Array:
+        """By the local solver."""
+        return apart(self)
 
     def losses(self, theta: Array) -> Array:
         """Mean loss of θ_i on the rows of agent i."""

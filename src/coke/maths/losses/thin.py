@@ -27,7 +27,7 @@ from coke.errors import InputError
 from coke.maths.arrays import Array, FeatureMap
 from coke.maths.losses.forms import checked_regulariser, matrix, penalty, pulled
 from coke.maths.losses.problem import Quadratic
-from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
+from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, apart
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
@@ -131,6 +131,10 @@ class Thin:
             return np.array([self.G]), None
         w, U = np.linalg.eigh(self.G)
         return np.maximum(w, 0.0), np.ascontiguousarray(U)
+
+    def alone(self) -> Array:
+        """By the local solver."""
+        return apart(self)
 
     def losses(self, theta: Array) -> Array:
         """‖z_i − F_iθ_i‖²."""

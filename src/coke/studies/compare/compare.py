@@ -157,9 +157,11 @@ class Comparison:
         factor = cho_factor(self.ours.basis.C @ self.ours.basis.C.T)
         size = FLOAT32 * (NUMBERS * len(self.ready.agreement.terms.columns) + 1)
         ledger = self.tree.summed(Ledger(), size)
-        points = conjugate_gradients(
-            self.quadratic, self.tree, FLOAT32, lambda r: np.asarray(cho_solve(factor, r)), ledger
-        )
+
+        def solved(r: Array) -> Array:
+            return np.asarray(cho_solve(factor, r.reshape(-1, len(factor[0])).T)).T.ravel()
+
+        points = conjugate_gradients(self.quadratic, self.tree, FLOAT32, solved, ledger)
         return self.trees("tree-pcg", points, ledger.bytes)
 
     def tree_gradient(self) -> Row:
