@@ -31,7 +31,8 @@ from coke.maths.ledger import Ledger, Spent
 from coke.maths.losses import LOSSES
 from coke.maths.losses.problem import Problem, Quadratic
 from coke.privacy.private import SPREAD, Noised, Private
-from coke.talk.conversation import Talk, network_of, together
+from coke.talk.conversation import Talk, network, network_of, together
+from coke.talk.flooded import flooded
 from coke.talk.sums import Sweep, add_targets, given, swept
 from coke.threads import OneThread
 
@@ -180,14 +181,14 @@ def agree(
     if len(set(names)) != len(names):
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
     with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
+        net, here = network(names, graph), sites.names
         talks = {
-            names[i]: begin(
-                Site(sites, at, names[i]), [names[n] for n in sorted(graph[i])], terms, []
-            )
-            for at, i in enumerate(engine.agents(len(names)))
+            name: numbers(partial(swept, net, name, []), net, Site(sites, at, name), terms)
+            for at, name in enumerate(here)
         }
         found, ledgers = engine.guarded(partial(together, talks, engine.post))
-        begun, spent = found[sites.names[0]], spent_by(sites.names, ledgers)
+        flood = dict(zip(net.names, flooded(net), strict=True))
+        begun, spent = found[here[0]], spent_by(here, flood) + spent_by(here, ledgers)
         ready = engine.guarded(lambda: _made(sites, Agreement(terms, begun)))
         ready = replace(ready, names=names, graph=graph, spent=spent, engine=engine)
         if ready.everybody is not None:
@@ -290,6 +291,6 @@ def _outcome(talk: Talk[R]) -> R:
     raise AssertionError("a conversation that was to need nobody else")
 
 
-def spent_by(names: Sequence[str], ledgers: Mapping[str, Ledger]) -> Spent:
+def spent_by(names: Sequence[str], ledgers: Mapping[str, Ledger | Spent]) -> Spent:
     """The sites' ledgers, a row for each."""
     return np.array([ledgers[name] for name in names], dtype=np.int64)

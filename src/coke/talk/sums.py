@@ -52,9 +52,9 @@ def swept(
     `totals`, for sites that join later.
     """
     parent = net.tree.parent.get(me)
-    children = [child for child, at in net.tree.parent.items() if at == me]
+    children = net.tree.children.get(me, [])
     heard = (yield Turn({}, children)) if children else {}
-    total = own([heard[child] for child in sorted(children)])
+    total = own([heard[child] for child in children])
     if parent is not None:
         total = (yield Turn({parent: total}, [parent]))[parent]
     else:

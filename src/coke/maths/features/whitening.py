@@ -228,6 +228,7 @@ class _Ward:
         self._weight[i], self._mean[i] = both.weight, both.mean
         self._here[j], self._cost[j] = False, np.inf
         new = self._costs(i, slice(0, i))
+        # Ward's cost is reducible: a merger comes nearer to nobody, but for rounding.
         nearer = (new < self._cost[:i]) | ((new == self._cost[:i]) & (i < self._at[:i]))
         lost = self._here & np.isin(self._at, (i, j))
         self._cost[:i][nearer], self._at[:i][nearer] = new[nearer], i
