@@ -19,12 +19,8 @@ from numpy.typing import NDArray
 
 from coke.data.site import Columns
 from coke.errors import DataError, MessageError
-from coke.maths.algorithms.codecs import (
-    decode_mixture,
-    encode_mixture,
-    pack_integers,
-    unpack_integers,
-)
+from coke.maths.algorithms.codecs import pack_integers, unpack_integers
+from coke.maths.algorithms.mixtures import decode_mixture, encode_mixture
 from coke.maths.arrays import Array
 from coke.maths.features.whitening import RANKS, Component, Gaussian, kind_of, reduced
 from coke.talk.conversation import Network, Talk, Turn
