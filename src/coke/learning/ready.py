@@ -29,7 +29,7 @@ from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger, Spent
 from coke.maths.losses import LOSSES
-from coke.maths.losses.problem import Problem, Quadratic
+from coke.maths.losses.problem import Problem
 from coke.privacy.private import SPREAD, Noised, Private
 from coke.talk.conversation import Talk, network, network_of, together
 from coke.talk.flooded import flooded
@@ -260,16 +260,16 @@ def _made(sites: Sites, agreement: Agreement) -> Ready:
     if private is not None:
         ready = _noised(ready, private)
     if terms.settings.fast:
-        train = ready.problem.train
-        assert isinstance(train, Quadratic)  # other losses are refused with the settings
+        train = ready.problem.train.sums
+        assert train is not None  # other losses are refused with the settings
         ready = replace(ready, problem=Problem(replace(train, fast=True), ready.problem.test))
     return ready
 
 
 def _noised(ready: Ready, private: Private) -> Ready:
     """From noised statistics; the training rows are out of reach afterwards."""
-    raw, public, agreement = ready.problem.train, ready.agreement.begun.public, ready.agreement
-    assert isinstance(raw, Quadratic)  # other losses are refused with the settings
+    raw, public, agreement = ready.problem.train.sums, ready.agreement.begun.public, ready.agreement
+    assert raw is not None  # other losses are refused with the settings
     assert ready.rows is not None
     assert public is not None
     found = private.noised(ready.rows, raw, agreement.features, agreement.lam, public)
