@@ -110,7 +110,7 @@ MUTANTS = [
            "np.hstack([size >= 0, size,",
            "test_coke.py::test_simulation_equals_the_papers_equations"),
     Mutant("the sender keeps what it meant, not what it said", COKE,
-           "hat[i] += codec.decode(message, x.shape[-1])", "hat[i] = x[i]",
+           "hat[rows] += said.values", "hat[rows] = x[rows]",
            "test_compare.py::test_duals_sum_to_zero_to_the_last_bit"),
     Mutant("thresholds shrink after a send too", COKE,
            "np.where(news, h, self.factor * h)", "self.factor * h",

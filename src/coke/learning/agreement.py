@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from coke.data.site import Columns, Making, Scaling, Site, fit_scaling
+from coke.data.site import Site
 from coke.data.tables import Labels
 from coke.data.targets import checked_classes, numbers_of
+from coke.data.units import Columns, Making, Scaling, fit_scaling
 from coke.errors import ConfigError, MessageError
 from coke.learning.choice import FINE, Choice, Samples, Wish
 from coke.learning.choosing import choose

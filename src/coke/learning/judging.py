@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from coke.data.site import Columns
+from coke.data.units import Columns
 from coke.learning.choice import FINE, Candidate, Choice, Samples
 from coke.maths.arrays import Array
 from coke.maths.choice.conjugate import Conjugate, first_step

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from coke.data.site import Columns, Kept, Site, Sites, size_of
+from coke.data.site import Kept, Site, Sites
+from coke.data.units import Columns, size_of
 from coke.engines.process import ALONE, Engine
 from coke.engines.ranks.engine import Ranks
 from coke.errors import CokeError, DataError, MessageError
@@ -29,10 +30,11 @@ from coke.maths.arrays import Array
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.ledger import Spent
-from coke.maths.losses.problem import Problem, Quadratic
+from coke.maths.losses.problem import Problem
 from coke.privacy.private import SPREAD, Noised, Private
 from coke.settings.declaration import AUTO
-from coke.talk.conversation import Talk, flood, network_of, outcome
+from coke.talk.conversation import Talk, flood, network, network_of, outcome
+from coke.talk.flooded import flooded
 from coke.talk.sums import Sweep, add_targets, given, swept
 from coke.threads import OneThread
 
@@ -206,15 +208,15 @@ def agree(
     if len(set(names)) != len(names):
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
     with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
-        beside = {name: [names[n] for n in sorted(graph[i])] for i, name in enumerate(names)}
-        nets, told = engine.converse({name: flood(name, beside[name]) for name in here})
-        net = nets[here[0]]
+        net = network(names, graph)
         talks = {
             name: numbers(partial(swept, net, name, []), net, Site(sites, i, name), terms)
             for i, name in enumerate(here)
         }
         found, added = engine.converse(talks)
-        ready = engine.guarded(partial(_made, sites, found[here[0]], told + added))
+        told = dict(zip(net.names, flooded(net), strict=True))
+        spent = added + np.array([told[name] for name in here], np.int64)
+        ready = engine.guarded(partial(_made, sites, found[here[0]], spent))
     return replace(ready, names=names, graph=graph, engine=engine)
 
 
@@ -283,16 +285,16 @@ def _made(sites: Sites, agreement: Agreement, spent: Spent) -> Ready:
     if terms.private is not None:
         ready = _noised(ready, terms.private)
     if terms.settings.fast:
-        train = ready.problem.train
-        assert isinstance(train, Quadratic)  # other losses are refused with the settings
+        train = ready.problem.train.sums
+        assert train is not None  # other losses are refused with the settings
         ready = replace(ready, problem=Problem(replace(train, fast=True), ready.problem.test))
     return ready
 
 
 def _noised(ready: Ready, private: Private) -> Ready:
     """From noised statistics; the training rows are out of reach afterwards."""
-    raw, public, agreement = ready.problem.train, ready.agreement.public, ready.agreement
-    assert isinstance(raw, Quadratic)  # other losses are refused with the settings
+    raw, public, agreement = ready.problem.train.sums, ready.agreement.public, ready.agreement
+    assert raw is not None  # other losses are refused with the settings
     assert ready.rows is not None
     assert public is not None
     found = private.noised(ready.rows, raw, agreement.features, agreement.lam, public)

@@ -27,7 +27,7 @@ from scipy import sparse
 from coke.errors import InputError
 from coke.maths.algorithms.algorithm import Spoken
 from coke.maths.arrays import Array, Mask, Sizes
-from coke.maths.graph import degrees
+from coke.maths.graph import degrees, steps
 from coke.maths.ledger import HEADER, Ledger, Spent
 
 Counts = NDArray[np.int64]
@@ -171,12 +171,9 @@ class Stopping:
     @cached_property
     def diameter(self) -> int:
         """Of the graph: a search from every agent, each at its own process."""
-        far = np.zeros(1)
-        for some in _few(len(self.here.agents), _SEARCHES):
-            from_some = self.here.agents[some]
-            steps = sparse.csgraph.dijkstra(self.here.A, unweighted=True, indices=from_some)
-            far = np.maximum(far, steps.max())
-        return int(self.here.max(far)[0])
+        A, agents = self.here.A, self.here.agents
+        far = [steps(A, agents[some]).max() for some in _few(len(agents), _SEARCHES)]
+        return int(self.here.max(np.array([max(far)]))[0])
 
     def begin(self, k: int, spent: Spent, quiet: Quiet) -> Account:
         """After round k, or before round 1."""
