@@ -15,6 +15,7 @@ Letters, for all else that sites tell each other; their flags are 64 and up:
     TOTALS  flags 1 | totals, msgpack           that
     CHECK   flags 1 | epoch 2 | step 4 | g 8D   my end of the edge when all was over; and yours?
     CHECKED the same                            and I have yours
+    PARTED  flags 1                             and you have mine
 
 Little endian. Every length is checked before anything is read. A word, CTL or DONE has one meaning
 for every value and one spelling: `encode(decode(data, size)) == data` for all that is not refused.
@@ -40,7 +41,7 @@ NEWS, AGAIN, SHORT, WIDE = 1, 2, 4, 8  # bits of a word's flags
 OPEN, CLOSED, DONE = 16, 17, 32  # flags of CTL and DONE …
 DONE_AGAIN, DONE_SHORT = 1, 2  # … whose last bits say more
 LETTER = 64  # the first flags of a letter
-HELLO, HELLO_BACK, TALK, ASK, WANT, TOTALS, CHECK, CHECKED = range(LETTER, LETTER + 8)
+HELLO, HELLO_BACK, TALK, ASK, WANT, TOTALS, CHECK, CHECKED, PARTED = range(LETTER, LETTER + 9)
 MOST = 256  # messages of an agreement on one edge: two sweeps and a flood, many times over
 SETTINGS = 2**16  # bytes of all settings
 
@@ -117,8 +118,12 @@ class Check(NamedTuple):
     had: bool  # whether the sender has the other's
 
 
+class Parted(NamedTuple):
+    """I have your end of the edge, and you have mine."""
+
+
 Frame = Word | Standing | Done
-Letter = Hello | Said | Ask | Want | Totals | Check
+Letter = Hello | Said | Ask | Want | Totals | Check | Parted
 
 
 def encode(frame: Frame | Letter) -> bytes:
@@ -144,6 +149,8 @@ def encode(frame: Frame | Letter) -> bytes:
         case Check(epoch, step, g, had):
             flags = CHECKED if had else CHECK
             return _DONE.pack(flags, epoch, step) + np.asarray(g, "<f8").tobytes()
+        case Parted():
+            return bytes([PARTED])
 
 
 def decode(data: bytes, size: int) -> Frame:
@@ -201,4 +208,6 @@ def _letter(data: bytes) -> Letter:
         g = np.frombuffer(data, "<f8", offset=_DONE.size)
         if np.isfinite(g).all():
             return Check(epoch, step, g, kind == CHECKED)
+    if kind == PARTED and not rest:
+        return Parted()
     raise MessageError(f"a letter of {len(data)} bytes that no site writes: compare the releases")
