@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,18 @@ def lines(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
     """The rows turned on their side: a quantity's name and its values, one per algorithm."""
     keys = dict.fromkeys(key for row in rows for key in row if key != "algorithm")
     return [(key.replace("_", " "), [shown(key, row.get(key, "")) for row in rows]) for key in keys]
+
+
+def html_table(rows: Sequence[Row]) -> str:
+    """The same for a page."""
+    head = "".join(f"<th>{html.escape(row['algorithm'])}</th>" for row in rows)
+    body = "\n".join(
+        f"<tr><th>{html.escape(name)}</th>"
+        + "".join(f"<td>{html.escape(value)}</td>" for value in values)
+        + "</tr>"
+        for name, values in lines(rows)
+    )
+    return f"<table><thead><tr><th></th>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
 
 
 def shown(key: str, value: Any) -> str:
