@@ -134,13 +134,21 @@ class Agent:
                 return
             phase.begin()
             while not (self.stopped or phase.over()):
-                got = None if phase.work() else self.carrier.receive(self.desk.pace.tick)
-                if got is None:
+                if phase.work() or not self._listen(phase):
                     yield self._status(phase.name, phase)
-                else:
-                    self._hear(*got)
         if not self.stopped and self._train.trained.done:
             yield self._status("over", self._part)
+
+    def _listen(self, phase: Phase) -> bool:
+        """Whether anything came; what has come is heard before the phase works again."""
+        wait, together = self.desk.pace.tick, phase.together
+        for heard in range(len(self.carrier.neighbours)):
+            got = self.carrier.receive(wait, together)
+            if got is None:
+                return heard > 0
+            self._hear(*got)
+            wait, together = 0.0, ()
+        return True
 
     def _hear(self, sender: str, data: bytes) -> None:
         """A frame, for the phase that it concerns; what makes no sense is counted."""

@@ -171,6 +171,7 @@ class Agree:
     result: Ready | None = None
     first: tuple[str, ...] = ()  # the neighbours of the agreement; none where one joins
     missing: Sequence[str] = ()
+    together: ClassVar[tuple[str, ...]] = ()
     ledger: Ledger = field(default_factory=Ledger)  # what it took
     _talking: Agreeing[Ready] | None = None
 

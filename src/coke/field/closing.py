@@ -36,6 +36,7 @@ class Close:
     agreed: Agree
     training: Train
     missing: Sequence[str] = ()
+    together: ClassVar[tuple[str, ...]] = ()
     misses: Misses | None = None
     ledger: Ledger = field(default_factory=Ledger)  # what it took
     _heard: int = -1

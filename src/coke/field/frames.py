@@ -24,6 +24,7 @@ for every value and one spelling: `encode(decode(data, size)) == data` for all t
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -129,9 +130,8 @@ Letter = Hello | Said | Ask | Want | Totals | Check | Parted
 def encode(frame: Frame | Letter) -> bytes:
     """The bytes of a frame."""
     match frame:
-        case Word(epoch, step, tag, quiet, payload, again, short, wide):
-            flags = NEWS * bool(payload) | AGAIN * again | SHORT * short | WIDE * wide
-            return _WORD.pack(flags, epoch, step, tag, quiet) + payload
+        case Word():
+            return _of_word(frame)
         case Standing(epoch, closed):
             return _CTL.pack(CLOSED if closed else OPEN, epoch)
         case Done(epoch, said, again, short):
@@ -151,6 +151,13 @@ def encode(frame: Frame | Letter) -> bytes:
             return _DONE.pack(flags, epoch, step) + np.asarray(g, "<f8").tobytes()
         case Parted():
             return bytes([PARTED])
+
+
+@lru_cache(maxsize=128)  # a word goes to the disk twice beside its way to the neighbour
+def _of_word(word: Word) -> bytes:
+    epoch, step, tag, quiet, payload, again, short, wide = word
+    flags = NEWS * bool(payload) | AGAIN * again | SHORT * short | WIDE * wide
+    return _WORD.pack(flags, epoch, step, tag, quiet) + payload
 
 
 def decode(data: bytes, size: int) -> Frame:

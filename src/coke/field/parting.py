@@ -58,6 +58,7 @@ class Part:
     desk: Desk
     training: Train
     missing: Sequence[str] = ()
+    together: ClassVar[tuple[str, ...]] = ()
     _known: dict[str, Parting] = field(default_factory=dict)
     _until: float = math.inf
     _begun: bool = False
