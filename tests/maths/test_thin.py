@@ -69,9 +69,9 @@ def test_an_agents_bits_are_those_of_the_agent_alone(
 
 
 def test_few_rows_are_kept_and_many_are_summed() -> None:
-    """T_i < D says it; and with λ = 0 only sums know which of many answers to take."""
+    """T_i (2D + T_i) < D² says it; and with λ = 0 only sums know which of many answers to take."""
     c = case(3, L=4)
-    X, y = _first(c.X, [7, 8, 7]), _first(c.y, [7, 8, 7])
+    X, y = _first(c.X, [3, 4, 3]), _first(c.y, [3, 4, 3])
     mixed = Mixed.from_rows(c.features, X, y, 0.1)
     assert [type(risk) for risk in mixed.risks] == [Thin, Quadratic]
     assert [at.tolist() for at in mixed.agents] == [[0, 2], [1]]

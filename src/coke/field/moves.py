@@ -77,6 +77,11 @@ class Setup:
         return _Remembering(codec.encode, lru_cache(maxsize=256)(codec.decode), codec.coded)
 
     @cached_property
+    def share(self) -> tuple[float, ...]:
+        """What this site may have sent: the three numbers of a ledger at most."""
+        return tuple(self.limits.share(self.sites).tolist())
+
+    @cached_property
     def moves(self) -> _Elastic | _Lockstep:
         """How θ moves and what is told: elastic or in lockstep, as the algorithm declares."""
         return _Elastic(self) if self.algorithm.elastic else _Lockstep(self)
@@ -153,8 +158,8 @@ class _Elastic:
             if d not in self._local:  # prepared anew when d changes
                 self._local = {d: self._coke.local(self._risk, np.array([[float(d)]]))}
             if ends:
-                all_ = ends.values()
-                own, cp, g = (np.stack([getattr(e, x) for e in all_]) for x in ("own", "cp", "g"))
+                words = [(end.own, end.cp, end.g) for end in ends.values()]
+                own, cp, g = map(np.array, zip(*words, strict=True))
                 pulls = pull(1.0, own, cp, g).sum(axis=0, keepdims=True)
             theta, loss = self._coke.move(self._local[d], s, pulls, k)
             if not (np.abs(theta) <= LIMIT).all():
