@@ -1,4 +1,4 @@
-"""`make bench-strange`: the choice of a model on tables of many kinds, none of which it was built by.
+"""`make bench-strange`: the choice of a model on tables of many kinds; it was built by none of them.
 
 Forty generated tables with a trap each, and scikit-learn's small ones. Mean squared error on new
 rows over the target's variance: of the chosen model, the plain one, and a linear ridge that sees
@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from model import choosing, middle
 
 from coke import COKERegressor
+from model import choosing, middle
 
 SITES, TEST, SPLITS = 10, 3000, 3
 WORST, USUAL, BOUND = 1.25, 1.05, 0.6  # over the better: any table, nine of ten; over plain: middle
@@ -343,7 +343,7 @@ def thirty_rows(rng: Rng, n: int) -> Any:
 
 
 def bundled(name: str) -> Callable[[Rng, int], Table]:
-    """A table that comes with scikit-learn; classes by their numbers, of three targets the first."""
+    """A table that comes with scikit-learn; classes by their numbers."""
 
     def made(rng: Rng, seed: int) -> Table:
         from sklearn import datasets
@@ -394,10 +394,10 @@ def over(one: dict[str, Any]) -> float:
 
 def line_of(one: dict[str, Any]) -> str:
     return (
-        f"{one['table']:34} {one['split']} T {one['T']:4} d {one['d']:3}: linear {one['linear']:.4g};"
-        f" plain {one['plain']:.4g}; auto {one['auto']:.4g} ({over(one):.3f} of the better),"
-        f" {one['choice']}, L {one['L']}, {one['agreement'] / 1e3:.1f} kB,"
-        f" choosing {one['choosing']:.2f} s a site"
+        f"{one['table']:34} {one['split']} T {one['T']:4} d {one['d']:3}:"
+        f" linear {one['linear']:.4g}; plain {one['plain']:.4g};"
+        f" auto {one['auto']:.4g} ({over(one):.3f} of the better), {one['choice']},"
+        f" L {one['L']}, {one['agreement'] / 1e3:.1f} kB, choosing {one['choosing']:.2f} s a site"
     )
 
 
