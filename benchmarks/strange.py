@@ -1,4 +1,4 @@
-"""`make bench-strange`: the choice of a model on tables of many kinds; it was built by none of them.
+"""`make bench-strange`: the choice of a model on tables of many kinds, which it was not built by.
 
 Forty generated tables with a trap each, and scikit-learn's small ones. Mean squared error on new
 rows over the target's variance: of the chosen model, the plain one, and a linear ridge that sees

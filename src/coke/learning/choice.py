@@ -48,7 +48,7 @@ class Choice(NamedTuple):
     bandwidths: Array  # (d,) of the tuned model, in spreads of a column
     errors: dict[str, float]  # mean squared, over the target's variance; of rows left out
     judged: dict[str, float]  # the same of all sites' fits, after a few sweeps; empty if not needed
-    lead: float  # of the best over the next, in standard errors; 0 where none was judged
+    lead: float  # over the next, in standard errors; below 0: one more daring is hardly better
     apart: bool  # whether the sites' rows differ
     noise: float  # over the signal's variance
 
@@ -83,7 +83,10 @@ class Choice(NamedTuple):
 
     def _verdict(self) -> str:
         others = {name: error for name, error in self.judged.items() if name != self.best.name}
-        return f"{self.lead:.1f} standard errors ahead of {min(others, key=others.__getitem__)}"
+        near = min(others, key=others.__getitem__)
+        if self.lead < 0:
+            return f"{near} is not clearly better"
+        return f"{self.lead:.1f} standard errors ahead of {near}"
 
 
 def power(n: int) -> float:

@@ -4,8 +4,9 @@ It is asked where errors on a site's own rows decide nothing: where sites differ
 simpler models come near. A few sweeps of conjugate gradients on four fifths of the rows for all
 three at once; then their errors on the rest, which were kept back, and on the rows of the fit as if
 each had been left out of it. These count the less the more a row had its way in one of the fits,
-(1 − h)²: of many rows nearly all count, of few those that were kept back. The least error wins:
-nothing else has the least regret to be expected.
+(1 − h)²: of many rows nearly all count, of few those that were kept back. The least error wins, but
+what was itself chosen by these rows, the tuned model and the linear one's other ridge, has to be
+ahead by more than one standard error of the difference.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from coke.data.site import Columns
-from coke.learning.choice import FINE, Candidate, Choice, Samples
+from coke.learning.choice import FINE, LINEAR, PLAIN, Candidate, Choice, Samples
 from coke.maths.arrays import Array
 from coke.maths.choice.conjugate import Conjugate, first_step
 from coke.maths.choice.errors import heights
@@ -86,14 +87,18 @@ def judged(sweep: Sweep, own: Samples, choice: Choice, contest: Contest) -> Talk
 
 
 def _won(choice: Choice, models: Sequence[Candidate], mean: Array, deviations: Array) -> Choice:
-    """By the least error; its lead is over the best of another kind."""
-    best = int(np.argmin(mean))
-    order = np.argsort(mean, kind="stable").tolist()
-    next_ = next(i for i in order if models[i].name != models[best].name)
-    lead = (mean[next_] - mean[best]) / max(float(deviations[best, next_]), 1e-12)
-    judged = {models[i].name: float(mean[i]) for i in reversed(order)}
-    told = {one.name: judged[one.name] for one in models}
-    return choice._replace(best=models[best], judged=told, lead=float(lead))
+    """Linear with the usual ridge or plain, whichever is better, if nothing is so clearly."""
+    names = [one.name for one in models]
+    best = min(names.index(LINEAR), names.index(PLAIN), key=mean.__getitem__)
+    leads = (mean[best] - mean) / np.maximum(deviations[best], 1e-12)
+    ahead = [i for i in range(len(models)) if leads[i] > 1]
+    best = min(ahead, key=mean.__getitem__, default=best)
+    others = [i for i, name in enumerate(names) if name != names[best]]
+    near = min(others, key=mean.__getitem__)
+    lead = (mean[near] - mean[best]) / max(float(deviations[best, near]), 1e-12)
+    judged = {name: float(mean[names.index(name)]) for name in names}
+    judged[names[best]] = float(mean[best])
+    return choice._replace(best=models[best], judged=judged, lead=float(lead))
 
 
 def _fits(sweep: Sweep, own: Samples, judging: Sequence[_Judging]) -> Talk[list[Array]]:
