@@ -63,12 +63,12 @@ def test_sums_are_those_of_the_formula(
     phi = features(mapping, linear)
     how = Making(phi, units(rows()[2]), "quadratic", NONE, ridge)
     ours, wanted = found(how), literal(how)
-    far = 1e-11 if precise(phi, ridge) else 1e-6
+    far = 1e-11 if precise(how) else 1e-6
     for name in ("A", "b", "yy"):
         a, b = getattr(ours, name), getattr(wanted, name)
         assert abs(a - b).max() <= far * abs(b).max(), name
         assert abs(a[2] - b[2]).max() <= 1e-11 * abs(b).max(), name  # of few rows
-    assert (abs(ours.A - wanted.A).max() > 1e-12) == (not precise(phi, ridge))
+    assert (abs(ours.A - wanted.A).max() > 1e-12) == (not precise(how))
     assert_array_equal(ours.T, wanted.T)
 
 
@@ -78,7 +78,9 @@ def test_no_prediction_moves_by_more_than_a_little(ridge: float, sigma: float) -
     """At the least ridge of float32, also of features that are nearly collinear, 1e-4 spreads."""
     drawn = draw_features(FeatureSettings(50, sigma=sigma, seed=1), 20)
     how = Making(drawn, rows()[2], "quadratic", NONE, ridge)
-    assert not precise(drawn, ridge)
+    assert not precise(how)
+    assert precise(how._replace(G=0.9 * LEAST))
+    assert precise(how._replace(precision="double"))
     apart = found(how).optimum() - literal(how).optimum()
     X = np.concatenate(rows()[0])
     off = drawn(how.units.inputs(X)) @ apart

@@ -100,6 +100,7 @@ class Making(NamedTuple):
     loss: str
     classes: Labels  # sorted; none for numbers
     G: float  # λ/N
+    precision: str = "auto"  # of features for sums, see `coke.data.summing`
 
 
 class Sites(ABC):

@@ -30,19 +30,20 @@ SMALL = 512  # D for which A stays in cache
 LEAST = 1e-5  # of the ridge in float32: predictions then change by some 1e-5 of the spread
 
 
-def precise(features: DrawnFeatures, ridge: Regulariser) -> bool:
-    """Whether float64 is needed: with a ridge λ/N below 1e-5, or a linear part, of any size.
+def precise(how: Making) -> bool:
+    """Whether float64 is needed: where it is asked for, and with a linear part or λ/N below 1e-5.
 
     It depends on what all sites know alike, so that every engine decides alike.
     """
-    return bool(features.linear) or not np.min(ridge) >= LEAST
+    small = not np.min(how.G) >= LEAST
+    return how.precision == "double" or bool(how.features.linear) or small
 
 
 def summed(
     X: Sequence[Numbers], y: Sequence[Array], how: Making, told: Callable[[int], None]
 ) -> Quadratic:
     """The statistics of each site's rows in memory, X_i (T_i, d) and y_i (T_i,), as they came."""
-    kernel = Summing(how.features, how.units, double=precise(how.features, how.G))
+    kernel = Summing(how.features, how.units, double=precise(how))
     whole = np.zeros((len(y), how.features.size, how.features.size))
     sums = [kernel.nothing(0, A) for A in whole]
     for X_i, y_i, one in zip(X, y, sums, strict=True):
