@@ -99,6 +99,7 @@ class Making(NamedTuple):
     loss: str
     classes: Labels  # sorted; none for numbers
     G: float  # λ/N
+    precision: str = "auto"  # of features for sums, see `coke.data.summing`
 
     def numbers(self, y: Labels) -> Array:
         """Targets as numbers in their own units; classes as codes."""

@@ -209,9 +209,9 @@ class Agreement:
     @property
     def making(self) -> Making:
         """How rows in the common units become risks, with λ/N at each site."""
-        share, loss = self.lam / self.N, self.terms.settings.loss
-        classes = self.classes
-        return Making(self.features, self.units, loss, classes, share)
+        share, settings = self.lam / self.N, self.terms.settings
+        precision = settings.data.precision
+        return Making(self.features, self.units, settings.loss, self.classes, share, precision)
 
     @property
     def lam(self) -> float:

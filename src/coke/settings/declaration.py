@@ -85,8 +85,8 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "For scale public: NAME = [LOW, HIGH] of a column, known before any row.")] = {}
     out_of_core: Annotated[bool, _large("Pass over the rows; keep none in memory.")] = False
     precision: Annotated[str, _large(
-        "Of features that are computed in passes.", choices={
-            AUTO: "float32 where it will do", "double": ""})] = AUTO
+        "Of the features whose sums are taken.", choices={
+            AUTO: "float32 where it will do", "double": "float64"})] = AUTO
     on_disk: Annotated[str | None, Knob(
         "Folder for rows with class labels and their features, instead of memory.",
         scope=Scope.RUN, faces=Face.RUN | Face.SITE, path=True)] = None
