@@ -30,7 +30,8 @@ from coke import COKEClassifier, COKERegressor, Features
 from coke.data.site import Site
 from coke.data.split import by_label, split
 from coke.data.tables import checked_rows
-from coke.learning.agreement import Terms, begin
+from coke.learning.agreement import Terms
+from coke.learning.ready import begin
 from coke.maths.graph import build_graph
 from coke.settings.reading import checked_settings
 from coke.talk.conversation import nobody_else, together

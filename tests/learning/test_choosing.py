@@ -152,7 +152,7 @@ def agreed(
 
 def chosen(features: Features, **given: Any) -> Any:
     some = WAVES._replace(X=WAVES.X[:400], y=WAVES.y[:400])
-    return agreed(some, features, **given).agreement.begun.choice
+    return agreed(some, features, **given).agreement.choice
 
 
 def test_features_that_are_given_whole_are_taken_as_they_are() -> None:
@@ -218,7 +218,7 @@ def test_neither_names_nor_the_tree_change_what_is_decided(by_target: bool) -> N
             agreed(WAVES, Features(n_features=30, inputs=inputs), labels, graph)
             for inputs in ("scaled", "auto")
         ]
-        found.append([one.agreement.begun.choice for one in talked])
+        found.append([one.agreement.choice for one in talked])
     (one, quantiles), (two, others) = found
     assert_array_equal(one.best.features.omega, two.best.features.omega)
     assert_array_equal(one.bandwidths, two.bandwidths)
@@ -240,7 +240,7 @@ def test_the_agreement_of_ten_sites_takes_40_kB_at_most(hard: bool, by_target: b
     table = Table.of(linear if hard else planted_in_20, 20, n=1000)
     sites = table.sites(by_target=by_target, N=10)
     talked = agreed(table, Features(), sites, build_graph("random", 10, seed=0))
-    choice = talked.agreement.begun.choice
+    choice = talked.agreement.choice
     assert choice is not None
     assert bool(choice.judged) == (hard or by_target)
     assert talked.spent[:, 1].sum() <= 40_000

@@ -92,7 +92,7 @@ def test_the_problem_is_the_same_in_another_basis() -> None:
     P = q.A.mean(axis=0) + 0.05 * np.eye(q.size)
     basis = Whitening.of(P)
     A, b = basis.statistics(q.A, q.b)
-    w = Quadratic(A, b, q.yy, q.T, basis.regulariser(q.G))
+    w = Quadratic(A, b, q.yy, q.T, basis.regulariser(q.G * np.eye(q.size)))
     u = np.random.default_rng(0).normal(size=(6, q.size))
     assert_allclose(w.losses(u), q.losses(basis.theta(u)), rtol=1e-9)
     assert_allclose(basis.theta(w.optimum()), q.optimum(), atol=1e-9)
@@ -110,7 +110,9 @@ def test_with_the_average_gram_the_hessians_average_to_the_identity() -> None:
     assert isinstance(q.G, float)
     basis = Whitening.of(q.A.mean(axis=0) + q.G * np.eye(q.size))
     A, _ = basis.statistics(q.A, q.b)
-    assert_allclose((A + basis.regulariser(q.G)).mean(axis=0), np.eye(q.size), atol=1e-9)
+    assert_allclose(
+        (A + basis.regulariser(q.G * np.eye(q.size))).mean(axis=0), np.eye(q.size), atol=1e-9
+    )
 
 
 def test_whitening_from_moments_makes_consensus_fast() -> None:
@@ -124,7 +126,7 @@ def test_whitening_from_moments_makes_consensus_fast() -> None:
     P = expected_gram(f, reduced([Gaussian.of(x) for x in X], 1)) + lam / 6 * np.eye(f.size)
     basis = Whitening.of(P)
     A, b = basis.statistics(plain.A, plain.b)
-    white = Quadratic(A, b, plain.yy, plain.T, basis.regulariser(plain.G))
+    white = Quadratic(A, b, plain.yy, plain.T, basis.regulariser(plain.G * np.eye(plain.size)))
 
     def rounds(risk: Quadratic, rho: float) -> int:
         problem = Problem(risk)

@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data.site import Columns, columns_of, fit_scaling
 from coke.errors import CokeError, GraphError, InputError, MessageError
-from coke.learning.agreement import Agreement, Terms, _Begun
+from coke.learning.agreement import Agreement, Terms
 from coke.learning.basis import Own, common_basis
 from coke.maths.features.whitening import Gaussian
 from coke.maths.graph import adjacency, build_graph
@@ -267,7 +267,7 @@ def agreed(net: Network, sample: Any, **wanted: Any) -> Agreement:
     nothing = Told(columns_of(np.empty((1, 0))))
     terms = Terms(checked_settings(given), ("a", "b", "c"), sample)
     units = fit_scaling("none", 3, nothing.columns)
-    return Agreement(terms, _Begun(net, units, nothing, None))
+    return Agreement(terms, net, units, nothing)
 
 
 def test_a_basis_that_lacks_its_sample_is_refused() -> None:

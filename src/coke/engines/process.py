@@ -86,7 +86,7 @@ def simulate(
     """
     limits, N = Limits(rounds, tol, max_bytes, max_transmissions).checked(), len(problem.train.T)
     A = adjacency(checked_graph(graph, range(N)))
-    stop = Stopping(limits, Here.all(A), algorithm.told)
+    stop = Stopping(limits, Here.all(A))
     nothing = np.zeros((N, 3), np.int64) if spent is None else spent
     at = Checkpoint(0, nothing, at_first(N), {}) if resume is None else resume
     account, threads = stop.begin(at.k, at.spent, at.quiet), OneThread()
@@ -201,7 +201,6 @@ class _Together:
         self.state = algorithm.start(problem.train)
         self._W = algorithm.weights(stop.here.A)
         self._gaps: tuple[float, float] | None = None  # where a compiled round found them
-        _ = problem.optimum  # now, on one thread; it is kept
         # A compiled round shows nobody what is between speaking and listening.
         self._fused = fused(problem, self._W, algorithm, self._own) if stop.idle else None
 
@@ -211,9 +210,11 @@ class _Together:
             self.state, spent, self._gaps = found
             return self._stop.booked(at, spent)
         s, said = self._algorithm.speak(self._own, self.state, at.k + 1)
-        hat, now = self._stop.after(at, self.state.hat, s, said)
-        s = s._replace(hat=hat)
-        self.state = self._algorithm.listen(self._own, s, self._W @ hat)
+        last = self.state.hat
+        now = self._stop.after(at, said, s.theta, self._algorithm.told(last))
+        if now.over is not None:
+            s = s._replace(hat=np.where(now.over, last, s.hat))
+        self.state = self._algorithm.listen(self._own, s, self._W @ s.hat)
         self._gaps = None
         return now
 

@@ -1,7 +1,8 @@
 """After the last round: one more sum over all sites, if they are all still there.
 
-It tells how far the model misses, or how sharp it is (`coke.learning.closing`). It is no part of the answer, so nobody
-is waited for in vain: a site that has heard nothing for a while ends without it.
+It tells how far the model misses, or how sharp it is (`coke.learning.closing`). It is no part of
+the answer, so nobody is waited for in vain: a site that has heard nothing for a while ends without
+it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from coke.field.mission import Mission
 from coke.field.phases import Desk
 from coke.field.training import Train
 from coke.learning.closing import closes, closing
-from coke.learning.model import Closed
+from coke.learning.model import NOTHING_CLOSED, Closed
 from coke.maths.ledger import Ledger
 from coke.talk.sums import swept
 
@@ -36,7 +37,7 @@ class Close:
     agreed: Agree
     training: Train
     missing: Sequence[str] = ()
-    found: Closed = Closed()
+    found: Closed = NOTHING_CLOSED
     ledger: Ledger = field(default_factory=Ledger)  # what it took
     _heard: int = -1
     _spoilt: bool = False

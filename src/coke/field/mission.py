@@ -18,7 +18,7 @@ from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
 from coke.field.moves import Setup
 from coke.learning.agreement import Terms
-from coke.learning.model import Closed, Model
+from coke.learning.model import NOTHING_CLOSED, Closed, Model
 from coke.learning.ready import Case, Ready, Wanted
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
@@ -125,6 +125,6 @@ class Mission:
         """θ (D,) in the plain features."""
         return self.case(ready).theta(theta)
 
-    def model(self, ready: Ready, theta: Array, closed: Closed = Closed()) -> Model:
+    def model(self, ready: Ready, theta: Array, closed: Closed = NOTHING_CLOSED) -> Model:
         """The site's own model."""
         return ready.model(self.theta(ready, theta), closed)

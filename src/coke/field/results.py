@@ -23,7 +23,7 @@ def keep(agent: Agent) -> dict[str, Any]:
     learnt = agent.outcome()
     mission.model(ready, learnt.theta, learnt.closed).save(folder / "model.coke")
     if ready.noised is not None:  # the owner may keep the better one, and need tell nobody
-        ready.agreement.model(ready.noised.alone[0]).save(folder / "model-alone.coke")
+        ready.model(ready.noised.alone[0]).save(folder / "model-alone.coke")
     table = pa.Table.from_pylist(agent.store.rounds(learnt.rounds))
     atomically(folder / "history.parquet", lambda part: pa.parquet.write_table(table, part))
     return _summary(mission, ready, learnt) | {"model": str(folder / "model.coke")}
@@ -68,4 +68,4 @@ def _losses(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, Any]:
     if noised is not None and test is not None:
         found["alone_test"] = float(test.losses(noised.alone)[0])
     said: dict[str, Any] = {f"{key}_{train.metric}": value for key, value in found.items()}
-    return said | {"targets": by_target(ready, theta[0])}
+    return said | {"targets": by_target(ready, mission.model(ready, learnt.theta))}

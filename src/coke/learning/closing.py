@@ -16,11 +16,12 @@ from coke.data.targets import numbers_of
 from coke.errors import MessageError
 from coke.learning.choice import FINE
 from coke.learning.model import Closed
-from coke.learning.ready import Case, Ready, spent_by
+from coke.learning.ready import Case, Ready
 from coke.maths.arrays import Array
 from coke.maths.choice.misses import BINS, Misses, left_out
-from coke.maths.ledger import Spent
+from coke.maths.ledger import Ledger
 from coke.maths.losses.codes import coded, scores, sharpest, surprises, which
+from coke.maths.losses.forms import matrix
 from coke.settings.declaration import AUTO
 from coke.talk.conversation import Talk, together
 from coke.talk.sums import Sweep, add_integers, swept
@@ -60,7 +61,7 @@ def _sharpened(sweep: Sweep, looked: _Looked) -> Talk[Closed]:
     """From the mean log loss over all sites' rows."""
     with OneThread().limit():
         told = looked.surprises()
-    rows = float(looked.ready.targets[looked.i].T) / looked.ready.agreement.begun.told.columns.T
+    rows = float(looked.ready.targets[looked.i].T) / looked.ready.agreement.told.columns.T
     mine = FINE * rows * np.append(told, 1.0)
     total = (yield from add_integers(sweep, mine)).astype(np.float64)
     if not total[-1] > 0:
@@ -68,15 +69,18 @@ def _sharpened(sweep: Sweep, looked: _Looked) -> Talk[Closed]:
     return Closed(sharpness=sharpest(total[:-1] / total[-1]))
 
 
-def closed(ready: Ready, case: Case, theta: Array) -> tuple[Closed, Spent]:
-    """All sites of this process; θ (n, K·D) of those here. And what it cost them."""
-    net, here, engine = ready.agreement.net, ready.here, ready.engine
+def closed(ready: Ready, case: Case, theta: Array) -> tuple[Closed, Ledger]:
+    """What all sites add up to, given θ (N, K·D) of all, and what it cost; or nothing."""
+    if not closes(ready, case):
+        return Closed(), Ledger()
+    net, here, engine = ready.agreement.net, ready.sites.names, ready.engine
+    own = dict(zip(ready.names, theta, strict=True))
     talks = {
-        name: closing(partial(swept, net, name, []), ready, case, i, theta[i])
+        name: closing(partial(swept, net, name, []), ready, case, i, own[name])
         for i, name in enumerate(here)
     }
     found, ledgers = engine.guarded(partial(together, talks, engine.post))
-    return found[here[0]], spent_by(here, ledgers)
+    return found[here[0]], Ledger.of(engine.everyones(np.array([*ledgers.values()], np.int64)))
 
 
 class _Looked:
@@ -94,7 +98,7 @@ class _Looked:
         agreement = self.ready.agreement
         y = numbers_of(self.y).reshape(len(self.y), -1)
         whole = self._left_out(y - agreement.units.predictions(self._f))
-        sd = agreement.begun.told.columns.sd[-y.shape[1] :]  # all told it, for the choice
+        sd = agreement.told.columns.sd[-y.shape[1] :]  # all told it, for the choice
         return Misses.of(whole, self.ready.targets[self.i].T, np.where(sd > 0, sd, 1.0))
 
     def surprises(self) -> Array:
@@ -110,6 +114,8 @@ class _Looked:
         basis, agreement = self.case.basis, self.ready.agreement
         if basis is None:
             return errors
-        freedom = len(basis.C) - float(np.trace(basis.regulariser(agreement.making.G)))
+        freedom = len(basis.C) - float(
+            np.trace(basis.regulariser(matrix(agreement.making.G, len(basis.C))))
+        )
         rows = agreement.N * self.ready.targets[self.i].T
         return left_out(errors, basis.features(self._Phi), rows, freedom)

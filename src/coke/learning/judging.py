@@ -41,7 +41,7 @@ class _Judging(NamedTuple):
         )
         G = expected_gram(features, inputs)
         basis = Whitening.of(G + max(one.ridge, 1e-7) * np.eye(len(G)))
-        return cls(basis.features(features(Z)), basis.regulariser(one.ridge))
+        return cls(basis.features(features(Z)), basis.regulariser(one.ridge * np.eye(len(G))))
 
 
 def judged(

@@ -36,6 +36,9 @@ class Closed(NamedTuple):
     sharpness: float | None = None  # s of class probabilities, where scores do not say it
 
 
+NOTHING_CLOSED = Closed()
+
+
 class _Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the file says beside its arrays."""
 
@@ -57,7 +60,7 @@ class Model(NamedTuple):
     classes: Labels  # (n,) sorted labels; empty for numbers
     columns: tuple[str, ...]  # names of the inputs
     inputs_like: tuple[Gaussian, ...] = ()  # what the sites told of their scaled inputs, merged
-    closed: Closed = Closed()  # what they added up at the end
+    closed: Closed = NOTHING_CLOSED  # what they added up at the end
     targets: tuple[str, ...] = ("y",)  # names of the columns to predict
 
     def decision(self, X: Numbers) -> Array:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +29,7 @@ from coke.maths.arrays import Room
 from coke.maths.graph import Graph, adjacency, build_graph
 from coke.maths.losses import LOSSES
 from coke.settings.declaration import Settings
-from coke.settings.reading import check_source
+from coke.settings.rules import of_source
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -55,27 +52,15 @@ def open_ready(
     watch: Watch | None = None,
 ) -> Ready:  # fmt: skip
     """Everything a run needs; most of its time goes into the passes over the rows."""
-    with private_place(settings, releases) as folder:
-        sites, columns, names, graph, engine = _open_sites(settings, comm, watch)
-        sample = None
-        if settings.sample is not None:
-            sample = inputs_of(read_table(settings.sample), columns)
-        return agree(sites, graph, Terms(settings, columns, sample, folder), engine, names)
-
-
-@contextmanager
-def private_place(settings: Settings, folder: Path | None) -> Iterator[Path | None]:
-    """Where private sites keep their releases; without a folder they are forgotten with the run."""
-    if folder is not None or settings.epsilon is None:
-        yield folder
-        return
-    with TemporaryDirectory(prefix="coke-") as forgotten:
-        yield Path(forgotten)
+    sites, columns, names, graph, engine = _open_sites(settings, comm, watch)
+    sample = None
+    if settings.sample is not None:
+        sample = inputs_of(read_table(settings.sample), columns)
+    return agree(sites, graph, Terms(settings, columns, sample, releases), engine, names)
 
 
 def load_rows(settings: Settings) -> Rows:
     """The rows of the file, or the synthetic ones."""
-    check_source(settings)
     data = settings.data
     if data.file is None or data.target is None:
         return synthetic_rows(data.agents, data.size_range or (4000, 6000), seed=settings.seed)
@@ -99,7 +84,8 @@ def _open_sites(
 
     With `data.on_disk` they are read in chunks, too, but kept, there.
     """
-    check_source(settings)
+    for reason in of_source(settings):
+        raise ConfigError(reason)
     data, numbers = settings.data, LOSSES[settings.loss].kind == "numbers"
     room: Room = np.empty if data.on_disk is None else OnDisk(Path(data.on_disk))
     seed, dealt = settings.seed, dealing(settings)
@@ -107,11 +93,11 @@ def _open_sites(
         rows = load_rows(settings)
         places = split(parts_of(rows.y, rows.sites, **dealt), test=data.test, seed=seed)
         kept = places.kept(rows, numbers=numbers, room=room, watch=watch)
-        return _divided(settings, kept.names, rows.columns, comm, kept.of)
+        return _divided(settings, kept, rows.columns, comm)
     how, source = _passing(settings, comm), _open_rows(settings)
     if data.out_of_core:
         passed = pass_over(source, how, test=data.test, seed=seed, watch=watch)
-        return _divided(settings, passed.names, source.columns, comm, passed.of)
+        return _divided(settings, passed, source.columns, comm)
     whose = owners(source, how, watch)
     places = split(parts_of(whose.y, whose.sites, **dealt), test=data.test, seed=seed)
     own = whose.sites is not None and data.split is None
@@ -122,19 +108,27 @@ def _open_sites(
         found = picked(source, how, some, whose.y, by_label=few, room=room, watch=watch)
         return replace(found, numbers=numbers, watch=watch)
 
-    return _divided(settings, places.names, source.columns, comm, ours)
+    graph, engine = _network(settings, places.names, comm)
+    some = engine.guarded(partial(ours, engine.agents(len(places.names))))
+    return _Here(some, source.columns, places.names, graph, engine)
 
 
 def _divided(
-    settings: Settings, names: tuple[str, ...], columns: tuple[str, ...], comm: MPI.Comm | None,
-    of: Callable[[Any], Sites],
-) -> _Here:  # fmt: skip
-    """The sites on their network, and of them those of this rank."""
-    graph, N = settings.graph, len(names)
-    network = build_graph(graph.kind, N, edges=graph.edges, seed=settings.seed)
-    engine = ALONE if comm is None else Ranks(comm, adjacency(network), names)
-    agents = engine.agents(N)
-    return _Here(engine.guarded(partial(of, agents)), columns, names, network, engine)
+    settings: Settings, sites: Sites, columns: tuple[str, ...], comm: MPI.Comm | None
+) -> _Here:
+    """Of these sites those of this rank, where there are ranks."""
+    names, (graph, engine) = sites.names, _network(settings, sites.names, comm)
+    some = sites if comm is None else sites.of(engine.agents(len(names)))
+    return _Here(some, columns, names, graph, engine)
+
+
+def _network(
+    settings: Settings, names: tuple[str, ...], comm: MPI.Comm | None
+) -> tuple[Graph, Engine]:
+    """Who talks to whom, and who has which sites."""
+    kind, edges = settings.graph.kind, settings.graph.edges
+    graph = build_graph(kind, len(names), edges=edges, seed=settings.seed)
+    return graph, ALONE if comm is None else Ranks(comm, adjacency(graph), names)
 
 
 def _in_chunks(settings: Settings, comm: MPI.Comm | None) -> bool:

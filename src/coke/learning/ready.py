@@ -6,9 +6,11 @@ own, and `joining` that of a site which comes later, from what a neighbour says 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -17,18 +19,18 @@ import numpy as np
 from coke.data.site import Columns, Kept, Site, Sites, size_of
 from coke.engines.process import ALONE, Engine
 from coke.errors import CokeError, DataError, MessageError
-from coke.learning.agreement import Agreement, Terms, begin, numbers
+from coke.learning.agreement import Agreement, Terms, numbers
 from coke.learning.basis import Basis, Own, common_basis
-from coke.learning.model import Closed, Model
+from coke.learning.model import NOTHING_CLOSED, Closed, Model
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
-from coke.maths.ledger import Ledger, Spent
+from coke.maths.ledger import Spent
 from coke.maths.losses.problem import Problem, Quadratic
 from coke.privacy.private import SPREAD, Noised, Private
-from coke.talk.conversation import Talk, network_of, together
+from coke.talk.conversation import Talk, flood, network_of, together
 from coke.talk.sums import Sweep, add_targets, given, swept
 from coke.threads import OneThread
 
@@ -60,35 +62,31 @@ class Ready:
 
     agreement: Agreement
     problem: Problem
-    sites: Sites  # those here
     targets: tuple[Columns, ...]  # what the sites here may tell of their scaled targets
+    sites: Sites  # those here, for whoever looks at rows again
     names: tuple[str, ...]  # of all sites, in the order of the run's rows
     graph: Graph  # on these positions
+    spent: Spent  # (n, 3) by the sites here, on agreeing
     noised: Noised | None = None  # with privacy
-    spent: Spent = field(default_factory=lambda: np.zeros((1, 3), np.int64))
     engine: Engine = ALONE  # who else has a part of the sites
     second: _Second | None = None  # what a site in the field has agreed on beyond
 
     @property
     def totals(self) -> tuple[bytes, ...]:
         """Of the agreement of a site in the field, for sites that join later."""
-        return () if self.second is None else self.second.totals
+        return () if self.second is None else (self.agreement.net.records(), *self.second.totals)
 
     def own(self, i: int) -> Own:
         """What site i of those here knows of its own rows."""
         rows = None if self.noised else self.sites.of([i]).units(self.agreement.units)
         X = np.empty((0, len(self.agreement.terms.columns))) if rows is None else rows.X[0]
-        return Own(X, self.problem.train.gram(i), self.targets[i], self._share)
+        G = self.agreement.making.G if self.noised is None else float(self.noised.risk.G)
+        return Own(X, self.problem.train.gram(i), self.targets[i], G)
 
     @cached_property
     def rows(self) -> Kept | None:
         """In the common units; None where they are out of reach."""
         return None if self.noised else self.sites.units(self.agreement.units)
-
-    @property
-    def _share(self) -> float:
-        """λ/N; private sites may have raised it."""
-        return self.agreement.making.G if self.noised is None else float(self.noised.risk.G)
 
     @cached_property
     def spread(self) -> float:
@@ -102,6 +100,12 @@ class Ready:
             Columns.of_moments(row[0], *np.split(row[1:], 2)) for row in self.engine.everyones(told)
         )
         return reduce(Columns.merged, everyones).spread
+
+    @cached_property
+    def optimum(self) -> Array:
+        """θ* (D,); on one thread, for the last bits of a solution depend on how many there are."""
+        with OneThread().limit():
+            return self.problem.optimum
 
     @cached_property
     def everybody(self) -> Ready | None:
@@ -123,27 +127,32 @@ class Ready:
         if self.second is not None:
             assert self.second.basis is not None  # it was wanted, or the site would not ask for it
             return self.second.basis, self.spent
-        net, here = self.agreement.net, self.here
+        net, here = self.agreement.net, self.sites.names
         talks = {
             name: common_basis(partial(swept, net, name, []), self.agreement, self.own(i))
             for i, name in enumerate(here)
         }
         engine = self.engine
         agreed, ledgers = engine.guarded(partial(together, talks, engine.post))
-        return agreed[here[0]], self.spent + spent_by(here, ledgers)
+        return agreed[here[0]], self.spent + np.array([*ledgers.values()], np.int64)
 
-    def model(self, theta: Array, closed: Closed = Closed()) -> Model:
+    def model(self, theta: Array, closed: Closed = NOTHING_CLOSED) -> Model:
         """The model of one θ (D,), such as an agent's own or the agents' mean."""
         basis = None if self.second is None else self.second.basis
         if "whitened" in vars(self):
             basis = self.whitened[1]
-        inputs = () if basis is None else basis.inputs
-        return self.agreement.model(theta)._replace(inputs_like=inputs, closed=closed)
-
-    @property
-    def here(self) -> list[str]:
-        """The names of the sites in this process."""
-        return [self.names[i] for i in self.engine.agents(len(self.names))]
+        agreed = self.agreement
+        return Model(
+            theta=theta.reshape(-1, agreed.features.size),
+            features=agreed.features,
+            scaling=agreed.units,
+            loss=agreed.terms.settings.loss,
+            classes=agreed.classes,
+            columns=agreed.terms.columns,
+            targets=agreed.terms.targets,
+            inputs_like=() if basis is None else basis.inputs,
+            closed=closed,
+        )
 
     def case(self, algorithm: str | Algorithm) -> Case:
         """How to run that algorithm, of the house or an own one."""
@@ -176,23 +185,28 @@ def agree(
     `graph` is of all sites, in the order of their `names`; `sites` are those that the engine has
     here: all, where no names are given.
     """
-    names = names or sites.names
+    if terms.settings.epsilon is not None and terms.releases is None:
+        with TemporaryDirectory(prefix="coke-") as forgotten:  # with the run: nobody named a place
+            return agree(sites, graph, terms._replace(releases=Path(forgotten)), engine, names)
+    names, here = names or sites.names, sites.names
     if len(set(names)) != len(names):
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
     with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
-        talks = {
-            names[i]: begin(
-                Site(sites, at, names[i]), [names[n] for n in sorted(graph[i])], terms, []
-            )
-            for at, i in enumerate(engine.agents(len(names)))
-        }
+        beside = {name: [names[n] for n in sorted(graph[i])] for i, name in enumerate(names)}
+        own = [Site(sites, i, name) for i, name in enumerate(here)]
+        talks = {site.name: begin(site, beside[site.name], terms, []) for site in own}
         found, ledgers = engine.guarded(partial(together, talks, engine.post))
-        begun, spent = found[sites.names[0]], spent_by(sites.names, ledgers)
-        ready = engine.guarded(lambda: _made(sites, Agreement(terms, begun)))
-        ready = replace(ready, names=names, graph=graph, spent=spent, engine=engine)
-        if ready.everybody is not None:
-            _ = ready.everybody.problem.optimum  # here, on one thread; it is kept
-    return ready
+        spent = np.array([*ledgers.values()], np.int64)
+        ready = engine.guarded(partial(_made, sites, found[here[0]], spent))
+    return replace(ready, names=names, graph=graph, engine=engine)
+
+
+def begin(
+    site: Site, neighbours: Sequence[str], terms: Terms, totals: list[bytes]
+) -> Talk[Agreement]:
+    """One site learns the network, then what the units follow from; totals are for newcomers."""
+    net = yield from flood(site.name, neighbours)
+    return (yield from numbers(partial(swept, net, site.name, totals), net, site, terms))
 
 
 class Wanted(NamedTuple):
@@ -207,16 +221,16 @@ class _Second(NamedTuple):
 
     basis: Basis | None
     spread: float | None
-    totals: tuple[bytes, ...]  # of the whole agreement, for sites that join later
+    totals: tuple[bytes, ...]  # of all sums of the agreement
 
 
 def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Wanted) -> Talk[Ready]:
     """One site's conversation until it can train; `sites` holds this one."""
     totals = list[bytes]()
-    begun = yield from begin(Site(sites, 0, sites.names[0]), neighbours, terms, totals)
-    sweep = partial(swept, begun.net, sites.names[0], totals)
-    ready, second = yield from _finished(sweep, sites, Agreement(terms, begun), want)
-    return replace(ready, second=second._replace(totals=(begun.net.records(), *totals)))
+    agreed = yield from begin(Site(sites, 0, sites.names[0]), neighbours, terms, totals)
+    sweep = partial(swept, agreed.net, sites.names[0], totals)
+    ready, second = yield from _finished(sweep, sites, agreed, want)
+    return replace(ready, second=second._replace(totals=tuple(totals)))
 
 
 def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -> Ready:
@@ -227,9 +241,9 @@ def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -
         raise CokeError("secure_sum: the sum was made without this site; begin a new run with it")
     sweep, net = given(totals[1:]), network_of(totals[0])
     with OneThread().limit():
-        begun = _outcome(numbers(sweep, net, Site(sites, 0, sites.names[0]), terms))
-        ready, second = _outcome(_finished(sweep, sites, Agreement(terms, begun), want))
-    return replace(ready, second=second._replace(totals=tuple(totals)))
+        agreed = _outcome(numbers(sweep, net, Site(sites, 0, sites.names[0]), terms))
+        ready, second = _outcome(_finished(sweep, sites, agreed, want))
+    return replace(ready, second=second._replace(totals=tuple(totals[1:])))
 
 
 def _finished(
@@ -237,7 +251,7 @@ def _finished(
 ) -> Talk[tuple[Ready, _Second]]:
     """The second half: the site's risk, and a basis or the spread where they are wanted."""
     with OneThread().limit():
-        ready = _made(sites, agreement)
+        ready = _made(sites, agreement, np.zeros((1, 3), np.int64))  # its ledger has what it spent
         own = ready.own(0)
     if want.basis:
         basis = yield from common_basis(sweep, agreement, own)
@@ -248,12 +262,14 @@ def _finished(
     return ready, _Second(None, spread, ())
 
 
-def _made(sites: Sites, agreement: Agreement) -> Ready:
+def _made(sites: Sites, agreement: Agreement, spent: Spent) -> Ready:
     """The problem of these sites once the units are known."""
     terms, how = agreement.terms, agreement.making
     targets = tuple(sites.targets(i, how) for i in range(len(sites.names)))
-    names, graph = sites.names, agreement.net.graph
-    ready = Ready(agreement, sites.problem(how), sites, targets, names, graph)
+    ready = Ready(
+        agreement=agreement, problem=sites.problem(how), targets=targets, sites=sites,
+        names=sites.names, graph=agreement.net.graph, spent=spent,
+    )  # fmt: skip
     if terms.private is not None:
         ready = _noised(ready, terms.private)
     if terms.settings.fast:
@@ -265,7 +281,7 @@ def _made(sites: Sites, agreement: Agreement) -> Ready:
 
 def _noised(ready: Ready, private: Private) -> Ready:
     """From noised statistics; the training rows are out of reach afterwards."""
-    raw, public, agreement = ready.problem.train, ready.agreement.begun.public, ready.agreement
+    raw, public, agreement = ready.problem.train, ready.agreement.public, ready.agreement
     assert isinstance(raw, Quadratic)  # other losses are refused with the settings
     assert ready.rows is not None
     assert public is not None
@@ -285,8 +301,3 @@ def _outcome(talk: Talk[R]) -> R:
     except StopIteration as stop:
         return stop.value
     raise AssertionError("a conversation that was to need nobody else")
-
-
-def spent_by(names: Sequence[str], ledgers: Mapping[str, Ledger]) -> Spent:
-    """The sites' ledgers, a row for each."""
-    return np.array([ledgers[name] for name in names], dtype=np.int64)

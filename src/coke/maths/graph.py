@@ -97,6 +97,13 @@ def build_graph(kind: str, n: int, *, edges: int | None = None, seed: int) -> Gr
     return checked_graph(GRAPHS[kind](n, edges, np.random.default_rng(seed)), range(n))
 
 
+def graph_on(sites: Sequence[Hashable], given: str | Graph, edges: int | None, seed: int) -> Graph:
+    """The graph of that name on these sites, or the given one, on their positions."""
+    if isinstance(given, str):
+        return build_graph(given, len(sites), edges=edges, seed=seed)
+    return checked_graph(given, sites)
+
+
 def checked_graph(G: Graph, sites: Sequence[Hashable]) -> Graph:
     """G with nodes renamed to the positions 0 … N−1 of `sites`, or why it cannot be used.
 

@@ -23,7 +23,7 @@ _FEW = 20  # test rows of a site, below which their share says little
 def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
     """The last round in the documented keys; losses carry the metric's name, such as mse."""
     problem, metric = ready.problem, ready.problem.train.metric
-    best = problem.score(problem.everywhere(problem.optimum))
+    best = problem.score(problem.everywhere(ready.optimum))
     last = trained.history.last()
     return {
         "algorithm": trained.name,
@@ -34,7 +34,7 @@ def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
         **{key: last[key] + more for key, more in trained.after._asdict().items()},
         f"optimum_train_{metric}": best.train,
         f"optimum_test_{metric}": None if np.isnan(best.test) else best.test,
-        "targets": by_target(ready, trained.mean),
+        "targets": by_target(ready, trained.model),
         "consensus_gap": last["consensus_gap"],
         "optimality_gap": last["optimality_gap"],
         "seconds": round(trained.seconds, 3),
@@ -52,7 +52,7 @@ def yardsticks(ready: Ready) -> list[dict[str, Any]]:
             problem.everywhere(alone.mean(axis=0)),
             ready.agreement.net.tree.messages,
         ),
-        "optimum": (problem.everywhere(problem.optimum), 0),
+        "optimum": (problem.everywhere(ready.optimum), 0),
     }
     rows = []
     for name, (theta, messages) in everyone.items():
@@ -73,7 +73,7 @@ def yardsticks(ready: Ready) -> list[dict[str, Any]]:
 
 def accuracy(ready: Ready, model: Model) -> dict[str, float | None]:
     """Share of right labels among all sites' training and test rows. All processes ask."""
-    counts = np.zeros((len(ready.here), 2, 2), np.int64)
+    counts = np.zeros((len(ready.sites.names), 2, 2), np.int64)
     for i, held, X, y in ready.sites.parts():
         counts[i, int(held)] += np.count_nonzero(model.predict(X) == y), len(y)
     train, test = ready.engine.everyones(counts).sum(axis=0).tolist()

@@ -49,8 +49,7 @@ def wanted(
     if face is Face.THEORY:
         changes = {**changes, "model": "plain"}  # the theorems are about the paper's features
     settings = checked_settings(merged(plain, changes))
-    check_source(settings)
-    _refuse(FACES.get(face, ()), settings)
+    _refuse((of_source, *FACES.get(face, ())), settings)
     return settings
 
 
@@ -181,8 +180,3 @@ def _refuse(rules: tuple[Rule, ...], settings: Settings) -> None:
     for rule in rules:
         for reason in rule(settings):
             raise ConfigError(reason)
-
-
-def check_source(settings: Settings) -> None:
-    """The file of the rows and its columns belong together, or `ConfigError`."""
-    _refuse((of_source,), settings)

@@ -95,7 +95,7 @@ def nobody_else(go_on: Callable[[], list[Letter]]) -> None:
 def together(
     talks: Mapping[str, Talk[R]], post: Post = nobody_else
 ) -> tuple[dict[str, R], dict[str, Ledger]]:
-    """All these sites' conversations: what each concluded, and what each spent."""
+    """All these sites' conversations: what each concluded and spent, in the order of `talks`."""
     held = {name: Conversation(talk) for name, talk in talks.items()}
     came: list[Letter] | None = []
     while came is not None:

@@ -66,7 +66,7 @@ def simulate_block(
         )
     exchange, n = _Between(comm, own, algorithm.width(problem.train)), len(own.agents)
     here = Here(A, own.agents, own.columns(A), exchange.heard, partial(everyones, comm))
-    stop = Stopping(limits.checked(), here, algorithm.told)
+    stop = Stopping(limits.checked(), here)
     nothing = np.zeros((n, 3), np.int64) if spent is None else spent
     at = Checkpoint(0, nothing, at_first(n), {}) if resume is None else resume
     account, threads = stop.begin(at.k, at.spent, at.quiet), OneThread()
@@ -183,8 +183,10 @@ class _Held:
         hats = self.exchange.hats
         last = hats if self.stop.idle else hats.copy()  # what `speak` writes over
         said = all_or_none(self.exchange.comm, partial(self._speak, at.k + 1))
-        hat, now = self.stop.after(at, last, self.state, said)
-        _write(self.state, self.state._replace(hat=hat))
+        now = self.stop.after(at, said, self.state.theta, self.algorithm.told(last))
+        if now.over is not None:
+            hat = np.where(now.over, last[: len(now.over)], self.state.hat)
+            _write(self.state, self.state._replace(hat=hat))
         self.exchange(now.spoke)
         for rows, own, W in self.pieces:
             before = _take(self.state, rows)

@@ -32,8 +32,6 @@ from scipy.linalg import solve_triangular
 from coke.errors import ConvergenceError, InputError
 from coke.maths.arrays import PART, SQRT_HALF, Array
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.losses.problem import matrix
-from coke.maths.losses.risk import Regulariser
 from coke.maths.symmetric import congruent, positive
 
 RANKS = {1: 5, 2: 3, 16: 1}  # factors per component, by the largest number of components
@@ -59,9 +57,9 @@ class Whitening(NamedTuple):
         """Φ̃ (T, D) from Φ (T, D), row by row."""
         return np.asarray(solve_triangular(self.C, Phi.T, lower=True)).T
 
-    def regulariser(self, G: Regulariser) -> Array:
+    def regulariser(self, G: Array) -> Array:
         """C⁻¹GC⁻ᵀ (D, D): what θᵀGθ is in u."""
-        return congruent(self.C, matrix(G, len(self.C)))
+        return congruent(self.C, G)
 
     def statistics(self, A: Array, b: Array) -> tuple[Array, Array]:
         """A_i (N, D, D) and b_i (N, K·D) in the new basis: C⁻¹A_iC⁻ᵀ and C⁻¹b_i."""

@@ -96,9 +96,13 @@ LOSSES: dict[str, Loss] = {
         about="(y − f)², linear beyond 1", kind=NUMBERS, metric="huber", unit="mean Huber loss",
         kappa=2.0, row="coke.maths.losses.huber:Huber",
     ),
+    "auto": Loss(
+        about="of classes, chosen by how many rows there are", kind=CLASSES, metric="", unit="",
+        kappa=0.0, statistics=True, probabilities=True, rough=10.0,
+    ),
     "least-squares": Loss(
-        about="‖v_y − f‖², classes as corners of a simplex", kind=CLASSES, metric="squares",
-        unit="mean squared error of class codes", kappa=2.0, statistics=True, codes=True,
+        about="‖v_y − f‖², classes as corners of a simplex", kind=CLASSES, metric="mse",
+        unit="mean squared error", kappa=2.0, statistics=True, codes=True,
         probabilities=True, rough=10.0,
     ),
     "softmax": Loss(

@@ -1,9 +1,9 @@
 """Classes as corners of a simplex, so that least squares learns all of them from one Gram matrix.
 
-Class k of K has the code v_k (K − 1,), row k of V: the orthonormal columns of Helmert's matrix, each
-the difference of one class from the mean of those before it. So all corners are equally far apart,
-Σ_k v_k = 0, and VVᵀ = I − 11ᵀ/K. The target of a row is v_y − E v, the mean taken over the classes'
-shares p, which all sites agree on: f = 0 then speaks for the shares alone.
+Class k of K has the code v_k (K − 1,), row k of V: the orthonormal columns of Helmert's matrix,
+each the difference of one class from the mean of those before it. So all corners are equally far
+apart, Σ_k v_k = 0, and VVᵀ = I − 11ᵀ/K. The target of a row is v_y − E v, the mean taken over the
+classes' shares p, which all sites agree on: f = 0 then speaks for the shares alone.
 
 A prediction f speaks for class k by its score v_kᵀ(f + E v). Least squares learns E(v_y | x), so
 scores learn P(k | x) − 1/K; probabilities are softmax(s · scores), with a sharpness s that makes

@@ -1,8 +1,7 @@
 """A learning problem: the agents' risks, held-out rows, and the answers to compare with.
 
-Its usual risks stand here, too: those of the quadratic loss (y − φᵀθ)², with the quadratic forms
-that all risks share, such as their regulariser θᵀGθ. One pass over the rows leaves statistics, and
-no row is read again:
+Its usual risks stand here, too: those of the quadratic loss (y − φᵀθ)². One pass over the rows
+leaves statistics, and no row is read again:
 
 A_i = (1/T_i) Σ_t φφᵀ,  b_i = (1/T_i) Σ_t φy,  y²_i = (1/T_i) Σ_t y²
 R_i(θ) = θᵀA_iθ − 2b_iᵀθ + y²_i + θᵀGθ
@@ -25,14 +24,14 @@ from coke.errors import InputError
 from coke.maths import compiled
 from coke.maths.arrays import Array, FeatureMap
 from coke.maths.losses import LOSSES
+from coke.maths.losses.forms import across, checked_regulariser, matrix, penalty, pulled, together
 from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, Risk
-from coke.maths.symmetric import inverse, positive, solution
+from coke.maths.symmetric import inverse, solution
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
 
 _FIRST = 10  # rounds' worth of steps before the first message
-STRIP = 256  # rows of a matrix that stay in cache
 CHUNK = 4096  # rows whose features are in memory at a time
 
 
@@ -95,7 +94,7 @@ def local_only(risk: Risk) -> Array:
 
 
 def nearly_alone(risk: Risk) -> Array:
-    """Near argmin R_i(θ) (N, D): where a loss takes steps, as far as some of them come from zero."""
+    """Near argmin R_i(θ) (N, D): where a loss takes steps, as far as some come from zero."""
     if risk.sums is not None:
         return risk.alone()
     theta = zero = np.zeros((len(risk.T), risk.size))
@@ -218,7 +217,7 @@ class Quadratic:
     def global_losses(self, theta: Array) -> Array:
         """The same with the statistics of all rows together."""
         one = self._pooled
-        return _mse(_together(theta, one.A[0]), one.b[0], one.yy[0], theta)
+        return _mse(together(theta, one.A[0]), one.b[0], one.yy[0], theta)
 
     def by_output(self, theta: Array) -> Array:
         """Mean loss (K,) of each output of one θ (K·D,) on the rows of all agents together."""
@@ -230,7 +229,7 @@ class Quadratic:
     def objectives(self, theta: Array) -> Array:
         """The mean over agents, each with its own statistics, and the regulariser."""
         A, b, yy = self.A.mean(axis=0), self.b.mean(axis=0), np.asarray(self.yy.mean())
-        return _mse(_together(theta, A), b, yy, theta) + penalty(self.G, theta)
+        return _mse(together(theta, A), b, yy, theta) + penalty(self.G, theta)
 
     @cached_property
     def _pooled(self) -> Quadratic:
@@ -247,7 +246,7 @@ class Quadratic:
     def whitened(self, basis: Whitening) -> Quadratic:
         """The same risks as functions of u = Cᵀθ."""
         A, b = basis.statistics(self.A, self.b)
-        return replace(self, A=A, b=b, G=basis.regulariser(self.G))
+        return replace(self, A=A, b=b, G=basis.regulariser(matrix(self.G, len(basis.C))))
 
     def optimum(self) -> Array:
         """(Σ_i A_i + N G)⁻¹ Σ_i b_i, of least norm where λ = 0 leaves a choice."""
@@ -276,61 +275,3 @@ def statistics(phi: FeatureMap, X: Array, y: Array) -> tuple[Array, Array, Array
 
 def _mse(A_theta: Array, b: Array, yy: Array, theta: Array) -> Array:
     return np.asarray(np.vecdot(theta, A_theta) - 2.0 * np.vecdot(theta, b) + yy)
-
-
-def checked_regulariser(G: Regulariser, size: int) -> Regulariser:
-    """G as a float ≥ 0 or a symmetric matrix (D, D) without negative eigenvalues, or why not."""
-    if np.ndim(G) == 0:
-        if not 0 <= float(G) < np.inf:
-            raise InputError(f"regulariser {G}: expected λ/N ≥ 0")
-        return float(G)
-    G = np.asarray(G, dtype=np.float64)
-    if G.shape != (size, size) or not np.allclose(G, G.T, rtol=1e-10, atol=0):
-        raise InputError(f"regulariser of shape {G.shape}: expected symmetric, {(size, size)}")
-    lowest = 0.0 if positive(G) else float(np.linalg.eigvalsh(G)[0])
-    if lowest < 0:
-        raise InputError(
-            f"the regulariser's smallest eigenvalue is {lowest:.1e}: expected a positive-definite "
-            "matrix, such as λ/N times the identity"
-        )
-    return G
-
-
-def across(x: Array, M: Array) -> Array:
-    """M_k x_i for a symmetric M (…, D, D) and vectors x (N, K·D) end to end, agent by agent.
-
-    One product an agent: the bits of one for all of them would depend on how many there are.
-    """
-    D = M.shape[-1]
-    if x.shape[-1] == D:
-        return np.vecmat(x, M)  # as M is symmetric; reads it faster than matvec
-    return (x.reshape(len(x), -1, D) @ M).reshape(x.shape)
-
-
-def _together(x: Array, M: Array) -> Array:
-    """The same for one M in one product, where last bits do not matter."""
-    return (x.reshape(-1, len(M)) @ M).reshape(x.shape)
-
-
-def penalty(G: Regulariser, theta: Array) -> Array:
-    """θ_iᵀ G θ_i (N,)."""
-    return np.asarray(np.vecdot(theta, pulled(G, theta)))
-
-
-def pulled(G: Regulariser, theta: Array) -> Array:
-    """G θ_i (N, K·D); one product a vector, for a GEMM's bits depend on how many there are.
-
-    A few rows of G at a time, which stay in cache from one agent to the next.
-    """
-    if isinstance(G, float):
-        return G * theta
-    each = theta.reshape(*theta.shape[:-1], -1, len(G))
-    found = np.empty_like(each)
-    for first in range(0, len(G), STRIP):
-        np.matvec(G[first : first + STRIP], each, out=found[..., first : first + STRIP])
-    return found.reshape(theta.shape)
-
-
-def matrix(G: Regulariser, size: int) -> Array:
-    """G as a matrix (D, D)."""
-    return G * np.eye(size) if isinstance(G, float) else G

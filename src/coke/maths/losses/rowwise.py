@@ -13,8 +13,8 @@ import numpy as np
 from coke.errors import InputError
 from coke.maths.arrays import Array, FeatureMap, Room, mapped
 from coke.maths.losses import CLASSES, Loss
+from coke.maths.losses.forms import checked_regulariser, matrix, penalty, pulled
 from coke.maths.losses.newton import Again, Minimum, OneRisk, Proof
-from coke.maths.losses.problem import checked_regulariser, matrix, penalty, pulled
 from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, apart
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Rowwise:
     def whitened(self, basis: Whitening) -> Rowwise:
         """The same risks as functions of u = Cᵀθ."""
         Phi = mapped(basis.features, self.Phi, len(basis.C), self.room)
-        return replace(self, Phi=Phi, G=basis.regulariser(self.G))
+        return replace(self, Phi=Phi, G=basis.regulariser(matrix(self.G, len(basis.C))))
 
     def optimum(self) -> Array:
         """θ* (D,)."""

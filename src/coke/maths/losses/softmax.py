@@ -80,10 +80,11 @@ class _Newton:
     def _lower(self, at: _At, d: Array, P: Array) -> Array:
         """A step along d that does not climb; halved while it would."""
         step, slope = 1.0, float(np.sum(at.g * d))
-        for _ in range(60):
+        blur = ROUNDING * (1.0 + abs(at.value))  # of a value, below which no climb is seen
+        for _ in range(40):
             theta = at.theta + step * d
             after = _At.of(self.loss, self.own, P, theta)
-            if after.value <= at.value + 1e-4 * step * slope or after.norm <= 0.5 * at.norm:
+            if after.value <= at.value + 1e-4 * step * slope + blur:
                 return theta
             step *= 0.5
         return at.theta - self._whitened(at.g)  # by the bound, which never climbs

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from coke.errors import InputError
 from coke.maths.arrays import Array, FeatureMap
-from coke.maths.losses.problem import Quadratic, checked_regulariser, penalty, pulled
+from coke.maths.losses.forms import checked_regulariser, matrix, penalty, pulled
+from coke.maths.losses.problem import Quadratic
 from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, apart
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class Thin:
         F = np.empty_like(self.F)
         for i, rows in enumerate(self.F):
             F[i] = basis.features(rows.astype(np.float64))
-        return replace(self, F=F, G=basis.regulariser(self.G))
+        return replace(self, F=F, G=basis.regulariser(matrix(self.G, self.size)))
 
 
 def _parts(N: int) -> Iterator[slice]:

@@ -61,7 +61,10 @@ class Comparison:
     def __init__(self, ready: Ready, goal: float, rounds: int):
         self.ready, self.ours = ready, ready.case("coke")
         self.risk, self.tree = ready.problem.train, spanning_tree(ready.graph)
-        self.goal, self.agreed = Goal(ready.problem, goal), Ledger.of(self.ours.spent)
+        self.goal, self.agreed = (
+            Goal(ready.problem, ready.optimum, goal),
+            Ledger.of(self.ours.spent),
+        )
         self._calls: dict[str, Callable[[], Row]] = {
             "coke": self.coke,
             "coke-paper": partial(self.plain, "coke-paper", "coke-paper", rounds),
