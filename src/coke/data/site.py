@@ -23,7 +23,7 @@ from coke.data.summing import summed
 from coke.data.tables import Labels
 from coke.data.targets import numbers_of
 from coke.errors import DataError, unknown
-from coke.maths.arrays import PART, Array, Room, mapped
+from coke.maths.arrays import PART, Array, Room, mapped, side_by_side
 from coke.maths.choice.quantiles import NO_KNOTS, scored
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.losses import LOSSES, NUMBERS
@@ -232,7 +232,7 @@ class Kept(Sites):
         """Of the rows themselves."""
         y, T = how.targets(self.y[i]), float(len(self.y[i]))
         if self.numbers:
-            return columns_of(y.reshape(len(y), -1))
+            return columns_of(side_by_side(y))
         codes = LOSSES[how.loss].codes
         return size_of(T, float(np.mean(np.vecdot(y, y))) if codes else 1.0)
 
