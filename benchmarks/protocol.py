@@ -29,6 +29,7 @@ from coke.maths.arrays import Array
 from kit.events import GOING_ON, Faults, Problem, World, invariants, whitened
 from kit.exhaustive import Search
 from kit.machines import NOTHING_OUTSTANDING, ONE_WORD, RECOMPUTES, SENDS_FIRST, Model
+from kit.partings import PAIR, PATH, TRIANGLE_OF_EDGES, Partings, mute
 
 GOAL, SEEDS = 1e-9, 3
 MODELS = {
@@ -47,6 +48,14 @@ MUTANTS = {
     "writes its word anew": Model(2, 2, silence=True, machine=RECOMPUTES),
     "keeps one word only": Model(2, 2, machine=ONE_WORD),
     "nothing outstanding": Model(2, 1, rollbacks=1, machine=NOTHING_OUTSTANDING),
+}
+PARTINGS = {
+    "2 sites part": Partings(PAIR),
+    "3 sites on a path": Partings(PATH),
+    "triangle": Partings(TRIANGLE_OF_EDGES),
+    "2 sites, loss, doubles, 3 kills": Partings(PAIR, calm=False, kills=3),
+    "path, loss, doubles, 1 kill, 1 in flight": Partings(PATH, calm=False, kills=1, flight=1),
+    "triangle, in order, 1 kill": Partings(TRIANGLE_OF_EDGES, kills=1),
 }
 # Faults, the most ticks as a multiple of lockstep, and whether all sites are alike.
 SCHEDULES: dict[str, tuple[Faults, float, bool]] = {
@@ -89,6 +98,20 @@ def searched() -> bool:
         print(f"  {name:50} {found.states:>9} {seen}", flush=True)
         fine &= bool(found.violations or found.dead)
     return fine
+
+
+def partings() -> bool:
+    print("every order of the last letters: states; gone early, left waiting, dead")
+    fine = True
+    for name, model in PARTINGS.items():
+        found = model.run()
+        calm = model.calm and not model.kills
+        print(f"  {name:50} {found.states:>9} {found.early:>3} {found.stranded:>5} {found.dead:>3}",
+              flush=True)  # fmt: skip
+        fine &= found.early == found.dead == 0 and not (calm and found.stranded)
+    silent = Partings(PAIR, hear=mute).run().stranded
+    print(f"  {'leaving without a last letter: left waiting':50} {silent:>9}")
+    return fine and bool(silent)
 
 
 def schedules() -> bool:
@@ -190,6 +213,8 @@ def thresholds() -> bool:
 
 
 if __name__ == "__main__":
-    parts = {p.__name__: p for p in (schedules, thresholds, kills, endings, five, searched)}
+    parts = {
+        p.__name__: p for p in (schedules, thresholds, kills, endings, partings, five, searched)
+    }
     results = [parts[name]() for name in sys.argv[1:] or parts]
     sys.exit(not all(results))

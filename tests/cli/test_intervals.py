@@ -103,7 +103,7 @@ def test_intervals_that_cannot_be_are_refused(
 @pytest.fixture
 def models() -> dict[str, Model]:
     """Of numbers with and without errors added up, and of classes."""
-    from coke.data.site import Scaling
+    from coke.data.units import Scaling
     from coke.maths.choice.misses import Misses
     from coke.maths.features.features import FeatureSettings, draw_features
 

@@ -16,9 +16,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from coke.data.formats import open_table
 from coke.data.npy import open_arrays
 from coke.data.passes import stream_statistics
-from coke.data.site import Scaling, columns_of, fit_scaling
 from coke.data.sources import Chunk, Passing, Source, complete
 from coke.data.summing import BLOCK
+from coke.data.units import Scaling, columns_of, fit_scaling
 from coke.errors import DataError, InputError
 from coke.maths import compiled
 from coke.maths.losses.problem import Quadratic

@@ -14,10 +14,10 @@ from numpy.testing import assert_array_equal
 from coke.data.formats import open_table
 from coke.data.npy import open_arrays
 from coke.data.out_of_core import owners, pass_over, picked
-from coke.data.site import Making, Scaling
 from coke.data.sources import Passing, Source
 from coke.data.split import by_label, split
 from coke.data.tables import checked_rows
+from coke.data.units import Making, Scaling
 from coke.errors import CokeError, DataError
 from coke.learning.open import _open_rows
 from coke.maths.features.features import FeatureSettings, draw_features

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coke.errors import InputError
-from coke.field.carriers.base import OVERHEAD, Allowance, Memory, _Bucket, _Inbox
-from coke.field.carriers.memory import lossy
+from coke.field.carriers.base import OVERHEAD, Allowance, _Bucket, _Inbox
+from coke.field.carriers.memory import Memory, lossy
 from kit.sessions import drain
 
 pytestmark = pytest.mark.processes  # it starts some, or opens sockets
@@ -48,6 +48,7 @@ def test_a_silent_neighbour_earns_its_burst_back() -> None:
     assert sum(bucket.take() for _ in range(9)) == 5
 
 
+LONG = 300.0  # seconds: a condition that does not come true by then never does
 FRAMES = st.builds(bytes, st.sampled_from([0, 1, 60, 99, 100, 101]))
 STEPS = st.lists(st.none() | st.tuples(st.sampled_from("ab"), FRAMES), min_size=30, max_size=80)
 
@@ -85,6 +86,31 @@ def test_a_loud_neighbour_starves_nobody() -> None:
         inbox.offer("a", b"loud")
     inbox.offer("b", b"quiet")
     assert ("b", b"quiet") in [inbox.take(0), inbox.take(0)]
+
+
+@given(st.sets(st.sampled_from("abc")), st.sets(st.sampled_from("abc")))
+def test_frames_that_are_of_use_together_are_waited_for_together(
+    sent: set[str], together: set[str]
+) -> None:
+    """At once where all are there, however long it may take; in the end, whatever there is."""
+    inbox = _Inbox("abc", Allowance(), lambda: 0.0)
+    for name in sorted(sent):
+        inbox.offer(name, name.encode())
+    whole = bool(sent) and together <= sent
+    got = inbox.take(LONG if whole else 0.0, together)
+    assert (got is None) == (not sent)
+    assert got is None or (got[0] in sent and got[1] == got[0].encode())
+
+
+def test_the_last_of_them_wakes_whoever_waits() -> None:
+    inbox, got = _Inbox("abc", Allowance(), lambda: 0.0), list[object]()
+    waiter = threading.Thread(target=lambda: got.append(inbox.take(LONG, "ab")))
+    waiter.start()
+    for name in "cab":
+        assert not got
+        inbox.offer(name, b"x")
+    waiter.join(LONG)
+    assert len(got) == 1
 
 
 @pytest.mark.parametrize(

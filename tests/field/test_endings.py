@@ -1,16 +1,25 @@
-"""The end, without a coordinator (I13): nobody declares early, everybody ends, and knows it."""
+"""The end, without a coordinator (I13): nobody declares early, everybody ends, and knows it.
+
+The last letters of whole agents, too: nobody waits in vain, and a crash changes no bit. All orders
+of them between a few sites are in tests/laws/test_interleavings.py.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
-from coke.field.frames import Standing, Word
+from coke.field.frames import CHECK, CHECKED, DONE, PARTED, Standing, Word, decode
 from coke.field.node import Node
 from coke.maths.algorithms.stopping import NEVER
+from kit import driven
+from kit.agents import PACE, Net, Nets
+from kit.driven import Driven
 from kit.events import (
     GOING_ON,
     SMALL,
@@ -112,3 +121,87 @@ def test_done_sites_that_fall_silent_leave_others_waiting(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(World, "send", mute)
     assert not _ends(World(SMALL, faults, seed=1, tol=1e-2), 1500)
+
+
+# Whole agents: the last rounds, the sum after them, and the last letters.
+
+
+MODELS: dict[str, dict[str, Any]] = {
+    "plain": {"tol": 1e-3},
+    "auto, with one more sum": {
+        "model": "auto", "lambda": "auto", "tol": 1e-2, "features": {"n_features": 6},
+        "data": {"file": "rows", "target": "y", "test": 0.0, "scale": "standard"},
+    },
+}  # fmt: skip
+
+
+def _nobody(sender: str, receiver: str) -> None:
+    """Is killed."""
+
+
+def _calm(net: Net) -> Driven:
+    """The undisturbed run, in which nobody would ever be given up."""
+    found = Driven(net, _nobody, pace=driven.PACE._replace(linger=inf))
+    found.run()
+    return found
+
+
+@pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
+def test_nobody_lingers_where_nothing_is_lost(nets: Nets, settings: dict[str, Any]) -> None:
+    """All end though none would ever give up; every edge is compared from both ends."""
+    found = _calm(nets(**settings))
+    assert not [event for event in found.events if event.kind in ("late", "spoilt")]
+    for agent in found.agents.values():
+        assert set(agent.outcome().asymmetry.values()) == {0.0}
+        assert (agent.outcome().closed.misses is None) == (settings is MODELS["plain"])
+
+
+def test_nor_do_threads(nets: Nets) -> None:
+    net = nets(tol=1e-3, pace=PACE._replace(linger=inf))
+    net.start()
+    net.wait()
+    assert all(set(net.agents[n].outcome().asymmetry.values()) == {0.0} for n in net.names)
+
+
+def test_whoever_does_not_part_is_waited_for_no_longer_than_a_while(nets: Nets) -> None:
+    """And named. Nobody hears the last letters here."""
+    net = nets(tol=1e-3, pace=PACE._replace(linger=0.3))
+    net.memory.fault = lambda sender, receiver, frame: () if frame[0] >= CHECK else (frame,)
+    net.start()
+    net.wait()
+    for n in net.names:
+        late = {event.who for event in net.status[n].events if event.kind == "late"}
+        assert late == net.friends[n]
+        assert net.agents[n].outcome().converged
+
+
+def _last(frame: bytes) -> object:
+    """What tells a frame of the ending from others: a countdown's words, DONE and last letters."""
+    if frame[0] in (DONE, CHECK, CHECKED, PARTED):
+        return frame[0]
+    word = decode(frame, 100) if frame[0] < 16 else None
+    return (word.step,) if isinstance(word, Word) and word.quiet < 0 else None
+
+
+@pytest.mark.parametrize("who", [0, 1], ids=["the sender", "the receiver"])
+@pytest.mark.parametrize("settings", MODELS.values(), ids=MODELS)
+def test_a_kill_at_any_frame_of_the_ending_changes_no_bit(
+    nets: Nets, settings: dict[str, Any], who: int
+) -> None:
+    """As it is sent or before it arrives: all end, with θ of the undisturbed run.
+
+    The sum's messages are in test_choosing_agents.py.
+    """
+    net, calm = nets(**settings), _calm(nets(**settings))
+    wild = Driven(net, lambda *ends: ends[who], _last)
+    wild.run()
+    kinds = {kind for _, _, kind in wild.met}
+    assert kinds >= {DONE, CHECK, CHECKED}
+    assert any(isinstance(kind, tuple) for kind in kinds)
+    assert wild.kills > 20
+    for n, agent in wild.agents.items():
+        (node, other) = agent.node, calm.agents[n].node
+        assert node is not None
+        assert other is not None
+        assert (node.k, node.done) == (other.k, True)
+        assert_array_equal(node.theta, other.theta)

@@ -14,7 +14,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from coke.errors import ConvergenceError, FileError
-from coke.field.carriers.base import Fault, faithful
+from coke.field.carriers.memory import Fault, faithful
 from coke.field.frames import CHECK, TALK, TOTALS, Totals, encode
 from coke.field.store import Store
 from kit.agents import (

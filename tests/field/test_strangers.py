@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from coke.errors import ConvergenceError, InputError
-from coke.field.carriers.base import faithful
+from coke.field.carriers.memory import faithful
 from coke.field.frames import (
     LETTER,
     TOTALS,

@@ -15,7 +15,7 @@ from coke.cli.agent import agent
 from coke.data.split import deal
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS, memory
-from coke.field.carriers.base import Memory
+from coke.field.carriers.memory import Memory
 from coke.field.local import NetworkPlan, run_network, train_on_agents, write_network
 from coke.learning.model import load_model
 from coke.maths.graph import build_graph

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from coke.field.agent import Agent, Status
-from coke.field.frames import LETTER, Said, decode_letter
+from coke.field.carriers.base import Event
+from coke.field.frames import TALK, Said, decode_letter
 from coke.field.phases import Pace
 from coke.field.store import Store
 from kit.agents import Net
 
 TURNS = 100_000
-Message = tuple[str, str, int]  # sender, receiver, which of the agreement's
+PACE = Pace(tick=0.0, again=0.05, longest=0.4, patience=float("inf"), linger=5.0)
+Message = tuple[str, str, object]  # sender, receiver, and what tells it from others
+
+
+def agreement(frame: bytes) -> object:
+    """Which message of the agreement a frame is, if it is one."""
+    letter = decode_letter(frame) if frame[0] == TALK else None
+    return letter.which if isinstance(letter, Said) else None
 
 
 class Killed(Exception):  # noqa: N818  it is no error
@@ -20,10 +27,17 @@ class Killed(Exception):  # noqa: N818  it is no error
 
 
 class Driven:
-    """The agents of a net; `crash` says whom a message of the agreement kills, the first time."""
+    """The agents of a net; `crash` says whom a frame kills that `which` knows, the first time."""
 
-    def __init__(self, net: Net, crash: Callable[[str, str], str | None]):
+    def __init__(
+        self,
+        net: Net,
+        crash: Callable[[str, str], str | None],
+        which: Callable[[bytes], object] = agreement,
+        pace: Pace = PACE,
+    ):
         self.net, self.crash, self.kills, self.now = net, crash, 0, 0.0
+        self.which, self.pace, self.events = which, pace, list[Event]()
         self.met: set[Message] = set()
         self.agents: dict[str, Agent] = {}
         self._turns: dict[str, Iterator[Status]] = {}
@@ -33,11 +47,12 @@ class Driven:
             self._start(name)
 
     def run(self) -> None:
-        """Until all are done."""
+        """Until all are done; one that has gone for good hangs up."""
         left = dict.fromkeys(self.net.names)
         for _ in range(TURNS):
             for name in list(left):
                 if not self._turn(name):
+                    self.agents[name].carrier.close()
                     del left[name]
             if not left:
                 break
@@ -49,7 +64,9 @@ class Driven:
         """Whether it has more to do."""
         self.now += 0.01
         try:
-            going = next(self._turns[name], None) is not None
+            status = next(self._turns[name], None)
+            going = status is not None
+            self.events += status.events if status is not None else ()
         except Killed:
             going = True
         for dead in self._dead:
@@ -63,15 +80,14 @@ class Driven:
         folder = self.net.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         carrier = self.net.memory.join(name, self.net.friends[name])
-        pace = Pace(tick=0.0, again=0.05, longest=0.4, patience=float("inf"), linger=5.0)
-        agent = Agent(self.net.mission(name), carrier, Store(folder), pace, lambda: self.now)
+        agent = Agent(self.net.mission(name), carrier, Store(folder), self.pace, lambda: self.now)
         self.agents[name], self._turns[name] = agent, agent.run()
 
     def _carried(self, sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
-        letter: Any = decode_letter(frame) if frame[0] >= LETTER else None
-        if not isinstance(letter, Said) or (sender, receiver, letter.which) in self.met:
+        which = self.which(frame)
+        if which is None or (sender, receiver, which) in self.met:
             return (frame,)
-        self.met.add((sender, receiver, letter.which))
+        self.met.add((sender, receiver, which))
         who = self.crash(sender, receiver)
         if who is None:
             return (frame,)

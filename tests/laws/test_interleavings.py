@@ -8,6 +8,7 @@ import pytest
 
 from kit.exhaustive import Search
 from kit.machines import NOTHING_OUTSTANDING, ONE_WORD, RECOMPUTES, SENDS_FIRST, Machine, Model
+from kit.partings import PAIR, PATH, TRIANGLE_OF_EDGES, Partings, mute
 
 MODELS = {
     "two steps": Model(),
@@ -53,3 +54,37 @@ def test_random_walks_around_a_triangle_break_no_rule_and_can_be_finished() -> N
 def test_random_walks_around_a_triangle_see_what_does_not_work() -> None:
     mutant = replace(TRIANGLE, machine=SENDS_FIRST, silence=True)
     assert Search(mutant).walk(10, 150, seed=0).violations > 0
+
+
+# The last letters: how sites part.
+
+CALM = {"two": Partings(PAIR), "a path": Partings(PATH), "a triangle": Partings(TRIANGLE_OF_EDGES)}
+WILD = {
+    "two": Partings(PAIR, calm=False),
+    "two, kills": Partings(PAIR, calm=False, kills=2),
+    "a path": Partings(PATH, calm=False, flight=1),
+    "a path, in order, a kill": Partings(PATH, kills=1),
+}
+
+
+@pytest.mark.parametrize("partings", CALM.values(), ids=CALM)
+def test_nobody_waits_for_one_who_has_gone_where_nothing_is_lost(partings: Partings) -> None:
+    """In no order of events: so nobody waits out the time that a site lingers."""
+    found = partings.run()
+    assert found.states > 20
+    assert (found.early, found.stranded, found.dead) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("partings", WILD.values(), ids=WILD)
+def test_nobody_goes_whose_end_a_neighbour_lacks(partings: Partings) -> None:
+    """Unless that was killed; and all can go, but for those who wait for one who has gone."""
+    found = partings.run()
+    assert found.states > 100
+    assert (found.early, found.dead) == (0, 0)
+
+
+def test_ways_to_part_that_do_not_work_are_seen() -> None:
+    """To leave in silence when CHECKED has come, and to go with the other's end alone."""
+    assert Partings(PAIR, hear=mute).run().stranded > 0
+    hasty = Partings(PAIR, calm=False, settled=lambda at: at.his is not None)
+    assert hasty.run().early > 0

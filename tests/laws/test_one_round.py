@@ -9,8 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from coke.engines.process import Record, simulate
-from coke.field.carriers.base import Fault, faithful
-from coke.field.carriers.memory import lossy
+from coke.field.carriers.memory import Fault, faithful, lossy
 from coke.maths.ledger import Ledger
 from kit.agents import Net, Nets
 

@@ -129,10 +129,11 @@ def test_what_it_says_is_what_it_chose() -> None:
     judged = fitted("additive", True, "auto").choice_
     why = judged.words(columns)[-1]
     assert "the sites differ; " in why
-    assert f"kept back are linear {judged.judged[LINEAR]:.3g}, plain" in why
+    assert f"of the judge are linear {judged.judged[LINEAR]:.3g}, plain" in why
     assert judged.judged.keys() == {LINEAR, PLAIN, TUNED}
-    few: Any = COKERegressor(**RING).fit(TABLES["noise"].X[:20], TABLES["noise"].y[:20])
-    assert few.choice_.words(columns)[-1] == "why: too few rows to choose by"
+    assert f"{judged.lead:.1f} standard errors ahead of plain" in why
+    simple = judged._replace(best=judged.best._replace(name=LINEAR), lead=-0.5)
+    assert "tuned is not clearly better" in simple.words(columns)[-1]
 
 
 # What is given.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from coke.data.files import LONGEST, MAGIC
-from coke.data.site import Scaling
+from coke.data.units import Scaling
 from coke.errors import DataError, FileError, InputError
 from coke.learning.model import Closed, Model, load_model
 from coke.maths.features.features import FeatureSettings, draw_features

@@ -96,7 +96,7 @@ def test_softmax_is_minimised_from_anywhere(seed: int, K: int, log_h: int) -> No
     """‖g‖ ≤ 1e-8 from any start, also of rows that can be told apart."""
     rng = np.random.default_rng(seed)
     T, D = int(rng.integers(1, 60)), int(rng.integers(1, 12))
-    Phi, y = rng.normal(size=(T, D)), rng.integers(0, K, T)
+    Phi, y = rng.normal(size=(T, D)), rng.integers(0, K, T).astype(np.float64).astype(np.float64)
     own = OneRisk(Phi, y, rng.uniform(0.1, 2, T) / T, 10.0**log_h * np.eye(D))
     start, p = 30 * rng.normal(size=(2, (K - 1) * D))
     found = LOSSES["softmax"].of_row.minimum(own, 1e-3 * p, start)
@@ -106,7 +106,8 @@ def test_softmax_is_minimised_from_anywhere(seed: int, K: int, log_h: int) -> No
 
 def test_softmax_is_scikit_learns() -> None:
     """The multinomial logistic regression with the same ridge."""
-    Phi, y, lam = RNG.normal(size=(300, 6)), RNG.integers(0, 4, 300), 1e-2
+    Phi, lam = RNG.normal(size=(300, 6)), 1e-2
+    y = RNG.integers(0, 4, 300).astype(np.float64)
     own = OneRisk(Phi, y, np.full(300, 1 / 300), lam * np.eye(6))
     zero = np.zeros(18)
     theta = LOSSES["softmax"].of_row.minimum(own, zero, zero).theta.reshape(3, 6)

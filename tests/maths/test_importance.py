@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from coke.data.site import Scaling
+from coke.data.units import Scaling
 from coke.errors import InputError
 from coke.learning.model import Model
 from coke.maths.arrays import Array

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import eigh
 
-from coke.data.site import columns_of
+from coke.data.units import columns_of
 from coke.engines.process import simulate
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithms.coke import dkla
@@ -60,6 +60,33 @@ def test_a_point_is_a_gaussian_without_spread() -> None:
         phi = f(m[None])
         found = expected_gram(f, [Gaussian(1.0, m, np.zeros((2, 2)))])
         assert_allclose(found, phi.T @ phi, atol=1e-14)
+
+
+@given(
+    seed=st.integers(0, 10_000), n=st.integers(1, 30), d=st.integers(1, 3), most=st.integers(1, 4)
+)
+def test_pairs_are_merged_as_if_all_were_compared_each_time(
+    seed: int, n: int, d: int, most: int
+) -> None:
+    """Ward's rule taken literally, bit for bit; few different means, so that ties are common."""
+    rng = np.random.default_rng(seed)
+    means, weights = rng.integers(0, 4, (n, d)) / 3.0, rng.integers(1, 3, n).astype(float)
+    parts = [Gaussian(w, m, np.eye(d)) for w, m in zip(weights, means, strict=True)]
+    found, left = reduced(parts, most), list(parts)
+    while len(left) > most:
+        pairs = [(i, j) for i in range(len(left)) for j in range(i + 1, len(left))]
+        costs = [ward(left[i], left[j]) for i, j in pairs]
+        i, j = pairs[costs.index(min(costs))]
+        left[i] = left[i].merged(left.pop(j))
+    assert [one.weight for one in found] == [one.weight for one in left]
+    for one, other in zip(found, left, strict=True):
+        assert_array_equal(one.mean, other.mean)
+        assert_array_equal(one.cov, other.cov)
+
+
+def ward(a: Gaussian, b: Gaussian) -> float:
+    apart = a.mean - b.mean
+    return a.weight * b.weight / (a.weight + b.weight) * float(apart @ apart)
 
 
 @given(seed=st.integers(0, 200), n=st.integers(2, 6))

@@ -18,13 +18,11 @@ from coke.engines.process import simulate
 from coke.errors import InputError
 from coke.maths.algorithms.codecs import (
     Coarse,
+    Coded,
     Float64,
-    _logs,
-    _unlogs,
-    decode_mixture,
-    encode_mixture,
 )
 from coke.maths.algorithms.coke import COKE, Geometric, Shrinking, _step_size, automatic
+from coke.maths.algorithms.mixtures import _logs, _unlogs, decode_mixture, encode_mixture
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.features.whitening import (
     Component,
@@ -145,10 +143,10 @@ def test_the_ledger_counts_the_bytes_produced() -> None:
     sent: list[int] = []
 
     class Noting(Coarse):
-        def encode(self, x: np.ndarray) -> bytes:
-            message = super().encode(x)
-            sent.append(len(message))
-            return message
+        def coded(self, X: np.ndarray) -> Coded:
+            found = super().coded(X)
+            sent.extend(len(found.message(i)) for i in range(len(X)))
+            return found
 
     problem, spread = whitened_case()
     algorithm = COKE(0.3, Shrinking(0.5 * spread), Noting(), warm=True)

@@ -202,7 +202,7 @@ def _leave(own: Agent) -> dict[str, Any]:
     """Model, history and report in the state folder; and what there is to say."""
     from coke.data.files import write_file
     from coke.field.results import keep
-    from coke.report.page import site_report
+    from coke.report.site import site_report
 
     path = own.store.folder / "report.html"
     document = {**keep(own), "report": str(path)}

@@ -16,7 +16,7 @@ from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.waves import PLAIN, Loops, Numbers
 
 if TYPE_CHECKING:
-    from coke.data.site import Scaling
+    from coke.data.units import Scaling
 
 CACHE = 1 << 20  # bytes of features that stay in cache from their angles to their waves
 REACH = 256.0  # most ‖ω‖‖x‖ in float32, whose angles are then wrong by 2e-5 at most or so

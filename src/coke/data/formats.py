@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
 from numpy.typing import NDArray
 
 from coke.data.sources import Chunk, Numbers, Source
-from coke.data.tables import NUMBERS, SITES, TARGETS, Test, input_names, plain, require
+from coke.data.tables import NUMBERS, SITES, TARGETS, Test, computing, input_names, plain, require
 from coke.errors import DataError, FileError
 from coke.maths.arrays import Array
 
@@ -138,7 +137,7 @@ def columns_of_batch(batch: pa.RecordBatch, names: Sequence[str], dtype: Any) ->
     kind, X = pa.from_numpy_dtype(dtype), np.empty((len(names), batch.num_rows), dtype)
     for x, name in zip(X, names, strict=True):
         values = plain(batch.column(name))
-        same = values if values.type == kind else pc.cast(values, kind, safe=False)
+        same = values if values.type == kind else values.cast(kind, safe=False)
         x[:] = same.to_numpy(zero_copy_only=False)
     return X.T
 
@@ -147,7 +146,7 @@ def encoded(labels: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
     """Each label's place among the different ones (t,), −1 where it is missing; and those."""
     text = labels.cast(pa.string()) if pa.types.is_temporal(labels.type) else labels
     if pa.types.is_floating(text.type):
-        text = pc.add(text, 0.0)  # −0 is 0
+        text = computing().add(text, 0.0)  # −0 is 0
     found = text.dictionary_encode()
     codes = found.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     names = tuple(found.dictionary.to_pylist())

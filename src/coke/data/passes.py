@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coke.data.site import Scaling
 from coke.data.sources import PLAIN, Chunk, Numbers, Passing, Source, complete
 from coke.data.summing import Block, Sum, Summing, Sums, block_rows, risk
+from coke.data.units import Scaling
 from coke.errors import DataError, InputError
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures

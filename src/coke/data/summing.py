@@ -19,11 +19,15 @@ from coke.errors import DataError
 from coke.maths.arrays import Array, finite, side_by_side
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.waves import PLAIN, Loops, Numbers
+from coke.maths.losses.mixed import Index, Mixed, widths
 from coke.maths.losses.problem import Quadratic
-from coke.maths.losses.risk import Regulariser
+from coke.maths.losses.risk import Regulariser, Risk
+from coke.maths.losses.thin import Thin
 
 if TYPE_CHECKING:
-    from coke.data.site import Making, Scaling
+    from coke.data.tables import Labels
+    from coke.data.units import Making, Scaling
+    from coke.maths.arrays import FeatureMap
 
 BLOCK = 1024  # rows whose sums are made in one product, of few features
 SMALL = 512  # D for which A stays in cache
@@ -51,6 +55,23 @@ def summed(
             one.add(kernel(block))
             told(len(block.y))
     return risk(whole, sums, kernel.unit, how.G)
+
+
+def by_size(
+    X: Sequence[Array], y: Sequence[Labels], how: Making, phi: FeatureMap,
+    told: Callable[[int], None],
+) -> Risk:  # fmt: skip
+    """Sites with few rows keep their features, the others sums over them."""
+
+    def thin(at: Index) -> Thin:
+        targets = [np.asarray(how.targets(y[i]), np.float64) for i in at]
+        return Thin.from_rows(phi, [X[i] for i in at], targets, how.G)
+
+    def sums(at: Index) -> Quadratic:
+        return summed([X[i] for i in at], [how.numbers(y[i]) for i in at], how, told)
+
+    D = how.features.size if how.G else 0
+    return Mixed.of(widths(list(map(len, y)), D), thin, sums)
 
 
 def block_rows(features: DrawnFeatures) -> int:

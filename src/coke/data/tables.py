@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
@@ -170,7 +170,8 @@ def _from_memory(source: Any) -> pa.Table:
 
 
 def _from_file(path: Path) -> pa.Table:
-    readers = {".parquet": pa.parquet.read_table, ".csv": pa.csv.read_csv}
+    # Not pyarrow.parquet.read_table: it is for folders, too, and loads pandas where there is one.
+    readers = {".parquet": lambda at: pa.parquet.ParquetFile(at).read(), ".csv": pa.csv.read_csv}
     if path.suffix.lower() not in readers:
         raise DataError(f"{path}: expected a file ending in .parquet or .csv")
     try:
@@ -199,22 +200,24 @@ def _usable(table: pa.Table, said: str) -> pa.Table:
     return pa.table({name: pa.chunked_array(chunks) for name, chunks in columns.items()})
 
 
+def computing() -> Any:
+    """Arrow's functions, which take longer to load than most tables to read, and few need."""
+    return import_module("pyarrow.compute")
+
+
 def plain(values: pa.Array) -> pa.Array:
     """Dictionaries and runs written out; decimals and halves as floats; text Arrow can filter."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         return plain(values.dictionary).take(values.indices)
     if pa.types.is_run_end_encoded(kind):
-        return plain(pc.run_end_decode(values))
+        return plain(computing().run_end_decode(values))
     if pa.types.is_decimal(kind):
         return values.cast(pa.float64())
     if pa.types.is_float16(kind):
         return values.cast(pa.float32())
-    return values.cast(pa.large_string()) if _is_view(kind) else values
-
-
-def _is_view(kind: pa.DataType) -> bool:
-    return str(kind) == "string_view"  # pa.types.is_string_view is younger than our oldest Arrow
+    # By its name: pa.types.is_string_view is younger than our oldest Arrow.
+    return values.cast(pa.large_string()) if str(kind) == "string_view" else values
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -284,7 +287,7 @@ def inputs_of(table: pa.Table, names: Sequence[str]) -> Array:
 
 def _without_missing(table: pa.Table) -> pa.Table:
     """The rows in which no value is null, NaN or infinite."""
-    whole = pa.chunked_array([pa.repeat(True, table.num_rows)])
+    pc, whole = computing(), pa.chunked_array([pa.repeat(True, table.num_rows)])
     for name in table.column_names:
         there = pc.is_valid(table[name])
         if pa.types.is_floating(table.schema.field(name).type):

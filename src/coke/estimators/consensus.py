@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from msgspec import structs
@@ -46,14 +46,6 @@ def validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
         return validate_data(estimator, *args, dtype=np.float64, **kwargs)
     except ValueError as error:
         raise DataError(str(error)) from error
-
-
-class _Given(NamedTuple):
-    """Settings and rows, checked."""
-
-    settings: Settings
-    rows: Rows
-    parts: dict[Any, Index]  # whose the rows are
 
 
 class Consensus(BaseEstimator):
@@ -146,9 +138,11 @@ class Consensus(BaseEstimator):
         if isinstance(self.engine, str) and self.engine not in ENGINES:
             raise InputError(unknown("engine", self.engine, ENGINES))
         fit = self._fit_here if self.engine == "simulation" else self._fit_agents
-        return fit(self._given(X, y, sites, targets))
+        return fit(X, y, sites, targets)
 
-    def _given(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]) -> _Given:
+    def _given(
+        self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]
+    ) -> tuple[Settings, Rows, dict[Any, Index]]:
         """Settings and rows, checked, and whose the rows are."""
         settings = self._settings(targets)
         rows = checked_rows(X, y, sites)
@@ -157,7 +151,7 @@ class Consensus(BaseEstimator):
         self.sites_ = np.array(list(parts))
         columns = tuple(map(str, getattr(self, "feature_names_in_", rows.columns)))
         rows = rows._replace(columns=columns, targets=targets, sites=None)
-        return _Given(settings, rows, parts)
+        return settings, rows, parts
 
     def _public(self) -> Array:
         assert isinstance(self.algorithm, Coke)  # no other has a sample
@@ -166,9 +160,9 @@ class Consensus(BaseEstimator):
         except DataError as error:
             raise DataError(f"sample: {error}") from error
 
-    def _fit_here(self, given: _Given) -> Self:
+    def _fit_here(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]) -> Self:
         """All sites in this process."""
-        settings, rows, parts = given
+        settings, rows, parts = self._given(X, y, sites, targets)
         numbers = LOSSES[settings.loss].kind == NUMBERS
         kept = split(parts, test=0.0, seed=settings.seed).kept(rows, numbers=numbers)
         graph = graph_on(list(parts), self.graph, self.edges, settings.seed)
@@ -195,11 +189,11 @@ class Consensus(BaseEstimator):
         self.transmissions_, self.bytes_, self.wire_bytes_ = (a + b for a, b in spent)
         return self
 
-    def _fit_agents(self, given: _Given) -> Self:
+    def _fit_agents(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]) -> Self:
         """The real thing: an agent for every site, in processes over mutual TLS or in threads."""
         from coke.field.local import train_on_agents  # here: it needs the extra coke[agent]
 
-        settings, rows, parts = given
+        settings, rows, parts = self._given(X, y, sites, targets)
         graph = graph_on(list(parts), self.graph, self.edges, settings.seed)
         if self.privacy is not None and self.privacy.releases is not None:
             raise InputError('releases with engine="agents": write a network; its sites keep them')

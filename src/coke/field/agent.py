@@ -6,19 +6,18 @@
     close    one more sum, about the model that came out, if all are still there
     part     everybody knows of the end; both ends of every edge compare their duals
 
-The phases are objects, of `phases`, `agreeing`, `training` and `closing`, the last one here; the
-network is a `Carrier`, the disk a `Store`. Here are the loop, who hears what, and what there is to
-tell.
+The phases are objects, of `phases`, `agreeing`, `training`, `closing` and `parting`; the network is
+a `Carrier`, the disk a `Store`. Here are the loop, who hears what, and what there is to tell.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,9 +25,10 @@ from coke.errors import MessageError
 from coke.field.agreeing import Agree
 from coke.field.carriers.base import Carrier, Event
 from coke.field.closing import Close
-from coke.field.frames import LETTER, Check, Hello, decode_letter
+from coke.field.frames import LETTER, Check, Hello, Parted, decode_letter
 from coke.field.mission import Mission
 from coke.field.node import Node
+from coke.field.parting import Part
 from coke.field.phases import Desk, Meet, Pace, Phase
 from coke.field.store import Store
 from coke.field.training import Train
@@ -72,72 +72,6 @@ class Learnt(NamedTuple):
 
 
 @dataclass
-class _Farewell:
-    """Until all neighbours know of the end and have shown their duals, or after a while."""
-
-    name: ClassVar[str] = "part"
-    desk: Desk
-    training: Train
-    missing: Sequence[str] = ()
-    _checks: dict[str, Check] = field(default_factory=dict)
-    _until: float = math.inf
-
-    def begin(self) -> None:
-        """Starts the time after which nobody is waited for any more."""
-        self._until = self.desk.clock() + self.desk.pace.linger
-
-    def over(self) -> bool:
-        """Whether nobody lacks anything that this site could tell, or it has been a while."""
-        node = self.training.trained
-        here = {n: e for n, e in node.open.items() if n in self.desk.carrier.neighbours}
-        self.missing = sorted(n for n, e in here.items() if not (self._settled(n) and e.ending))
-        return not (self.missing and node.done) or self.desk.clock() >= self._until
-
-    def work(self) -> bool:
-        """Tells those who lack something."""
-        node = self.training.trained
-        for name in self.desk.due(self.missing):
-            self.desk.post([*node.resend(name), (name, self._check(name))])
-        return False
-
-    def hear(self, sender: str, check: Check) -> None:
-        """Kept once this site, too, parts; answered where the sender still lacks ours.
-
-        Not before: whoever has this site's answer may go, and this site may still need its word.
-        """
-        node = self.training.node
-        if node is None or not node.done or sender not in node.ends or self._until == math.inf:
-            return
-        self._checks[sender] = check
-        if not check.had:
-            self.desk.post([(sender, self._check(sender))])
-
-    def _settled(self, name: str) -> bool:
-        """Whether both have the other's duals, as far as can be known."""
-        return name in self._checks and self._checks[name].had
-
-    def _check(self, name: str) -> Check:
-        end = self.training.trained.ends[name]
-        return Check(end.epoch, end.s, end.g, had=name in self._checks)
-
-    def apart(self) -> dict[str, Array | None]:
-        """g_ij + g_ji by neighbour; None where it cannot be known.
-
-        The other end may be a step behind when all is over: what the step added is taken back,
-        which is exact where no cap has clipped it.
-        """
-        node, found = self.training.trained, dict[str, Array | None]()
-        for name, end in node.open.items():
-            check, found[name] = self._checks.get(name), None
-            if check is None or check.epoch != end.epoch or check.g.shape != end.g.shape:
-                continue
-            ahead = end.s - check.step
-            if ahead == 0 or (ahead == 1 and np.isinf(node.setup.cap)):
-                found[name] = end.g - ahead * (end.own - end.cp) + check.g
-        return found
-
-
-@dataclass
 class Agent:
     """One site's process."""
 
@@ -171,8 +105,8 @@ class Agent:
         return Close(self.desk, self.mission, self._agree, self._train)
 
     @cached_property
-    def _farewell(self) -> _Farewell:
-        return _Farewell(self.desk, self._train)
+    def _part(self) -> Part:
+        return Part(self.desk, self._train)
 
     @property
     def agreed(self) -> Ready | None:
@@ -195,18 +129,26 @@ class Agent:
     def run(self) -> Iterator[Status]:
         """All phases, or as many as there are before `stop`; a status when there is news."""
         first: tuple[Phase, ...] = (self._meet, self._agree, self._train)
-        for phase in (*first, self._close, self._farewell):
+        for phase in (*first, self._close, self._part):
             if self.stopped:
                 return
             phase.begin()
             while not (self.stopped or phase.over()):
-                got = None if phase.work() else self.carrier.receive(self.desk.pace.tick)
-                if got is None:
+                if phase.work() or not self._listen(phase):
                     yield self._status(phase.name, phase)
-                else:
-                    self._hear(*got)
         if not self.stopped and self._train.trained.done:
-            yield self._status("over", self._farewell)
+            yield self._status("over", self._part)
+
+    def _listen(self, phase: Phase) -> bool:
+        """Whether anything came; what has come is heard before the phase works again."""
+        wait, together = self.desk.pace.tick, phase.together
+        for heard in range(len(self.carrier.neighbours)):
+            got = self.carrier.receive(wait, together)
+            if got is None:
+                return heard > 0
+            self._hear(*got)
+            wait, together = 0.0, ()
+        return True
 
     def _hear(self, sender: str, data: bytes) -> None:
         """A frame, for the phase that it concerns; what makes no sense is counted."""
@@ -219,8 +161,8 @@ class Agent:
             match decode_letter(data):
                 case Hello() as hello:
                     self._meet.hear(sender, hello, training=training)
-                case Check() as check:
-                    self._farewell.hear(sender, check)
+                case Check() | Parted() as letter:
+                    self._part.hear(sender, letter)
                 case letter:
                     self._agree.hear(sender, letter)
         except MessageError:
@@ -260,7 +202,7 @@ class Agent:
 
     def outcome(self) -> Learnt:
         """What training came to; ask when it is over."""
-        node, apart = self._train.trained, self._farewell.apart()
+        node, apart = self._train.trained, self._part.apart()
         rho, known = node.setup.moves.rho, [x for x in apart.values() if x is not None]
         pulls = sum(known, np.zeros(node.setup.moves.width))
         return Learnt(

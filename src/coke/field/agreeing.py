@@ -109,7 +109,8 @@ class Agreeing(Conversation[R]):
         """Whether this message is new and in order; others come again when they are asked for.
 
         One that contradicts itself before the agreement is complete stops the site: no agreement
-        can come of it. Later it is only refused.
+        can come of it. Later it is only refused. Once all is agreed one more is kept: a neighbour
+        may begin the sum after the last round before this site does.
         """
         known = self.heard.get(sender)
         if known is None:
@@ -120,7 +121,8 @@ class Agreeing(Conversation[R]):
                 f"{sender} says something else in place of its message {said.which}: its rows or "
                 "settings have changed since this run began; begin a new run"
             )
-        if self.done or said.which != len(known) or len(known) >= MOST:
+        enough = len(known) >= MOST or (self.done and bool(self._came.get(sender)))
+        if enough or said.which != len(known):
             return False
         self._keep(sender, said.message)
         return True
@@ -169,6 +171,7 @@ class Agree:
     result: Ready | None = None
     first: tuple[str, ...] = ()  # the neighbours of the agreement; none where one joins
     missing: Sequence[str] = ()
+    together: ClassVar[tuple[str, ...]] = ()
     ledger: Ledger = field(default_factory=Ledger)  # what it took
     _talking: Agreeing[Ready] | None = None
 

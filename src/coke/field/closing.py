@@ -19,7 +19,7 @@ from coke.field.carriers.base import Event
 from coke.field.mission import Mission
 from coke.field.phases import Desk
 from coke.field.training import Train
-from coke.learning.closing import closes, closing
+from coke.learning.closing import closing
 from coke.learning.model import NOTHING_CLOSED, Closed
 from coke.maths.ledger import Ledger
 from coke.talk.sums import swept
@@ -37,6 +37,7 @@ class Close:
     agreed: Agree
     training: Train
     missing: Sequence[str] = ()
+    together: ClassVar[tuple[str, ...]] = ()
     found: Closed = NOTHING_CLOSED
     ledger: Ledger = field(default_factory=Ledger)  # what it took
     _heard: int = -1
@@ -49,7 +50,7 @@ class Close:
         assert ready is not None  # the phases before are over
         whole = node.done and not node.wide and set(node.open) == set(self.agreed.first)
         case = self.mission.case(ready)
-        if not (whole and closes(ready, case)):
+        if not (whole and case.closes):
             return
         sweep = partial(swept, ready.agreement.net, self.mission.name, [])
         talk = closing(sweep, ready, case, 0, case.theta(node.theta[0]))
@@ -63,7 +64,9 @@ class Close:
             return True
         if found > self._heard:
             self._heard, self._until = found, now + PATIENCE * self.desk.pace.linger
-        return self._spoilt or not self.agreed.talks or now >= self._until
+        if self.agreed.talks and now >= self._until and not self._spoilt:
+            self._give_up("nobody has said anything more for a while")
+        return self._spoilt or not self.agreed.talks
 
     def work(self) -> bool:
         """Goes on where it can, and asks those it waits for."""
@@ -76,5 +79,8 @@ class Close:
         try:
             step()
         except CokeError as error:
-            self._spoilt = True
-            self.desk.news.append(Event("spoilt", "closing", f"no sum of errors: {error}"))
+            self._give_up(str(error))
+
+    def _give_up(self, why: str) -> None:
+        self._spoilt = True
+        self.desk.news.append(Event("spoilt", "closing", f"no sum of errors: {why}"))

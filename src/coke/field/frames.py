@@ -15,6 +15,7 @@ Letters, for all else that sites tell each other; their flags are 64 and up:
     TOTALS  flags 1 | totals, msgpack           that
     CHECK   flags 1 | epoch 2 | step 4 | g 8D   my end of the edge when all was over; and yours?
     CHECKED the same                            and I have yours
+    PARTED  flags 1                             and you have mine
 
 Little endian. Every length is checked before anything is read. A word, CTL or DONE has one meaning
 for every value and one spelling: `encode(decode(data, size)) == data` for all that is not refused.
@@ -23,6 +24,7 @@ for every value and one spelling: `encode(decode(data, size)) == data` for all t
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -40,7 +42,7 @@ NEWS, AGAIN, SHORT, WIDE = 1, 2, 4, 8  # bits of a word's flags
 OPEN, CLOSED, DONE = 16, 17, 32  # flags of CTL and DONE …
 DONE_AGAIN, DONE_SHORT = 1, 2  # … whose last bits say more
 LETTER = 64  # the first flags of a letter
-HELLO, HELLO_BACK, TALK, ASK, WANT, TOTALS, CHECK, CHECKED = range(LETTER, LETTER + 8)
+HELLO, HELLO_BACK, TALK, ASK, WANT, TOTALS, CHECK, CHECKED, PARTED = range(LETTER, LETTER + 9)
 MOST = 256  # messages of an agreement on one edge: two sweeps and a flood, many times over
 SETTINGS = 2**16  # bytes of all settings
 
@@ -117,16 +119,19 @@ class Check(NamedTuple):
     had: bool  # whether the sender has the other's
 
 
+class Parted(NamedTuple):
+    """I have your end of the edge, and you have mine."""
+
+
 Frame = Word | Standing | Done
-Letter = Hello | Said | Ask | Want | Totals | Check
+Letter = Hello | Said | Ask | Want | Totals | Check | Parted
 
 
 def encode(frame: Frame | Letter) -> bytes:
     """The bytes of a frame."""
     match frame:
-        case Word(epoch, step, tag, quiet, payload, again, short, wide):
-            flags = NEWS * bool(payload) | AGAIN * again | SHORT * short | WIDE * wide
-            return _WORD.pack(flags, epoch, step, tag, quiet) + payload
+        case Word():
+            return _of_word(frame)
         case Standing(epoch, closed):
             return _CTL.pack(CLOSED if closed else OPEN, epoch)
         case Done(epoch, said, again, short):
@@ -144,6 +149,15 @@ def encode(frame: Frame | Letter) -> bytes:
         case Check(epoch, step, g, had):
             flags = CHECKED if had else CHECK
             return _DONE.pack(flags, epoch, step) + np.asarray(g, "<f8").tobytes()
+        case Parted():
+            return bytes([PARTED])
+
+
+@lru_cache(maxsize=128)  # a word goes to the disk twice beside its way to the neighbour
+def _of_word(word: Word) -> bytes:
+    epoch, step, tag, quiet, payload, again, short, wide = word
+    flags = NEWS * bool(payload) | AGAIN * again | SHORT * short | WIDE * wide
+    return _WORD.pack(flags, epoch, step, tag, quiet) + payload
 
 
 def decode(data: bytes, size: int) -> Frame:
@@ -201,4 +215,6 @@ def _letter(data: bytes) -> Letter:
         g = np.frombuffer(data, "<f8", offset=_DONE.size)
         if np.isfinite(g).all():
             return Check(epoch, step, g, kind == CHECKED)
+    if kind == PARTED and not rest:
+        return Parted()
     raise MessageError(f"a letter of {len(data)} bytes that no site writes: compare the releases")

@@ -24,7 +24,7 @@ from scipy import sparse
 from coke.errors import ConvergenceError, InputError
 from coke.field.edge import Edge, End, zero
 from coke.maths.algorithms.algorithm import Algorithm
-from coke.maths.algorithms.codecs import GRID, LIMIT, Codec, Float64
+from coke.maths.algorithms.codecs import GRID, LIMIT, Codec, Coded, Float64
 from coke.maths.algorithms.coke import COKE, Local, pull
 from coke.maths.algorithms.stopping import NEVER, Limits
 from coke.maths.arrays import Array
@@ -74,7 +74,12 @@ class Setup:
     def codec(self) -> Codec:
         """Of the messages, float64 where the algorithm has none; it remembers what it read."""
         codec = self.algorithm.codec or Float64()
-        return _Remembering(codec.encode, lru_cache(maxsize=256)(codec.decode))
+        return _Remembering(codec.encode, lru_cache(maxsize=256)(codec.decode), codec.coded)
+
+    @cached_property
+    def share(self) -> tuple[float, ...]:
+        """What this site may have sent: the three numbers of a ledger at most."""
+        return tuple(self.limits.share(self.sites).tolist())
 
     @cached_property
     def moves(self) -> _Elastic | _Lockstep:
@@ -124,6 +129,7 @@ class _Remembering(NamedTuple):
 
     encode: Callable[[Array], bytes]
     decode: Callable[[bytes, int], Array]
+    coded: Callable[[Array], Coded]
 
 
 class _Elastic:
@@ -152,8 +158,8 @@ class _Elastic:
             if d not in self._local:  # prepared anew when d changes
                 self._local = {d: self._coke.local(self._risk, np.array([[float(d)]]))}
             if ends:
-                all_ = ends.values()
-                own, cp, g = (np.stack([getattr(e, x) for e in all_]) for x in ("own", "cp", "g"))
+                words = [(end.own, end.cp, end.g) for end in ends.values()]
+                own, cp, g = map(np.array, zip(*words, strict=True))
                 pulls = pull(1.0, own, cp, g).sum(axis=0, keepdims=True)
             theta, loss = self._coke.move(self._local[d], s, pulls, k)
             if not (np.abs(theta) <= LIMIT).all():

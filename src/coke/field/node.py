@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from operator import gt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,7 +103,7 @@ class Node(NamedTuple):
         # Of a neighbour that has finished every word counts, unless there is no waiting for it.
         ended = [end for end in node.open.values() if self.k and end.last is not None]
         least, told = node._least(), any(end.finished or missing for end in ended)
-        if told or bool(least.done()[0]):
+        if told or least.done():
             return node._parting(short=node.short)
         if self.k >= self.setup.limits.rounds:
             return node._parting(short=True)
@@ -212,7 +213,7 @@ class Node(NamedTuple):
         heard = [end.quiet for end in self.open.values()]
         count = min([self.laps, *(max(q, 0) for q in heard)])
         countdown = min([self.countdown, *(-q for q in heard if q < 0)])
-        return Quiet(np.array([count]), np.array([countdown]), np.array([self.short]))
+        return Quiet(count, countdown, self.short)
 
     def _booked(self, told: Tellings) -> tuple[Node, Tellings]:
         """What its share of the budget allows it to tell; where that is less, the end is declared.
@@ -222,7 +223,7 @@ class Node(NamedTuple):
         setup, node, silenced = self.setup, self, set[bytes]()
         for payload, copies in Counter(telling.payload for telling in told.values()).items():
             later = node.spent.told(len(payload))
-            if payload and (np.array(later) > setup.limits.share(setup.sites)).any():
+            if payload and any(map(gt, later, setup.share)):
                 silenced.add(payload)
                 need = later if self.k == 1 else None
                 node = node._replace(need=self.need or need)
@@ -241,13 +242,13 @@ class Node(NamedTuple):
         if tol is not None:
             gap = self._gap()
         fine = self.fine and tol is not None and gap <= tol
-        said = counted(least, np.array([fine and not awaited]), D)
-        laps, lap = int(said.count[0]), frozenset(self.open)
+        said = counted(least, fine and not awaited, D)
+        laps, lap = said.count, frozenset(self.open)
         if awaited:  # within a lap
             laps, lap = self.laps if fine else 0, awaited
         return self._replace(
             laps=laps, awaited=lap, fine=fine or not awaited,
-            countdown=int(said.countdown[0]), short=bool(said.short[0]),
+            countdown=said.countdown, short=said.short,
             away=gap / tol if tol else math.inf,
         )  # fmt: skip
 
@@ -256,7 +257,7 @@ class Node(NamedTuple):
         ends, told = self.open.values(), self.setup.moves.told
         if not ends:
             return 0.0
-        own, cp = (told(np.stack([getattr(end, x) for end in ends])) for x in ("own", "cp"))
+        own, cp = told(np.array([e.own for e in ends])), told(np.array([e.cp for e in ends]))
         apart = np.concatenate([self.theta - own, own - cp])
         return float(np.sqrt(np.vecdot(apart, apart)).max())
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -86,6 +86,11 @@ class Phase(Protocol):
     name: ClassVar[str]
     missing: Sequence[str]  # whom it waits for
 
+    @property
+    def together(self) -> Collection[str]:
+        """Of them, those whose frames are of no use one by one."""
+        ...
+
     def begin(self) -> None:
         """Called once, before the phase works."""
         ...
@@ -118,6 +123,7 @@ class Meet:
     begun: bool  # whether this site has trained before
     greeted: set[str] = field(default_factory=set)
     missing: Sequence[str] = ()
+    together: ClassVar[tuple[str, ...]] = ()
 
     def begin(self) -> None:
         """There is nothing to prepare: neighbours are greeted when they are due."""

@@ -35,6 +35,7 @@ class Train:
     node: Node | None = None
     leaving: bool = False  # for good: every edge is closed
     missing: Sequence[str] = ()
+    together: Sequence[str] = ()  # a round needs all words that are missing
     _echoed: set[str] | None = None  # who knows that this site has left; None: it has not
     _until: float = math.inf  # when a site that leaves waits for echoes no longer
     _since: float = 0.0  # the last round
@@ -88,10 +89,11 @@ class Train:
     def work(self) -> bool:
         """A round, if no word is missing or patience is over; else what timers say again."""
         if self.leaving:
+            self.together = ()
             self._leave()
             return False
         node, now = self._looked_over(), self.desk.clock()
-        self.missing = node.missing()
+        self.missing = self.together = node.missing()
         if not self.missing or now - self._since > self._patience():
             if not self.missing:  # else the usual would become what is waited for the missing
                 self._durations.append(now - self._since)

@@ -1,7 +1,7 @@
 """What all sites know alike, to the last bit, before they train: network, units, classes, features.
 
-`begin` is one site's part of the conversation, whoever drives it: a simulation of all sites, ranks,
-or an agent in the field.
+`numbers` is one site's part of the conversation, whoever drives it: a simulation of all sites,
+ranks, or an agent in the field.
 The second half, where an algorithm needs it, is `coke.learning.basis`.
 """
 
@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from coke.data.site import Columns, Making, Scaling, Site, fit_scaling
+from coke.data.site import Site
 from coke.data.tables import Labels
 from coke.data.targets import checked_classes, numbers_of
+from coke.data.units import Columns, Making, Scaling, fit_scaling
 from coke.errors import ConfigError, MessageError
 from coke.learning.choice import FINE, Choice, Samples, Wish
 from coke.learning.choosing import choose
@@ -153,7 +154,7 @@ def _number(given: float | str) -> float | None:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The same at every site, once `begin` has come to its end."""
+    """The same at every site, once `numbers` has come to its end."""
 
     terms: Terms
     net: Network  # who knows whom

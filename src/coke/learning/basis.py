@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coke.data.site import Columns
+from coke.data.units import Columns
 from coke.errors import ConfigError
 from coke.learning.agreement import Agreement
 from coke.maths.arrays import Array

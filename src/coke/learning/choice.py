@@ -1,6 +1,6 @@
 """The model that the sites choose together: what it is, and in words why.
 
-Of three it is the one that predicts best on rows that were kept back:
+Of three it is the one that predicts best on rows that were left out:
 
     linear   a ridge on the inputs in standard units
     plain    the Gaussian kernel by the plain rule of bandwidths
@@ -48,8 +48,8 @@ class Choice(NamedTuple):
     best: Candidate
     bandwidths: Array  # (d,) of the tuned model, in spreads of a column
     errors: dict[str, float]  # mean squared, over the target's variance; of rows left out
-    judged: dict[str, float]  # the same on rows kept back, after a few sweeps; empty if not needed
-    lead: float  # of the best over the next, in standard errors; 0 where none was judged
+    judged: dict[str, float]  # the same of all sites' fits, after a few sweeps; empty if not needed
+    lead: float  # over the next, in standard errors; below 0: one more daring is hardly better
     apart: bool  # whether the sites' rows differ
     noise: float  # over the signal's variance
 
@@ -76,21 +76,18 @@ class Choice(NamedTuple):
         ]
 
     def _reason(self) -> str:
-        if not self.errors:
-            return "why: too few rows to choose by"
         errors = ", ".join(f"{k} {v:.3g}" for k, v in (self.judged or self.errors).items())
         if not self.judged:
             return f"why: no judge was needed; errors on rows left out are {errors}"
         differ = "the sites differ; " if self.apart else ""
-        return f"why: {differ}{self._verdict()}; errors on rows kept back are {errors}"
+        return f"why: {differ}{self._verdict()}; errors of the judge are {errors}"
 
     def _verdict(self) -> str:
-        if not self.lead > 0:
-            return "nothing is clearly better than linear"
-        # The lead is over the best of the simpler ones, of which plain has to beat linear first.
-        plainly = self.best.name == PLAIN or self.judged[LINEAR] <= self.judged[PLAIN]
-        over = LINEAR if plainly else "simpler models"
-        return f"chosen over {over} by {self.lead:.1f} standard errors"
+        others = {name: error for name, error in self.judged.items() if name != self.best.name}
+        near = min(others, key=others.__getitem__)
+        if self.lead < 0:
+            return f"{near} is not clearly better"
+        return f"{self.lead:.1f} standard errors ahead of {near}"
 
 
 def power(n: int) -> float:

@@ -22,24 +22,11 @@ from coke.maths.choice.misses import BINS, Misses, left_out
 from coke.maths.ledger import Ledger
 from coke.maths.losses.codes import coded, scores, sharpest, surprises, which
 from coke.maths.losses.forms import matrix
-from coke.settings.declaration import AUTO
-from coke.talk.conversation import Talk, together
+from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers, swept
 from coke.threads import OneThread
 
 _WORST = 1e3  # log loss of a row at most, so that one site cannot be heard alone
-
-
-def closes(ready: Ready, case: Case) -> bool:
-    """Whether there is anything to add up, and rows may be looked at.
-
-    Errors are, with a model chosen and a basis agreed on; sharpness is, of codes.
-    """
-    terms = ready.agreement.terms
-    if ready.noised is not None:
-        return False
-    errors = terms.settings.model == AUTO and terms.numbers and case.basis is not None
-    return errors or terms.loss.codes
 
 
 def closing(sweep: Sweep, ready: Ready, case: Case, i: int, theta: Array) -> Talk[Closed]:
@@ -70,17 +57,15 @@ def _sharpened(sweep: Sweep, looked: _Looked) -> Talk[Closed]:
 
 
 def closed(ready: Ready, case: Case, theta: Array) -> tuple[Closed, Ledger]:
-    """What all sites add up to, given θ (N, K·D) of all, and what it cost; or nothing."""
-    if not closes(ready, case):
-        return Closed(), Ledger()
-    net, here, engine = ready.agreement.net, ready.sites.names, ready.engine
+    """What all sites add up to, given θ (N, K·D) of all, and what it cost."""
+    net, here = ready.agreement.net, ready.sites.names
     own = dict(zip(ready.names, theta, strict=True))
     talks = {
         name: closing(partial(swept, net, name, []), ready, case, i, own[name])
         for i, name in enumerate(here)
     }
-    found, ledgers = engine.guarded(partial(together, talks, engine.post))
-    return found[here[0]], Ledger.of(engine.everyones(np.array([*ledgers.values()], np.int64)))
+    found, spent = ready.engine.converse(talks)
+    return found[here[0]], Ledger.of(ready.engine.everyones(spent))
 
 
 class _Looked:

@@ -11,9 +11,9 @@ from scipy.special import expit, softmax
 
 from coke.data.bare import decisions
 from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
-from coke.data.site import Scaling
 from coke.data.sources import Numbers
 from coke.data.tables import Labels, inputs_of, numbers, read_table
+from coke.data.units import Scaling
 from coke.errors import DataError, FileError, InputError, unknown
 from coke.learning.labels import label_array, plain_labels
 from coke.maths.arrays import Array, finite
@@ -68,7 +68,7 @@ class Model(NamedTuple):
         return self.decided(decisions(self.theta, self.features, self.scaling, X))
 
     def decided(self, f: Array) -> Array:
-        """The same of θ_kᵀφ(x); of two classes one number (T, 1), above zero for the second."""
+        """The same of θ_kᵀφ(x); of two classes (T, 1), above zero for the second."""
         if not LOSSES[self.loss].simplex:
             return f
         given = scores(self.scaling.predictions(f))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -86,6 +87,25 @@ def _open_sites(
     """
     for reason in of_source(settings):
         raise ConfigError(reason)
+    names, columns, sites, some = _at_hand(settings, comm, watch)
+    kind, edges, N = settings.graph.kind, settings.graph.edges, len(names)
+    graph = build_graph(kind, N, edges=edges, seed=settings.seed)
+    engine = ALONE if comm is None else Ranks(comm, adjacency(graph), names)
+    if sites is None or comm is not None:
+        sites = engine.guarded(partial(some, engine.agents(N)))
+    return _Here(sites, columns, names, graph, engine)
+
+
+class _AtHand(NamedTuple):
+    """The sites of a source, and how to have some of them."""
+
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    sites: Sites | None  # all of them; None where their rows are yet to be picked
+    some: Callable[[Any], Sites]
+
+
+def _at_hand(settings: Settings, comm: MPI.Comm | None, watch: Watch | None) -> _AtHand:
     data, numbers = settings.data, LOSSES[settings.loss].kind == "numbers"
     room: Room = np.empty if data.on_disk is None else OnDisk(Path(data.on_disk))
     seed, dealt = settings.seed, dealing(settings)
@@ -93,42 +113,22 @@ def _open_sites(
         rows = load_rows(settings)
         places = split(parts_of(rows.y, rows.sites, **dealt), test=data.test, seed=seed)
         kept = places.kept(rows, numbers=numbers, room=room, watch=watch)
-        return _divided(settings, kept, rows.columns, comm)
+        return _AtHand(kept.names, rows.columns, kept, kept.of)
     how, source = _passing(settings, comm), _open_rows(settings)
     if data.out_of_core:
         passed = pass_over(source, how, test=data.test, seed=seed, watch=watch)
-        return _divided(settings, passed, source.columns, comm)
+        return _AtHand(passed.names, source.columns, passed, passed.of)
     whose = owners(source, how, watch)
     places = split(parts_of(whose.y, whose.sites, **dealt), test=data.test, seed=seed)
     own = whose.sites is not None and data.split is None
 
-    def ours(agents: Any) -> Kept:
+    def picking(agents: Any) -> Kept:
         some = places.of(agents)
         few = own and len(some.names) < len(places.names)  # else all rows are wanted
         found = picked(source, how, some, whose.y, by_label=few, room=room, watch=watch)
         return replace(found, numbers=numbers, watch=watch)
 
-    graph, engine = _network(settings, places.names, comm)
-    some = engine.guarded(partial(ours, engine.agents(len(places.names))))
-    return _Here(some, source.columns, places.names, graph, engine)
-
-
-def _divided(
-    settings: Settings, sites: Sites, columns: tuple[str, ...], comm: MPI.Comm | None
-) -> _Here:
-    """Of these sites those of this rank, where there are ranks."""
-    names, (graph, engine) = sites.names, _network(settings, sites.names, comm)
-    some = sites if comm is None else sites.of(engine.agents(len(names)))
-    return _Here(some, columns, names, graph, engine)
-
-
-def _network(
-    settings: Settings, names: tuple[str, ...], comm: MPI.Comm | None
-) -> tuple[Graph, Engine]:
-    """Who talks to whom, and who has which sites."""
-    kind, edges = settings.graph.kind, settings.graph.edges
-    graph = build_graph(kind, len(names), edges=edges, seed=settings.seed)
-    return graph, ALONE if comm is None else Ranks(comm, adjacency(graph), names)
+    return _AtHand(places.names, source.columns, None, picking)
 
 
 def _in_chunks(settings: Settings, comm: MPI.Comm | None) -> bool:

@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from coke.data.site import Columns, Kept, Site, Sites, size_of
+from coke.data.site import Kept, Site, Sites
+from coke.data.units import Columns, size_of
 from coke.engines.process import ALONE, Engine
+from coke.engines.ranks.engine import Ranks
 from coke.errors import CokeError, DataError, MessageError
 from coke.learning.agreement import Agreement, Terms, numbers
 from coke.learning.basis import Basis, Own, common_basis
@@ -28,13 +30,13 @@ from coke.maths.arrays import Array
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.ledger import Spent
-from coke.maths.losses.problem import Problem, Quadratic
+from coke.maths.losses.problem import Problem
 from coke.privacy.private import SPREAD, Noised, Private
-from coke.talk.conversation import Talk, flood, network_of, together
+from coke.settings.declaration import AUTO
+from coke.talk.conversation import Talk, flood, network, network_of, outcome
+from coke.talk.flooded import flooded
 from coke.talk.sums import Sweep, add_targets, given, swept
 from coke.threads import OneThread
-
-R = TypeVar("R")
 
 
 class Case(NamedTuple):
@@ -47,6 +49,7 @@ class Case(NamedTuple):
     tol: float | None = None  # in the norm of θ, once nobody moves by more
     basis: Whitening | None = None  # of the problem; None: the plain features
     outputs: int = 1
+    closes: bool = False  # whether anything is added up afterwards: see `coke.learning.closing`
 
     def theta(self, u: Array) -> Array:
         """In the plain features, of what was learnt (…, K·D), class by class."""
@@ -63,7 +66,7 @@ class Ready:
     agreement: Agreement
     problem: Problem
     targets: tuple[Columns, ...]  # what the sites here may tell of their scaled targets
-    sites: Sites  # those here, for whoever looks at rows again
+    sites: Sites  # those here
     names: tuple[str, ...]  # of all sites, in the order of the run's rows
     graph: Graph  # on these positions
     spent: Spent  # (n, 3) by the sites here, on agreeing
@@ -110,6 +113,8 @@ class Ready:
     @cached_property
     def everybody(self) -> Ready | None:
         """All sites, at the first process that has a part of them; None elsewhere."""
+        if not isinstance(self.engine, Ranks):
+            return self
         problem, noised = self.engine.whole(self.problem), self.noised
         if noised is not None:
             alone = self.engine.gather(noised.alone)
@@ -132,9 +137,8 @@ class Ready:
             name: common_basis(partial(swept, net, name, []), self.agreement, self.own(i))
             for i, name in enumerate(here)
         }
-        engine = self.engine
-        agreed, ledgers = engine.guarded(partial(together, talks, engine.post))
-        return agreed[here[0]], self.spent + np.array([*ledgers.values()], np.int64)
+        agreed, spent = self.engine.converse(talks)
+        return agreed[here[0]], self.spent + spent
 
     def model(self, theta: Array, closed: Closed = NOTHING_CLOSED) -> Model:
         """The model of one θ (D,), such as an agent's own or the agents' mean."""
@@ -149,9 +153,9 @@ class Ready:
             loss=agreed.terms.settings.loss,
             classes=agreed.classes,
             columns=agreed.terms.columns,
-            targets=agreed.terms.targets,
             inputs_like=() if basis is None else basis.inputs,
             closed=closed,
+            targets=agreed.terms.targets,
         )
 
     def case(self, algorithm: str | Algorithm) -> Case:
@@ -161,7 +165,10 @@ class Ready:
         if isinstance(algorithm, Algorithm):
             nothing, tol = np.zeros_like(self.spent), settings.tol
             limit = None if tol is None else tol * self.spread
-            return Case(self.problem, algorithm, self.spread, nothing, limit, outputs=outputs)
+            return Case(
+                problem=self.problem, algorithm=algorithm, spread=self.spread, spent=nothing,
+                tol=limit, outputs=outputs, closes=self._closes(basis=False),
+            )  # fmt: skip
         entry, loss = ALGORITHMS[algorithm], self.agreement.terms.loss
         problem, whitening, spread, spent = self.problem, None, 0.0, np.zeros_like(self.spent)
         if entry.basis:
@@ -174,7 +181,16 @@ class Ready:
         if tol is None and entry.tol is not None:
             tol = loss.rough * entry.tol
         limit = None if tol is None else tol * spread
-        return Case(problem, built, spread, spent, limit, whitening, outputs)
+        return Case(
+            problem=problem, algorithm=built, spread=spread, spent=spent, tol=limit,
+            basis=whitening, outputs=outputs, closes=self._closes(basis=entry.basis),
+        )  # fmt: skip
+
+    def _closes(self, *, basis: bool) -> bool:
+        """Errors are added up with a model chosen and a basis agreed on, sharpness is of codes."""
+        terms = self.agreement.terms
+        errors = terms.settings.model == AUTO and terms.numbers and basis
+        return self.noised is None and (errors or terms.loss.codes)
 
 
 def agree(
@@ -192,21 +208,16 @@ def agree(
     if len(set(names)) != len(names):
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
     with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
-        beside = {name: [names[n] for n in sorted(graph[i])] for i, name in enumerate(names)}
-        own = [Site(sites, i, name) for i, name in enumerate(here)]
-        talks = {site.name: begin(site, beside[site.name], terms, []) for site in own}
-        found, ledgers = engine.guarded(partial(together, talks, engine.post))
-        spent = np.array([*ledgers.values()], np.int64)
+        net = network(names, graph)
+        talks = {
+            name: numbers(partial(swept, net, name, []), net, Site(sites, i, name), terms)
+            for i, name in enumerate(here)
+        }
+        found, added = engine.converse(talks)
+        told = dict(zip(net.names, flooded(net), strict=True))
+        spent = added + np.array([told[name] for name in here], np.int64)
         ready = engine.guarded(partial(_made, sites, found[here[0]], spent))
     return replace(ready, names=names, graph=graph, engine=engine)
-
-
-def begin(
-    site: Site, neighbours: Sequence[str], terms: Terms, totals: list[bytes]
-) -> Talk[Agreement]:
-    """One site learns the network, then what the units follow from; totals are for newcomers."""
-    net = yield from flood(site.name, neighbours)
-    return (yield from numbers(partial(swept, net, site.name, totals), net, site, terms))
 
 
 class Wanted(NamedTuple):
@@ -226,9 +237,10 @@ class _Second(NamedTuple):
 
 def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Wanted) -> Talk[Ready]:
     """One site's conversation until it can train; `sites` holds this one."""
-    totals = list[bytes]()
-    agreed = yield from begin(Site(sites, 0, sites.names[0]), neighbours, terms, totals)
-    sweep = partial(swept, agreed.net, sites.names[0], totals)
+    totals, (name,) = list[bytes](), sites.names
+    net = yield from flood(name, neighbours)
+    sweep = partial(swept, net, name, totals)
+    agreed = yield from numbers(sweep, net, Site(sites, 0, name), terms)
     ready, second = yield from _finished(sweep, sites, agreed, want)
     return replace(ready, second=second._replace(totals=tuple(totals)))
 
@@ -241,8 +253,8 @@ def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -
         raise CokeError("secure_sum: the sum was made without this site; begin a new run with it")
     sweep, net = given(totals[1:]), network_of(totals[0])
     with OneThread().limit():
-        agreed = _outcome(numbers(sweep, net, Site(sites, 0, sites.names[0]), terms))
-        ready, second = _outcome(_finished(sweep, sites, agreed, want))
+        agreed = outcome(numbers(sweep, net, Site(sites, 0, sites.names[0]), terms))
+        ready, second = outcome(_finished(sweep, sites, agreed, want))
     return replace(ready, second=second._replace(totals=tuple(totals[1:])))
 
 
@@ -273,16 +285,16 @@ def _made(sites: Sites, agreement: Agreement, spent: Spent) -> Ready:
     if terms.private is not None:
         ready = _noised(ready, terms.private)
     if terms.settings.fast:
-        train = ready.problem.train
-        assert isinstance(train, Quadratic)  # other losses are refused with the settings
+        train = ready.problem.train.sums
+        assert train is not None  # other losses are refused with the settings
         ready = replace(ready, problem=Problem(replace(train, fast=True), ready.problem.test))
     return ready
 
 
 def _noised(ready: Ready, private: Private) -> Ready:
     """From noised statistics; the training rows are out of reach afterwards."""
-    raw, public, agreement = ready.problem.train, ready.agreement.public, ready.agreement
-    assert isinstance(raw, Quadratic)  # other losses are refused with the settings
+    raw, public, agreement = ready.problem.train.sums, ready.agreement.public, ready.agreement
+    assert raw is not None  # other losses are refused with the settings
     assert ready.rows is not None
     assert public is not None
     found = private.noised(ready.rows, raw, agreement.features, agreement.lam, public)
@@ -292,12 +304,3 @@ def _noised(ready: Ready, private: Private) -> Ready:
         targets=tuple(size_of(float(T), SPREAD**2) for T in found.risk.T),
         noised=found,
     )
-
-
-def _outcome(talk: Talk[R]) -> R:
-    """What a conversation comes to that needs nobody else."""
-    try:
-        next(talk)
-    except StopIteration as stop:
-        return stop.value
-    raise AssertionError("a conversation that was to need nobody else")

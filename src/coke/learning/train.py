@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from coke.engines.checkpoint import Saved, save_checkpoint
 from coke.engines.history import History
 from coke.engines.process import Record
+from coke.engines.ranks.engine import Ranks
 from coke.errors import ConvergenceError
 from coke.learning.closing import closed
 from coke.learning.folder import Folder
@@ -110,11 +111,12 @@ class _Training:
                     if self.effects.watch is not None:
                         self.effects.watch(self.name, record)
                     due = time.monotonic() - clock > self.effects.every
-                    due, self.interrupted = self.engine.any(due, self.interrupted)
+                    if isinstance(self.engine, Ranks):  # whoever asks, all save and stop together
+                        due, self.interrupted = self.engine.any(due, self.interrupted)
                     if due:
                         self._save(record)
                         clock = time.monotonic()
-                    if self.interrupted:  # at any rank
+                    if self.interrupted:
                         break
             except ConvergenceError as failure:
                 error = str(failure)
@@ -129,7 +131,7 @@ class _Training:
         model, after = None, Ledger()
         if theta is not None:
             theta, found = self.case.theta(theta), Closed()
-            if error is None:
+            if error is None and self.case.closes:
                 found, after = closed(self.ready, self.case, theta)
             model = self.ready.model(theta.mean(axis=0), found)
         seconds = time.process_time() - started

@@ -146,6 +146,12 @@ def adjacency(G: Graph) -> sparse.csr_array:
     return W
 
 
+def steps(A: sparse.csr_array, agents: NDArray[np.int64]) -> NDArray[np.int32]:
+    """How many edges away everybody is from each of these agents (n, N), in a connected graph."""
+    found = sparse.csgraph.dijkstra(A, unweighted=True, indices=agents)
+    return np.asarray(found, dtype=np.int32)
+
+
 def degrees(A: sparse.csr_array) -> Array:
     """d_i (N, 1), the number of neighbours, from the adjacency."""
     return np.diff(A.indptr).astype(np.float64)[:, None]

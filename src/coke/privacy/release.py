@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
-from coke.data.site import Scaling
+from coke.data.units import Scaling
 from coke.errors import DataError, FileError, InputError
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures

@@ -19,10 +19,9 @@ from coke.report.plots import (
     loss_plot,
     network_plot,
     png,
-    site_plot,
     speakers_plot,
 )
-from coke.report.tables import Row, by_name, lines
+from coke.report.tables import Row, html_table
 from coke.studies.audit import Finding
 
 CAPTIONS = {
@@ -39,8 +38,6 @@ CAPTIONS = {
     "important column with a flat curve matters in company with others.",
     "coverage": "Share of each site's test rows inside the 90 % intervals; with fewer than 20 test "
     "rows nothing is said. The line is what was asked for.",
-    "site": "Loss on the site's own rows, and how far it was from being content: below the line "
-    "nothing on its edges moves by more than the tolerance. Dots are rounds with news.",
 }
 
 
@@ -76,28 +73,9 @@ def html_report(
     return page.substitute(
         title=html.escape(f"{rows[0]['algorithm']} on {rows[0]['agents']} sites"),
         words=_words(words),
-        table=_table(rows),
+        table=html_table(rows),
         figures="\n".join(_figure(name, image) for name, image in images.items()),
         settings=html.escape(settings),
-    )
-
-
-def site_report(document: Row, rounds: Sequence[Row]) -> str:
-    """A page about one site in the field: what came out, its rounds, the state of its edges."""
-    page = Template(resources.files("coke").joinpath("resources/report.html").read_text("utf-8"))
-    apart = ("asymmetry", "site", "frames", "targets")
-    known = {k: v for k, v in document.items() if k not in apart} | by_name(document)
-    name = str(document["site"])
-    edges = {
-        f"asymmetry of the edge to {n}": "not known" if gap is None else f"{gap:g}"
-        for n, gap in document["asymmetry"].items()
-    }
-    return page.substitute(
-        title=html.escape(f"{name} among {document['agents']} sites"),
-        words="",
-        table=_table([{"algorithm": name, **known, **edges}]),
-        figures=_figure("site", png(site_plot(rounds))) if rounds else "",
-        settings=html.escape(f"rows and settings of {name}: see its file"),
     )
 
 
@@ -118,7 +96,7 @@ def audit_report(document: Row, found: Sequence[Finding]) -> str:
     return page.substitute(
         title=html.escape(f"what others could learn of {document['site']}"),
         words="",
-        table=_table(rows),
+        table=html_table(rows),
         figures=_figure("audit", png(audit_plot(found))),
         settings=html.escape(
             f"{document['algorithm']}, privacy {document['privacy']}, {document['rounds']} rounds "
@@ -132,17 +110,6 @@ def _words(words: Sequence[str]) -> str:
         return ""
     said = "\n".join(f"<li>{html.escape(line)}</li>" for line in words)
     return f"<h2>What the sites chose</h2>\n<ul>{said}</ul>"
-
-
-def _table(rows: Sequence[Row]) -> str:
-    head = "".join(f"<th>{html.escape(row['algorithm'])}</th>" for row in rows)
-    body = "\n".join(
-        f"<tr><th>{html.escape(name)}</th>"
-        + "".join(f"<td>{html.escape(value)}</td>" for value in values)
-        + "</tr>"
-        for name, values in lines(rows)
-    )
-    return f"<table><thead><tr><th></th>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
 
 
 def _figure(name: str, image: bytes) -> str:

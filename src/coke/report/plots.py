@@ -198,25 +198,6 @@ def coverage_plot(coverage: dict[str, float | None]) -> Figure:
     return figure
 
 
-def site_plot(rounds: Sequence[dict[str, Any]]) -> Figure:
-    """One site's rounds: its loss, and how far it was from being content."""
-    k = [line["round"] for line in rounds]
-    away = np.array([np.nan if line["away"] is None else line["away"] for line in rounds], float)
-    spoke = np.array([bool(line["spoke"]) for line in rounds])
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(8, 4.6), layout="constrained")
-        above, below = figure.subplots(2, 1, sharex=True)
-        above.plot(k, [line["loss"] for line in rounds], color=COLOURS[0])
-        above.set(ylabel="loss on own rows")
-        below.plot(k, away, color=COLOURS[1])
-        below.scatter(np.array(k)[spoke], away[spoke], s=12, color=COLOURS[1], zorder=3)
-        below.axhline(1.0, color="#888888", lw=0.8, ls="--")
-        if np.isfinite(away).any():
-            below.set(yscale="log")
-        below.set(xlabel="round", ylabel="moves / tolerance")
-    return figure
-
-
 def audit_plot(found: Sequence[Finding]) -> Figure:
     """Every attack's result beside guessing, on a log scale."""
     with mpl.rc_context(STYLE):

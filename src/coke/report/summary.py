@@ -25,7 +25,7 @@ def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
     """The last round in the documented keys; losses carry the metric's name, such as mse."""
     problem, metric = ready.problem, ready.problem.train.metric
     best = problem.score(problem.everywhere(ready.optimum))
-    last = trained.history.last()
+    last, model = trained.history.last(), trained.model
     return {
         "algorithm": trained.name,
         "agents": len(ready.names),
@@ -35,7 +35,7 @@ def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
         **{key: last[key] + more for key, more in trained.after._asdict().items()},
         f"optimum_train_{metric}": best.train,
         f"optimum_test_{metric}": None if np.isnan(best.test) else best.test,
-        "targets": by_target(ready, trained.model),
+        "targets": None if model is None else by_target(ready, model.theta.ravel()),
         "consensus_gap": last["consensus_gap"],
         "optimality_gap": last["optimality_gap"],
         "seconds": round(trained.seconds, 3),

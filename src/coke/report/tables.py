@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,18 @@ def by_name(row: Row) -> Row:
     """The errors of each of several targets as lines of their own."""
     targets = row.get("targets") or {}
     return {f"{name} {key}": v for name, errors in targets.items() for key, v in errors.items()}
+
+
+def html_table(rows: Sequence[Row]) -> str:
+    """The same for a page."""
+    head = "".join(f"<th>{html.escape(row['algorithm'])}</th>" for row in rows)
+    body = "\n".join(
+        f"<tr><th>{html.escape(name)}</th>"
+        + "".join(f"<td>{html.escape(value)}</td>" for value in values)
+        + "</tr>"
+        for name, values in lines(rows)
+    )
+    return f"<table><thead><tr><th></th>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
 
 
 def shown(key: str, value: Any) -> str:

@@ -11,7 +11,6 @@ from coke.engines.process import simulate
 from coke.learning.ready import Ready
 from coke.maths.algorithms.coke import dkla
 from coke.maths.features.features import gram
-from coke.maths.losses.problem import Quadratic
 from coke.maths.theory import Assumptions, Constants, degrees_of_freedom, features_needed
 from coke.settings.declaration import Settings
 
@@ -42,8 +41,8 @@ MEANINGS = {
 def summary(settings: Settings, ready: Ready) -> dict[str, Any]:
     """Everything as numbers."""
     problem, graph, N, rows = ready.problem, ready.graph, len(ready.names), ready.rows
-    risk = problem.train
-    assert isinstance(risk, Quadratic)
+    risk = problem.train.sums
+    assert risk is not None  # other losses are refused with the settings
     c, T = Constants.of(risk, graph), float(risk.T.sum())
     rate, rho = c.rate(settings.rho), c.best_rho()
     pace = _measured_factor(ready, settings.rho)

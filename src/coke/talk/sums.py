@@ -16,15 +16,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coke.data.site import Columns
 from coke.data.targets import LABELS
+from coke.data.units import Columns
 from coke.errors import DataError, MessageError
-from coke.maths.algorithms.codecs import (
-    decode_mixture,
-    encode_mixture,
-    pack_integers,
-    unpack_integers,
-)
+from coke.maths.algorithms.codecs import pack_integers, unpack_integers
+from coke.maths.algorithms.mixtures import decode_mixture, encode_mixture
 from coke.maths.arrays import Array
 from coke.maths.features.whitening import RANKS, Component, Gaussian, kind_of, reduced
 from coke.talk.conversation import Network, Talk, Turn
@@ -51,9 +47,9 @@ def swept(
     `totals`, for sites that join later.
     """
     parent = net.tree.parent.get(me)
-    children = [child for child, at in net.tree.parent.items() if at == me]
+    children = net.tree.children.get(me, [])
     heard = (yield Turn({}, children)) if children else {}
-    total = own([heard[child] for child in sorted(children)])
+    total = own([heard[child] for child in children])
     if parent is not None:
         total = (yield Turn({parent: total}, [parent]))[parent]
     else:

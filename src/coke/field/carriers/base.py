@@ -2,8 +2,7 @@
 
 A carrier promises only this: what `receive` returns was sent by the neighbour it names, unchanged
 and at most `Allowance.frame` bytes long. Frames may be lost, so the edge protocol above repeats
-them until they are answered. `Memory`, a network in one process, is the twin of a real one, faults
-included, and quick.
+them until they are answered.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ import threading
 import time
 from abc import abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from coke.errors import InputError, unknown
 
 Clock = Callable[[], float]
-Fault = Callable[[str, str, bytes], Iterable[bytes]]  # sender, receiver, frame ↦ what arrives
 EVENTS = 256  # kept for whoever asks; older ones are forgotten, the counts are not
 OVERHEAD = 64  # bytes a waiting frame takes beside its own
 
@@ -87,6 +85,7 @@ class _Inbox:
         self._held = dict.fromkeys(self._frames, 0)
         self._bucket = {name: _Bucket(allowance, clock) for name in self._frames}
         self._turn: deque[str] = deque()  # neighbours with frames waiting, each once
+        self._awaited: set[str] = set()  # without whose frames whoever waits is not woken
         self._change = threading.Condition()
         self._closed = False
 
@@ -99,13 +98,16 @@ class _Inbox:
                 self._held[sender] += len(frame) + OVERHEAD
                 if len(self._frames[sender]) == 1:
                     self._turn.append(sender)
-                self._change.notify()
+                self._awaited.discard(sender)
+                if not self._awaited:
+                    self._change.notify()
         return fate
 
-    def take(self, timeout: float) -> tuple[str, bytes] | None:
+    def take(self, timeout: float, together: Iterable[str] = ()) -> tuple[str, bytes] | None:
         """The next frame and its sender, or None after `timeout` seconds or when closed."""
         with self._change:
-            self._change.wait_for(lambda: self._turn or self._closed, timeout)
+            self._awaited = {name for name in together if not self._frames.get(name)}
+            self._change.wait_for(self._worth_waking, timeout)
             if not self._turn or self._closed:
                 return None
             sender = self._turn.popleft()
@@ -114,6 +116,9 @@ class _Inbox:
             if self._frames[sender]:
                 self._turn.append(sender)  # behind the others: a loud neighbour starves nobody
         return sender, frame
+
+    def _worth_waking(self) -> bool:
+        return self._closed or (bool(self._turn) and not self._awaited)
 
     def close(self) -> None:
         """Nothing more comes out; whoever waits is woken."""
@@ -163,9 +168,13 @@ class Carrier(AbstractContextManager["Carrier"]):
         sent = not self.closed and self._transmit(neighbour, frame)
         self._count(neighbour, "sent" if sent else "unsent")
 
-    def receive(self, timeout: float) -> tuple[str, bytes] | None:
-        """The next frame as (neighbour, frame), or None after `timeout` seconds."""
-        return self._inbox.take(timeout)
+    def receive(self, timeout: float, together: Collection[str] = ()) -> tuple[str, bytes] | None:
+        """The next frame as (neighbour, frame), or None after `timeout` seconds.
+
+        Where frames of some neighbours are of use only together, it waits until each of them has
+        sent one; after `timeout` it returns any. Waking up costs more than reading a frame.
+        """
+        return self._inbox.take(timeout, together)
 
     def alive(self) -> frozenset[str]:
         """The neighbours with a live authenticated link, this moment."""
@@ -234,67 +243,3 @@ class Carrier(AbstractContextManager["Carrier"]):
     def _look(self) -> None:
         """Take note of what happened."""
         self.alive()
-
-
-def faithful(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
-    """Every frame once."""
-    return (frame,)
-
-
-class Memory:
-    """A network in one process. `fault` may change at any time; `cut` and `heal` partition it."""
-
-    def __init__(self, fault: Fault = faithful) -> None:
-        self.fault = fault
-        self._sites: dict[str, Carrier] = {}
-        self._cuts: set[frozenset[str]] = set()
-        self._lock = threading.Lock()  # one frame at a time: a seeded fault is then reproducible
-
-    def join(
-        self, site: str, neighbours: Iterable[str], allowance: Allowance | None = None
-    ) -> Carrier:
-        """A site's carrier; joining again is a restart, and the old carrier is closed."""
-        if site in self._sites:
-            self._sites[site].close()
-        self._sites[site] = _MemoryCarrier(self, site, neighbours, allowance or Allowance())
-        return self._sites[site]
-
-    def cut(self, a: str, b: str) -> None:
-        """No frames between a and b, either way."""
-        self._cuts.add(frozenset((a, b)))
-
-    def heal(self, a: str, b: str) -> None:
-        """Frames between a and b again."""
-        self._cuts.discard(frozenset((a, b)))
-
-    def other(self, site: str, neighbour: str) -> Carrier | None:
-        """The neighbour's carrier, if it is there, names the site too, and no cut is between."""
-        there = self._sites.get(neighbour)
-        mutual = there is not None and not there.closed and site in there.neighbours
-        return there if mutual and frozenset((site, neighbour)) not in self._cuts else None
-
-    def carry(self, sender: str, receiver: str, frame: bytes) -> bool:
-        """Deliver what the fault makes of a frame; False where there is no link."""
-        with self._lock:
-            there = self.other(sender, receiver)
-            if there is not None:
-                for arrived in self.fault(sender, receiver, frame):
-                    there.arrived(sender, arrived)
-        return there is not None
-
-
-class _MemoryCarrier(Carrier):
-    def __init__(
-        self, network: Memory, site: str, others: Iterable[str], allowance: Allowance
-    ) -> None:
-        super().__init__(site, others, allowance)
-        self._network = network
-
-    def _transmit(self, neighbour: str, frame: bytes) -> bool:
-        return self._network.carry(self.site, neighbour, frame)
-
-    def _linked(self) -> frozenset[str]:
-        return frozenset(n for n in self.neighbours if self._network.other(self.site, n))
-
-    def _hang_up(self) -> None:
-        pass  # the network sees that we are closed

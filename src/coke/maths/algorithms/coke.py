@@ -22,7 +22,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from coke.errors import InputError
-from coke.maths.algorithms.algorithm import Algorithm, Spoken
+from coke.maths.algorithms.algorithm import Algorithm, Payloads, Spoken
 from coke.maths.algorithms.codecs import Coarse, Codec
 from coke.maths.arrays import Array, Mask
 from coke.maths.graph import Graph, adjacency, degrees
@@ -193,12 +193,12 @@ def say(x: Array, hat: Array, news: Mask, codec: Codec | None) -> tuple[Array, S
     """
     if codec is None:
         return np.where(news, x, hat), Spoken(news * np.int64(FLOAT * x.shape[-1]))
-    hat, size, payloads = hat.copy(), np.zeros(news.shape, dtype=np.int64), dict[int, bytes]()
-    for i in np.flatnonzero(news).tolist():
-        payloads[i] = message = codec.encode(x[i] - hat[i])
-        hat[i] += codec.decode(message, x.shape[-1])
-        size[i] = len(message)
-    return hat, Spoken(size, payloads)
+    rows, size = np.flatnonzero(news), np.zeros(news.shape, dtype=np.int64)
+    innovation, hat = x[rows] - hat[rows], hat.copy()
+    said = codec.coded(innovation)
+    hat[rows] += said.values
+    size[rows] = said.size
+    return hat, Spoken(size, Payloads(rows.tolist(), said.message))
 
 
 @dataclass(frozen=True)

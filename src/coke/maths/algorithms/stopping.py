@@ -27,7 +27,7 @@ from scipy import sparse
 from coke.errors import InputError
 from coke.maths.algorithms.algorithm import Spoken
 from coke.maths.arrays import Array, Mask, Sizes
-from coke.maths.graph import degrees
+from coke.maths.graph import degrees, steps
 from coke.maths.ledger import HEADER, Ledger, Spent
 
 Counts = NDArray[np.int64]
@@ -87,13 +87,13 @@ class Limits(NamedTuple):
 class Quiet(NamedTuple):
     """How long it has been quiet, and how long to go on."""
 
-    count: Counts  # type: ignore[assignment]  # (A,) which hides tuple's own count
-    countdown: Counts  # (A,)  rounds left with this one, or NEVER
-    short: Flags = np.zeros(1, np.bool_)  # (A,)  the end was declared for want of budget or rounds
+    count: Any  # (A,) which hides tuple's own count; or the number of a single agent
+    countdown: Any  # (A,)  rounds left with this one, or NEVER
+    short: Any = np.zeros(1, np.bool_)  # (A,)  the end was declared for want of budget or rounds
 
-    def done(self) -> Flags:
+    def done(self) -> Any:
         """Who stops after this round, if this is the least of its own and its neighbours'."""
-        return np.asarray(self.countdown <= 1)
+        return self.countdown <= 1
 
     def declared(self, who: Flags, diameter: int) -> Quiet:
         """With an end declared by some (A,) that can or may not go on."""
@@ -114,12 +114,15 @@ def at_first(agents: int) -> Quiet:
     return Quiet(np.zeros(agents, np.int64), np.full(agents, NEVER), np.zeros(agents, np.bool_))
 
 
-def counted(least: Quiet, ok: Flags, diameter: int) -> Quiet:
-    """What a word of this round says, from the least of the last round's words and one's own."""
-    count = np.where(ok, np.minimum(least.count + 1, NEVER - 1), 0)
-    running = np.where(least.countdown < NEVER, least.countdown - 1, NEVER)
-    ends = np.where(count > diameter, np.minimum(running, diameter), running)
-    return Quiet(count, ends, least.short)
+def counted(least: Quiet, ok: Any, diameter: int) -> Quiet:
+    """What a word of this round says, from the least of the last round's words and one's own.
+
+    By operators that arrays and single numbers share: an agent counts for itself alone.
+    """
+    count = ok * (least.count + (least.count < NEVER - 1))
+    running = least.countdown - (least.countdown < NEVER)
+    late = (count > diameter) & (running > diameter)
+    return Quiet(count, running - late * (running - diameter), least.short)
 
 
 class Here(NamedTuple):
@@ -171,12 +174,9 @@ class Stopping:
     @cached_property
     def diameter(self) -> int:
         """Of the graph: a search from every agent, each at its own process."""
-        far = np.zeros(1)
-        for some in _few(len(self.here.agents), _SEARCHES):
-            from_some = self.here.agents[some]
-            steps = sparse.csgraph.dijkstra(self.here.A, unweighted=True, indices=from_some)
-            far = np.maximum(far, steps.max())
-        return int(self.here.max(far)[0])
+        A, agents = self.here.A, self.here.agents
+        far = [steps(A, agents[some]).max() for some in _few(len(agents), _SEARCHES)]
+        return int(self.here.max(np.array([max(far)]))[0])
 
     def begin(self, k: int, spent: Spent, quiet: Quiet) -> Account:
         """After round k, or before round 1."""

@@ -52,7 +52,7 @@ class Risk(Protocol):
 
     @property
     def sums(self) -> Quadratic | None:
-        """Itself, where all that is kept are sums over the rows; None where rows are."""
+        """The same risks as sums over their rows, where sums say all; None where they do not."""
         ...
 
     def total(self, weights: Array) -> Quadratic | None:

@@ -94,12 +94,12 @@ class Comparison:
     @property
     def quadratic(self) -> Quadratic:
         """The statistics that CG and the Gram sum add up."""
-        if not isinstance(self.risk, Quadratic):
+        if self.risk.sums is None:
             raise InputError(
                 f"{', '.join(QUADRATIC)} add up the statistics of the quadratic loss: "
                 f"expected it, not {self.goal.metric}; leave these methods out"
             )
-        return self.risk
+        return self.risk.sums
 
     def coke(self) -> Row:
         """Ours: whitened, warm, coded, with thresholds that shrink in silence; nothing to tune."""

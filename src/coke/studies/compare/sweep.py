@@ -78,7 +78,8 @@ def sweep(
 
 
 def _checked(risk: Risk, algorithms: Sequence[COKE], rounds: int) -> Quadratic:
-    if not isinstance(risk, Quadratic):
+    sums = risk.sums
+    if sums is None:
         raise InputError(
             f"a sweep over the {risk.metric} loss: expected the quadratic one, whose local solver "
             "is one matrix for all settings; run `simulate` for each setting"
@@ -92,7 +93,7 @@ def _checked(risk: Risk, algorithms: Sequence[COKE], rounds: int) -> Quadratic:
             "a sweep over coded messages or warm starts: expected the paper's float64 messages "
             "from zero (codec=None, warm=False); run `simulate` for each setting"
         )
-    return risk
+    return sums
 
 
 class _Fixed(NamedTuple):
