@@ -245,8 +245,12 @@ class Quadratic:
 
     def whitened(self, basis: Whitening) -> Quadratic:
         """The same risks as functions of u = Cᵀθ."""
+        return self.turned(basis, basis.regulariser(matrix(self.G, len(basis.C))))
+
+    def turned(self, basis: Whitening, G: Array) -> Quadratic:
+        """The same, G being what the regulariser is in u."""
         A, b = basis.statistics(self.A, self.b)
-        return replace(self, A=A, b=b, G=basis.regulariser(matrix(self.G, len(basis.C))))
+        return replace(self, A=A, b=b, G=G)
 
     def optimum(self) -> Array:
         """(Σ_i A_i + N G)⁻¹ Σ_i b_i, of least norm where λ = 0 leaves a choice."""
