@@ -16,7 +16,7 @@ import numpy as np
 
 from coke.data.bare import FEW, BareFeatures
 from coke.errors import DataError
-from coke.maths.arrays import Array, finite
+from coke.maths.arrays import Array, finite, side_by_side
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.waves import PLAIN, Loops, Numbers
 from coke.maths.losses.mixed import Index, Mixed, widths
@@ -142,7 +142,7 @@ class Summing:
     def __call__(self, block: RowBlock) -> Sums:
         """The sums of one block."""
         with np.errstate(over="ignore", invalid="ignore"):  # checked when all is added up
-            y = self.scaling.targets(block.y).reshape(len(block.y), -1)
+            y = side_by_side(self.scaling.targets(block.y))
             yy = np.vecdot(y.T, y.T)
             small = yy.sum() < 1e30 and len(y) >= FEW and not self.wide
             Phi = self.bare(block.X, single=bool(small))

@@ -23,7 +23,7 @@ from coke.data.units import Columns, Making, Scaling, fit_scaling
 from coke.errors import ConfigError, MessageError
 from coke.learning.choice import FINE, Choice, Samples, Wish
 from coke.learning.choosing import choose
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, side_by_side
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.features.whitening import Whitening
 from coke.maths.losses import LOSSES, NUMBERS, Loss
@@ -275,7 +275,7 @@ def _choosing(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Agreement]:
 def _targets(terms: Terms, standard: Scaling, y: Labels, labels: tuple[Any, ...]) -> Array:
     """(n, K): numbers in standard units, classes as ±1."""
     if terms.numbers:
-        return standard.targets(numbers_of(y)).reshape(len(y), -1)
+        return side_by_side(standard.targets(numbers_of(y)))
     return np.column_stack(signs(y, checked_classes(labels)))
 
 

@@ -17,7 +17,7 @@ from coke.errors import MessageError
 from coke.learning.choice import FINE
 from coke.learning.model import Closed
 from coke.learning.ready import Case, Ready
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, side_by_side
 from coke.maths.choice.misses import BINS, Misses, left_out
 from coke.maths.ledger import Ledger
 from coke.maths.losses.codes import coded, scores, sharpest, surprises, which
@@ -81,7 +81,7 @@ class _Looked:
     def misses(self) -> Misses:
         """In the targets' own units."""
         agreement = self.ready.agreement
-        y = numbers_of(self.y).reshape(len(self.y), -1)
+        y = side_by_side(numbers_of(self.y))
         whole = self._left_out(y - agreement.units.predictions(self._f))
         sd = agreement.told.columns.sd[-y.shape[1] :]  # all told it, for the choice
         return Misses.of(whole, self.ready.targets[self.i].T, np.where(sd > 0, sd, 1.0))

@@ -60,9 +60,9 @@ def _plainly(settings: Settings) -> Iterator[str]:
 
 
 def _compiled(settings: Settings) -> Iterator[str]:
-    loss, outputs = LOSSES[settings.loss], len(settings.data.targets)
-    if settings.fast and (not loss.statistics or loss.codes):
-        yield f'fast with loss = "{settings.loss}": only quadratic rounds are compiled'
+    outputs = len(settings.data.targets)
+    if settings.fast and not LOSSES[settings.loss].statistics:
+        yield f'fast with loss = "{settings.loss}": only {_summed()} rounds are compiled'
     if settings.fast and outputs > 1:
         yield f"fast with {outputs} targets: only rounds of one are compiled; leave it out"
     if settings.fast and find_spec("numba") is None:
