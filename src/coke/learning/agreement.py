@@ -19,19 +19,19 @@ import numpy as np
 from coke.data.site import Columns, Making, Scaling, Site, fit_scaling
 from coke.data.tables import Labels
 from coke.data.targets import checked_classes, numbers_of
-from coke.errors import ConfigError, MessageError
+from coke.errors import MessageError
 from coke.learning.choice import FINE, Choice, Samples, Wish
 from coke.learning.choosing import choose
 from coke.learning.model import Model
+from coke.learning.public import public_classes, public_units
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.losses import LOSSES, NUMBERS, Loss
-from coke.maths.losses.codes import corners
+from coke.maths.losses.codes import coded, corners
 from coke.maths.losses.one_vs_rest import signs
 from coke.privacy.noise import Budget
-from coke.privacy.private import SPREAD, Private, Public
-from coke.privacy.release import public_scaling
-from coke.settings.declaration import AUTO, PLAIN, PLAIN_LAMBDA, PUBLIC, Settings
+from coke.privacy.private import Private, Public
+from coke.settings.declaration import AUTO, PLAIN, PLAIN_LAMBDA, Settings
 from coke.talk.conversation import Network, Talk, flood
 from coke.talk.sums import Sweep, Told, add_integers, swept, tell
 from coke.threads import OneThread
@@ -67,24 +67,18 @@ class Terms(NamedTuple):
             return None
         assert self.releases is not None  # whoever reads private settings finds a place for them
         colluding = s.colluding if s.secure_sum else None
-        return Private(Budget(s.epsilon, s.delta), self.releases, s.new_budget, colluding)
+        return Private(
+            budget=Budget(s.epsilon, s.delta),
+            folder=self.releases,
+            again=s.new_budget,
+            colluding=colluding,
+            classes=len(s.classes),
+        )
 
     @property
     def public(self) -> Scaling | None:
-        """Inputs and target to [−1, 1], from ranges that were known before any row."""
-        data = self.settings.data
-        if data.scale != PUBLIC:
-            return None
-        target = data.target or "y"
-        lacking = [c for c in (*self.columns, *[target] * self.numbers) if c not in data.ranges]
-        if lacking:
-            raise ConfigError(
-                f'scale = "public" without ranges of {", ".join(lacking[:8])}: give [low, high] '
-                "for each in data.ranges, known before any row was looked at"
-            )
-        low, high = zip(*(data.ranges[name] for name in self.columns), strict=True)
-        ends = data.ranges[target] if self.numbers else (-1.0, 1.0)
-        return public_scaling(np.array(low), np.array(high), ends)
+        """Units that were known before any row, where these are wanted."""
+        return public_units(self.settings, self.columns)
 
 
 def feature_settings(settings: Settings) -> FeatureSettings:
@@ -148,8 +142,10 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[_Begun
     if private is not None and units is not None:
         X, y = site.rows()
         features = draw_features(feature_settings(terms.settings), X.shape[1])
-        mine = (site.name, features, units.inputs(X), units.targets(numbers_of(y)))
-        return _Begun(net, units, _NOTHING, (yield from private.agree(sweep, net.names, *mine)))
+        told = _NOTHING._replace(labels=public_classes(terms.settings))
+        y = numbers_of(y) if terms.numbers else coded(y, checked_classes(told.labels))
+        mine = (site.name, features, units.inputs(X), units.targets(y))
+        return _Begun(net, units, told, (yield from private.agree(sweep, net.names, *mine)))
     with OneThread().limit():
         told = _told(site, terms)
     everyones = _NOTHING if told is None else (yield from tell(sweep, told))
@@ -282,8 +278,8 @@ class Agreement:
     @property
     def spread(self) -> float | None:
         """Of the target, where no row is needed to know it: in public units, and of margins."""
-        if self.begun.public is not None:
-            return SPREAD
+        if self.terms.private is not None:
+            return self.terms.private.spread
         margins = not (self.terms.numbers or self.terms.loss.codes)
         return math.sqrt(self.outputs) if margins else None
 

@@ -21,6 +21,7 @@ from coke.errors import CokeError, DataError, MessageError
 from coke.learning.agreement import Agreement, Terms, begin, numbers
 from coke.learning.basis import Basis, Own, common_basis
 from coke.learning.model import Closed, Model
+from coke.learning.public import check_labels
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
@@ -28,7 +29,7 @@ from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger, Spent
 from coke.maths.losses.problem import Problem, Quadratic
-from coke.privacy.private import SPREAD, Noised, Private
+from coke.privacy.private import Noised, Private
 from coke.talk.conversation import Talk, network_of, together
 from coke.talk.sums import Sweep, add_targets, given, swept
 from coke.threads import OneThread
@@ -179,6 +180,7 @@ def agree(
     names = names or sites.names
     if len(set(names)) != len(names):
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
+    engine.guarded(lambda: check_labels(terms.settings, sites))
     with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
         talks = {
             names[i]: begin(
@@ -271,12 +273,13 @@ def _noised(ready: Ready, private: Private) -> Ready:
     assert isinstance(raw, Quadratic)  # other losses are refused with the settings
     assert ready.rows is not None
     assert public is not None
-    found = private.noised(ready.rows, raw, agreement.features, agreement.lam, public)
+    rows = replace(ready.rows, y=tuple(map(agreement.making.coded, ready.rows.y)))
+    found = private.noised(rows, raw, agreement.features, agreement.lam, public)
     return replace(
         ready,
         problem=Problem(found.risk, ready.problem.test),
         rows=None,
-        targets=tuple(Columns.of_number(float(T), 0.0, SPREAD) for T in found.risk.T),
+        targets=tuple(Columns.of_number(float(T), 0.0, private.spread) for T in found.risk.T),
         noised=found,
     )
 

@@ -29,6 +29,7 @@ class Until(msgspec.Struct, frozen=True):
 class DP(msgspec.Struct, frozen=True):
     """(ε, δ)-differential privacy of single rows, by statistics that are noised once.
 
+    classes : of a classifier, all labels there can be; which of them a site has is about its rows.
     secure_sum, colluding : less noise, by a sum that shows none of its parts, if no more than so
         many sites put together what they know.
     new_budget : spend ε once more on rows or settings that have changed.
@@ -38,6 +39,7 @@ class DP(msgspec.Struct, frozen=True):
 
     epsilon: float
     delta: float = 1e-5
+    classes: Any = ()
     secure_sum: bool = False
     colluding: int = 1
     new_budget: bool = False
@@ -131,6 +133,6 @@ def plain(value: Any) -> Any:
     """NumPy's scalars as Python's, which is what configurations are made of."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | np.ndarray):
         return [plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
