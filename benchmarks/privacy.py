@@ -31,6 +31,7 @@ from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.whitening import Whitening, expected_gram
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import Problem, Quadratic, local_only, matrix, statistics
+from coke.privacy.auditing import audited
 from coke.privacy.noise import (
     Budget,
     Noise,
@@ -109,8 +110,8 @@ def audit() -> None:
     print("Audit: 95 % lower bound of ε on the worst pair, 200 000 draws, δ = 1e-5")
     for epsilon in (1.0, 3.0, 10.0):
         noise = calibrated(Budget(epsilon, DELTA), 1.0, 1.0, 2)
-        whole = attack.audited(noise, DELTA, entropy_normals, 200_000)
-        half = attack.audited(noise._replace(s=noise.s / 2), DELTA, entropy_normals, 200_000)
+        whole = audited(noise, DELTA, entropy_normals, 200_000)
+        half = audited(noise._replace(s=noise.s / 2), DELTA, entropy_normals, 200_000)
         print(f"  ε = {epsilon:g}, s = {noise.s:.3f}: {whole:.2f}; with half the noise {half:.2f}")
         promise(f"at most ε = {epsilon:g}", whole <= epsilon)
         if epsilon < 10:
