@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from numpy.testing import assert_array_equal
 from scipy.special import log_softmax
@@ -205,6 +208,38 @@ def test_the_classifier_serves_with_its_own_loss(tmp_path: Path) -> None:
     assert_array_equal(COKEClassifier(**how).fit(X, Y).thetas_, est.thetas_)
     with pytest.raises(DataError, match="allow a new budget"):
         COKEClassifier(**how).fit(X, np.roll(Y, 1))
+
+
+def test_the_commands_learn_classes_privately_and_attack_plain_ones(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    """`coke run` shows accuracy, for the owner; labels that are numbers come as options, too.
+
+    `coke audit` of plain least squares: whoever hears a leaf's only neighbour has the Gram matrix.
+    """
+    from coke.cli.main import main
+
+    number = np.searchsorted(np.unique(Y), Y)
+    table = pa.table({"x0": X[:, 0], "x1": X[:, 1], "y": number})
+    pa.parquet.write_table(table, tmp_path / "rows.parquet")
+    monkeypatch.chdir(tmp_path)
+    common = ["--data", "rows.parquet", "--target", "y", "--loss", "least-squares", "--agents", "4",
+              "--features", "8", "--sigma", "1", "--json"]  # fmt: skip
+    private = ["--privacy", "dp", "--epsilon", "3", "--whitening", "range", "--scale", "public",
+               "--ranges", "x0 = [-1, 1]", "--ranges", "x1 = [-1, 1]",
+               "--classes", "0", "--classes", "1", "--classes", "2"]  # fmt: skip
+    plain = ["--model", "plain", "--graph", "star", "--algorithm", "coke-paper", "--mu", "0.98"]
+    found = []
+    for arguments in (["run", *private], ["audit", "--no-probes", *plain]):
+        monkeypatch.setattr("sys.argv", ["coke", *arguments, *common])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        found.append(json.loads(capsys.readouterr().out))
+        assert stop.value.code == 0, found[-1]
+    assert found[0]["test_accuracy"] > 0.7
+    assert found[0]["epsilon_spent"] == 3.0
+    assert found[1]["findings"][0]["value"] < 1e-6
+    assert {one["measure"] for one in found[1]["findings"]} >= {"ranked right (AUC)"}
 
 
 @pytest.mark.parametrize("secure", [False, True])

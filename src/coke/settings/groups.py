@@ -29,21 +29,22 @@ class Until(msgspec.Struct, frozen=True):
 class DP(msgspec.Struct, frozen=True):
     """(ε, δ)-differential privacy of single rows, by statistics that are noised once.
 
-    classes : of a classifier, all labels there can be; which of them a site has is about its rows.
     secure_sum, colluding : less noise, by a sum that shows none of its parts, if no more than so
         many sites put together what they know.
     new_budget : spend ε once more on rows or settings that have changed.
     releases : a folder for the sites' noised statistics. Without it they are forgotten, and every
         fit, also one of a grid search, draws its noise anew and spends ε once more.
+    classes : of a classifier, all labels there can be, a list or an array, known before any row:
+        which of them a site has is about its rows.
     """
 
     epsilon: float
     delta: float = 1e-5
-    classes: Any = ()
     secure_sum: bool = False
     colluding: int = 1
     new_budget: bool = False
     releases: str | Path | None = None
+    classes: Any = ()
 
 
 class Coke(msgspec.Struct, frozen=True):
