@@ -291,9 +291,12 @@ def test_explained_is_between_a_line_and_gaussian_classes() -> None:
     """Kc ≤ s ≤ Kc/(1 − R²); of twice as large predictions half; K where f says nothing."""
     for vf, ff in ((0.3, 0.2), (0.5, 0.4), (1e-3, 1e-2)):
         c, share = vf / ff, vf**2 / (0.9 * ff)
-        assert 10 * c <= explained(vf, ff, 10) <= 10 * c / (1 - share)
-        assert explained(2 * vf, 4 * ff, 10) == pytest.approx(explained(vf, ff, 10) / 2)
-    assert explained(0.0, 0.1, 7) == explained(-0.1, 0.1, 7) == 7.0
+        found = explained(vf, ff, 10, total=False)
+        assert explained(vf, ff, 10, total=True) == pytest.approx(10 * c)
+        assert 10 * c <= found <= 10 * c / (1 - share)
+        assert explained(2 * vf, 4 * ff, 10, total=False) == pytest.approx(found / 2)
+    for vf in (0.0, -0.1):
+        assert explained(vf, 0.1, 7, total=False) == 7.0
 
 
 def test_privacy_costs_a_classifier_little_where_classes_are_apart() -> None:

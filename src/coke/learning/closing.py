@@ -76,7 +76,9 @@ def _explained(sweep: Sweep, ready: Ready, own: Quadratic, theta: Array) -> Talk
     vf, ff = own.b[0] @ theta, across(theta[None], own.A)[0] @ theta
     total = (yield from add_integers(sweep, FINE * np.array([vf, ff]))).astype(np.float64)
     vf, ff = total / (FINE * ready.agreement.N)
-    return Closed(sharpness=explained(vf, ff, len(ready.agreement.classes)))
+    K, public = len(ready.agreement.classes), ready.agreement.begun.public
+    total_known = public is not None and public.release is not None
+    return Closed(sharpness=explained(vf, ff, K, total=total_known))
 
 
 def closed(ready: Ready, case: Case, theta: Array) -> tuple[Closed, Spent]:

@@ -66,16 +66,17 @@ def surprises(given: Array, y: Array) -> Array:
     return np.array([-log_softmax(s * given, axis=1)[rows, y].mean() for s in SHARPNESSES])
 
 
-def explained(vf: float, ff: float, K: int) -> float:
+def explained(vf: float, ff: float, K: int, *, total: bool) -> float:
     """s = K c/√(1 − R²) from means of vᵀf and ‖f‖² alone, c = vf/ff and R² = vf²/((1 − 1/K) ff).
 
     Between two that are known: c f is the best prediction of v along f, so K c is the slope of
     probabilities 1/K + c · score, too flat where classes are told apart; and if the f of each class
     were Gaussian around a multiple of v, s would be K c/(1 − R²), too steep where tails are heavy.
+    Means from the `total` that f was fitted to, noise and all, overstate R², so they leave it out.
     """
     if not (vf > 0 and ff > 0):
         return float(K)
-    share = min(vf * vf / ((1.0 - 1.0 / K) * ff), 0.99)
+    share = 0.0 if total else min(vf * vf / ((1.0 - 1.0 / K) * ff), 0.99)
     s = K * (vf / ff) / np.sqrt(1.0 - share)
     return float(np.clip(s, SHARPNESSES[0], SHARPNESSES[-1]))
 
