@@ -191,7 +191,7 @@ def learnt(seed: int, ways: int) -> dict[str, tuple[float, float, float, float]]
             n_agents=clouds.SITES, privacy=privacy, scale="public", ranges=clouds.RANGES,
             features=Features(100, sigma=1.5), algorithm=Coke(whitening="range"), random_state=seed,
         ).fit(X, y)  # fmt: skip
-        f, own = model.decision_function(X_test), model.model_.closed.sharpness
+        f, own = model.decision_function(X_test), model.model_.closed.sharpness or math.nan
         best = sharpest(surprises(f, labels))
         losses = [-log_softmax(s * f, axis=1)[np.arange(4000), labels].mean()
                   for s in (own, best, clouds.K)]  # fmt: skip

@@ -131,10 +131,10 @@ def test_all_that_is_said_depends_on_the_release_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other labels, the same (Ã, b̃): the same messages, and the same sharpness at the end."""
-    kept, made = dict[str, Release](), private.private_statistics
+    kept = dict[str, Release]()
 
     def once(path: Path, *args: Any, **given: Any) -> Release:
-        return kept.setdefault(path.name, made(path, *args, **given))
+        return kept.setdefault(path.name, private_statistics(path, *args, **given))
 
     monkeypatch.setattr(private, "private_statistics", once)
     worlds = [task(tmp_path / name, y) for name, y in (("a", Y), ("b", np.roll(Y, 1)))]
@@ -203,6 +203,7 @@ def test_the_classifier_serves_with_its_own_loss(tmp_path: Path) -> None:
     assert est.classes_.tolist() == ["no", "perhaps", "yes"]
     assert est.score(X, Y) > 0.8
     assert est.predict_proba(X).sum(axis=1) == pytest.approx(1)
+    assert est.alone_ is not None
     assert est.alone_.shape == est.thetas_.shape == (3, 60)
     assert est.budget_ == (3.0, 1e-5)
     assert_array_equal(COKEClassifier(**how).fit(X, Y).thetas_, est.thetas_)
@@ -313,6 +314,6 @@ def test_privacy_costs_a_classifier_little_where_classes_are_apart() -> None:
     plain = COKEClassifier(**how | {"privacy": None}).fit(x, y)
     noised = COKEClassifier(**how | {"privacy": DP(3.0, classes=list(range(10)))}).fit(x, y)
     assert noised.score(test, labels) >= plain.score(test, labels) - 0.05
-    scores, s = noised.decision_function(test), noised.model_.closed.sharpness
+    scores, s = noised.decision_function(test), noised.model_.closed.sharpness or math.nan
     log_loss = [-log_softmax(t * scores, axis=1)[np.arange(3000), labels].mean() for t in (s, 10)]
     assert log_loss[0] < log_loss[1]

@@ -142,10 +142,10 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[_Begun
     if private is not None and units is not None:
         X, y = site.rows()
         features = draw_features(feature_settings(terms.settings), X.shape[1])
-        told = _NOTHING._replace(labels=public_classes(terms.settings))
-        y = numbers_of(y) if terms.numbers else coded(y, checked_classes(told.labels))
+        known = _NOTHING._replace(labels=public_classes(terms.settings))
+        y = numbers_of(y) if terms.numbers else coded(y, checked_classes(known.labels))
         mine = (site.name, features, units.inputs(X), units.targets(y))
-        return _Begun(net, units, told, (yield from private.agree(sweep, net.names, *mine)))
+        return _Begun(net, units, known, (yield from private.agree(sweep, net.names, *mine)))
     with OneThread().limit():
         told = _told(site, terms)
     everyones = _NOTHING if told is None else (yield from tell(sweep, told))

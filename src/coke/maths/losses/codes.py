@@ -7,8 +7,8 @@ shares p, which all sites agree on: f = 0 then speaks for the shares alone.
 
 A prediction f speaks for class k by its score v_kᵀ(f + E v). Least squares learns E(v_y | x), so
 scores learn P(k | x) − 1/K; probabilities are softmax(s · scores), with a sharpness s that makes
-them right on average over all sites' rows. Where nobody may look at rows, s follows from statistics:
-see `explained`.
+them right on average over all sites' rows. Where nobody may look at rows, s follows from
+statistics: see `explained`.
 """
 
 from __future__ import annotations
