@@ -111,6 +111,10 @@ class Making(NamedTuple):
         numbers = loss.codes or loss.kind == NUMBERS
         return self.units.targets(self.numbers(y)) if numbers else y
 
+    def coded(self, y: Labels) -> Array:
+        """Targets that are in the common units already, classes as codes."""
+        return self.targets(y) if LOSSES[self.loss].codes else y
+
 
 def fit_scaling(how: str, d: int, told: Columns, targets: int = 1) -> Scaling:
     """For d inputs, and so many targets, which are the last of the columns where they are numbers.
