@@ -46,7 +46,7 @@ from coke.maths.features.features import DrawnFeatures, draw_features, gram
 from coke.talk.conversation import Talk
 from coke.talk.sums import Integers, Sweep, add_integers
 
-_FEW = 60  # rows to fit with, below which a site is small
+_FEW, _TIMES = 60, 2  # rows to look at, and times the columns, below which a site is small
 _CLEAR = 0.9  # of the errors of plain and linear: no judge is needed below
 _QUIET, _LOW = 1e-3, 1e-2  # least noise that random features can do with; noise called low
 _USUAL = 100  # frequencies; more where rows are ten times that, or three with little noise
@@ -78,7 +78,9 @@ def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
     # A site's rows may ask for more of a ridge than all sites' rows together bear, or for less.
     ridges = dict.fromkeys(wish.ridged(a / own.all) for a in (_LINES, curves.noise(LINEAR)))
     models = [*(linear(d, ridge) for ridge in ridges), plain(wish.plain, d, usual), tuned]
-    return (yield from judged(sweep, own, choice, Contest(models, rows[by], found.rows)))
+    used = 0 if found.apart or not (own.able and wish.useful) else min(own.fit, _FITTED)
+    contest = Contest(models, rows[by], found.rows, used)
+    return (yield from judged(sweep, own, choice, contest))
 
 
 def _quantiles(sweep: Sweep, own: Samples) -> Talk[Array]:
@@ -118,7 +120,8 @@ def _bandwidths(sweep: Sweep, own: Samples, rows: dict[bool, Array]) -> Talk[_Ba
     """Of each kind of inputs; and whether sites differ, or are small."""
     means = own.share * FINE * np.column_stack([own.Z, own.Y]).mean(axis=0)
     squares = means**2 / (own.share * FINE)
-    mine = [np.array([own.fit < _FEW, own.able, own.fit]), means, squares]
+    few = min(own.fit, left.ROWS) < max(_FEW, _TIMES * own.Z.shape[1])
+    mine = [np.array([few, own.able, own.fit]), means, squares]
     mine += [_told(own, Z) for Z in rows.values()]
     total = yield from add_integers(sweep, np.concatenate(mine))
     (small, able, fit), total, c, d = total[:3], total[3:], len(means), own.Z.shape[1]
