@@ -18,7 +18,7 @@ from coke.field.carriers.base import Event
 from coke.field.mission import Mission
 from coke.field.phases import Desk
 from coke.field.training import Train
-from coke.learning.closing import closes, closing
+from coke.learning.closing import closes, closing, freedom_of
 from coke.maths.choice.misses import Misses
 from coke.maths.ledger import Ledger
 from coke.talk.sums import swept
@@ -51,7 +51,8 @@ class Close:
         if not (whole and closes(ready, case)):
             return
         sweep = partial(swept, ready.agreement.net, self.mission.name, [])
-        talk = closing(sweep, ready, case, 0, case.theta(node.theta[0]))
+        theta, freedom = case.theta(node.theta[0]), freedom_of(ready, case)
+        talk = closing(sweep, ready, case, 0, theta, freedom)
         self._try(partial(self.agreed.further, talk))
 
     def over(self) -> bool:

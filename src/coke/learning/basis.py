@@ -12,6 +12,7 @@ P is near the average Gram matrix plus the ridge. Five ways, from saying little 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +20,16 @@ import numpy as np
 from coke.data.site import Columns
 from coke.errors import ConfigError
 from coke.learning.agreement import Agreement
+from coke.maths.alike import alike
 from coke.maths.arrays import Array
-from coke.maths.features.whitening import RANKS, Gaussian, Whitening, describe, expected_gram
+from coke.maths.features.whitening import (
+    RANKS,
+    Gaussian,
+    Whitening,
+    describe,
+    expected_gram,
+    mixture_basis,
+)
 from coke.maths.losses import LOSSES
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_grams, add_targets, describe_inputs
@@ -32,7 +41,7 @@ class Own(NamedTuple):
     """What a site knows of its own rows."""
 
     X: Array  # (T, d) scaled inputs; none where they are out of reach
-    A: Array  # (D, D) their Gram matrix
+    gram: Callable[[], Array]  # ↦ their Gram matrix (D, D), made when it is needed
     y: Columns  # of its scaled target
     G: float  # its regulariser, λ/N
 
@@ -47,7 +56,6 @@ class Basis(NamedTuple):
 
 def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
     """One site's part in agreeing on P and the spread."""
-    mixture: list[Gaussian] = []
     f, how, spread = agreement.features, agreement.terms.settings.whitening, agreement.spread
     ridge = max(2.0 * own.G / LOSSES[agreement.terms.settings.loss].kappa, _LEAST)
     if how in ("sample", "range"):
@@ -55,16 +63,19 @@ def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
         if spread is None:
             spread = yield from add_targets(sweep, own.y)
     elif how == "gram":
-        total, spread = yield from add_grams(sweep, own.A, own.y)
+        total, spread = yield from add_grams(sweep, own.gram(), own.y)
         G = total / agreement.N
     else:
         told = [Gaussian.of(own.X).truncated(RANKS[1])]
         if how == "mixture":
-            told = describe(own.X, f, own.A, ridge, agreement.terms.settings.seed)
+            told = describe(own.X, f, own.gram(), ridge, agreement.terms.settings.seed)
         s0 = 0.3 * agreement.sigma * math.sqrt(ridge)
         mixture, spread = yield from describe_inputs(sweep, told, own.y, s0)
-        G = expected_gram(f, mixture)
-    return Basis(Whitening.of(G + ridge * np.eye(len(G))), spread, tuple(mixture))
+        return Basis(mixture_basis(f, mixture, ridge), spread, tuple(mixture))
+    return Basis(_whitening(G + ridge * np.eye(len(G))), spread)
+
+
+_whitening = alike(Whitening.of)
 
 
 def _public_gram(agreement: Agreement) -> Array:

@@ -28,10 +28,12 @@ def closes(ready: Ready, case: Case) -> bool:
     return terms.settings.model == AUTO and terms.numbers and case.basis is not None
 
 
-def closing(sweep: Sweep, ready: Ready, case: Case, i: int, theta: Array) -> Talk[Misses]:
+def closing(
+    sweep: Sweep, ready: Ready, case: Case, i: int, theta: Array, freedom: float
+) -> Talk[Misses]:
     """One site's part; θ (D,) is its own, in the plain features."""
     with OneThread().limit():
-        told = _misses(ready, case, i, theta)
+        told = _misses(ready, case, i, theta, freedom)
     total = yield from add_integers(sweep, np.append(told.counts, told.seen))
     found = Misses(total[:-1].astype(np.float64), float(total[-1]), told.unit)
     try:
@@ -43,15 +45,24 @@ def closing(sweep: Sweep, ready: Ready, case: Case, i: int, theta: Array) -> Tal
 def closed(ready: Ready, case: Case, theta: Array) -> tuple[Misses, Spent]:
     """All sites of this process; θ (n, D) of those here. And what it cost them."""
     net, here, engine = ready.agreement.net, ready.here, ready.engine
+    freedom = freedom_of(ready, case)
     talks = {
-        name: closing(partial(swept, net, name, []), ready, case, i, theta[i])
+        name: closing(partial(swept, net, name, []), ready, case, i, theta[i], freedom)
         for i, name in enumerate(here)
     }
     found, ledgers = engine.guarded(partial(together, talks, engine.post))
     return found[here[0]], spent_by(here, ledgers)
 
 
-def _misses(ready: Ready, case: Case, i: int, theta: Array) -> Misses:
+def freedom_of(ready: Ready, case: Case) -> float:
+    """The model's degrees of freedom, D − tr C⁻¹GC⁻ᵀ: the same at all sites."""
+    assert case.basis is not None
+    share = ready.agreement.making.G
+    with OneThread().limit():
+        return len(case.basis.C) - float(np.trace(case.basis.regulariser(share)))
+
+
+def _misses(ready: Ready, case: Case, i: int, theta: Array, freedom: float) -> Misses:
     """Of site i's sample."""
     agreement = ready.agreement
     assert ready.sites is not None  # whoever agreed has them
@@ -59,8 +70,6 @@ def _misses(ready: Ready, case: Case, i: int, theta: Array) -> Misses:
     X, y = ready.sites.sample(i, agreement.terms.settings.seed)
     Phi, T = agreement.features(agreement.units.inputs(X)), ready.targets[i].T
     errors = numbers_of(y) - agreement.units.predictions(Phi @ theta)
-    basis, share = case.basis, agreement.making.G
-    freedom = len(basis.C) - float(np.trace(basis.regulariser(share)))
-    whole = left_out(errors, basis.features(Phi), agreement.N * T, freedom)
+    whole = left_out(errors, case.basis.features(Phi), agreement.N * T, freedom)
     unit = (case.spread or 1.0) * agreement.units.y_scale
     return Misses.of(whole, T, unit)

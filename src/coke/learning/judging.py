@@ -15,10 +15,11 @@ import numpy as np
 
 from coke.data.site import Columns
 from coke.learning.choice import FINE, Candidate, Choice, Samples
+from coke.maths.alike import alike
 from coke.maths.arrays import Array
 from coke.maths.choice.conjugate import Conjugate, first_step
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.features.whitening import Gaussian, Whitening, clustered, expected_gram
+from coke.maths.features.whitening import Gaussian, Whitening, clustered, mixture_basis
 from coke.talk.conversation import Talk
 from coke.talk.sums import Integers, Sweep, add_integers, describe_inputs
 
@@ -39,9 +40,13 @@ class _Judging(NamedTuple):
         features = DrawnFeatures(
             one.features.omega[:_FEW], one.features.phase[:_FEW], one.features.linear
         )
-        G = expected_gram(features, inputs)
-        basis = Whitening.of(G + max(one.ridge, 1e-7) * np.eye(len(G)))
-        return cls(basis.features(features(Z)), basis.regulariser(one.ridge))
+        basis = mixture_basis(features, inputs, max(one.ridge, 1e-7))
+        return cls(basis.features(features(Z)), _ridge(basis, one.ridge))
+
+
+@alike
+def _ridge(basis: Whitening, ridge: float) -> Array:
+    return basis.regulariser(ridge)
 
 
 def judged(

@@ -88,7 +88,7 @@ class Ready:
             else self.rows.X[i]
         )
         share = self._share
-        return Own(X, train.gram(i), self.targets[i], share)
+        return Own(X, partial(train.gram, i), self.targets[i], share)
 
     @property
     def _share(self) -> float:
