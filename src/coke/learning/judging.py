@@ -20,11 +20,12 @@ import numpy as np
 
 from coke.data.units import Columns
 from coke.learning.choice import FINE, LINEAR, PLAIN, Candidate, Choice, Samples
+from coke.maths.alike import alike
 from coke.maths.arrays import Array
 from coke.maths.choice.conjugate import Conjugate, first_step
 from coke.maths.choice.errors import heights
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.features.whitening import Gaussian, Whitening, clustered, expected_gram
+from coke.maths.features.whitening import Gaussian, Whitening, clustered, mixture_basis
 from coke.talk.conversation import Talk
 from coke.talk.sums import Integers, Sweep, add_integers, describe_inputs
 
@@ -57,9 +58,9 @@ class _Judging(NamedTuple):
         features = DrawnFeatures(
             one.features.omega[:_FEW], one.features.phase[:_FEW], one.features.linear
         )
-        G, ridge = expected_gram(features, inputs), more * one.ridge
-        basis = Whitening.of(G + max(ridge, 1e-7) * np.eye(len(G)))
-        return cls(basis.features(features(Z)), basis.regulariser(ridge * np.eye(len(G))))
+        ridge = more * one.ridge
+        basis = mixture_basis(features, inputs, max(ridge, 1e-7))
+        return cls(basis.features(features(Z)), _ridge(basis, ridge))
 
     def errors(self, u: Array, own: Samples, rows: float) -> tuple[Array, Array]:
         """(n,) squared, of rows left out; and what is left of each beside its own part, 1 − h."""
@@ -67,6 +68,12 @@ class _Judging(NamedTuple):
         rest[: own.fit] -= heights(self.Phi[: own.fit], self.R, own.share, rows)
         rest = np.maximum(rest, _REST)
         return np.mean(((self.Phi @ u - own.few) / rest[:, None]) ** 2, axis=1), rest
+
+
+@alike
+def _ridge(basis: Whitening, ridge: float) -> Array:
+    """In that basis, the same at all sites."""
+    return basis.regulariser(ridge * np.eye(len(basis.C)))
 
 
 def judged(sweep: Sweep, own: Samples, choice: Choice, contest: Contest) -> Talk[Choice]:

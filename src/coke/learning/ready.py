@@ -85,7 +85,7 @@ class Ready:
         rows = None if self.noised else self.sites.of([i]).units(self.agreement.units)
         X = np.empty((0, len(self.agreement.terms.columns))) if rows is None else rows.X[0]
         G = self.agreement.making.G if self.noised is None else float(self.noised.risk.G)
-        return Own(X, self.problem.train.gram(i), self.targets[i], G)
+        return Own(X, partial(self.problem.train.gram, i), self.targets[i], G)
 
     @cached_property
     def rows(self) -> Kept | None:

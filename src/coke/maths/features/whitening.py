@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from coke.errors import ConvergenceError, InputError
+from coke.maths.alike import alike
 from coke.maths.arrays import PART, SQRT_HALF, Array
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.symmetric import congruent, positive
@@ -192,6 +193,12 @@ def expected_waves(features: DrawnFeatures, part: Gaussian) -> tuple[Array, Arra
     angle = omega @ part.mean + (features.phase if len(features.phase) else 0.0)
     fade = np.exp(-0.5 * np.vecdot(omega @ part.cov, omega))
     return fade * np.cos(angle), fade * np.sin(angle)
+
+
+@alike
+def mixture_basis(features: DrawnFeatures, mixture: Sequence[Gaussian], ridge: float) -> Whitening:
+    """Of P = E φ(x)φ(x)ᵀ + ridge I, for x from a mixture that all sites have agreed on."""
+    return Whitening.of(expected_gram(features, mixture) + ridge * np.eye(features.size))
 
 
 def reduced(mixture: Sequence[Gaussian], most: int) -> list[Gaussian]:
