@@ -10,6 +10,7 @@ import sys
 
 from carrier import CARRIER
 from figures import main
+from fit import FIT
 from floors import FLOORS
 from mpi import MPI
 from simulate import SIMULATE
@@ -17,7 +18,7 @@ from start import START
 from streaming import STREAMING
 from sweep import SWEEP
 
-SHORT = (FLOORS, START, SIMULATE, STREAMING, SWEEP)
+SHORT = (FLOORS, START, FIT, SIMULATE, STREAMING, SWEEP)
 
 if __name__ == "__main__":
     sys.exit(main(*SHORT, *(() if "--short" in sys.argv else (CARRIER, MPI))))

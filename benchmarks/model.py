@@ -19,6 +19,7 @@ import sys
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,11 @@ from coke import COKEClassifier, COKERegressor, Features
 from coke.data.site import Site
 from coke.data.split import by_label, split
 from coke.data.tables import checked_rows
-from coke.learning.agreement import Terms, begin
+from coke.learning.agreement import Terms, numbers
 from coke.maths.graph import build_graph
 from coke.settings.reading import checked_settings
-from coke.talk.conversation import nobody_else, together
+from coke.talk.conversation import flood, together
+from coke.talk.sums import swept
 
 DATA = Path(os.environ.get("COKE_DATA", "../shared/data"))
 UCI = ("airfoil", "concrete", "wine", "bike", "pol", "energy", "parkinsons")
@@ -139,14 +141,16 @@ def choosing(X: Any, y: Any, sites: Any) -> float:
     kept = split(parts, test=0.0, seed=0).kept(checked_rows(X, y))
     graph = build_graph("random", len(parts), seed=0)
     columns, seconds = tuple(f"x{j}" for j in range(X.shape[1])), []
+    near = {name: [kept.names[n] for n in sorted(graph[i])] for i, name in enumerate(kept.names)}
+    nets, _ = together({name: flood(name, friends) for name, friends in near.items()})
     for model in ("plain", "auto"):
         terms = Terms(checked_settings({"model": model}), columns)
         talks = {
-            name: begin(Site(kept, i, name), [kept.names[n] for n in sorted(graph[i])], terms, [])
-            for i, name in enumerate(kept.names)
+            name: numbers(partial(swept, net, name, []), net, Site(kept, i, name), terms)
+            for i, (name, net) in enumerate(nets.items())
         }
         started = time.process_time()
-        together(talks, nobody_else)
+        together(talks)
         seconds.append(time.process_time() - started)
     return (seconds[1] - seconds[0]) / len(kept.names)
 

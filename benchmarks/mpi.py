@@ -64,7 +64,7 @@ def matrix(edges: Index, N: int) -> sparse.csr_array:
 def problem(agents: Index, N: int, dtype: type[np.floating[Any]]) -> Problem:
     """The rows of those agents only: the same whoever else is held."""
     phi = draw_features(FeatureSettings(L, sigma=2.0, mapping="cos-phase", seed=0), INPUTS)
-    F, z = np.empty((len(agents), T, L), dtype), np.empty((len(agents), T))
+    F, z = np.empty((len(agents), T, L), dtype), np.empty((len(agents), T, 1))
     for first in range(0, N, DRAWN):
         rng = np.random.default_rng((1, first))
         X, noise = rng.normal(size=(DRAWN, T, INPUTS)), rng.normal(size=(DRAWN, T))
@@ -72,7 +72,7 @@ def problem(agents: Index, N: int, dtype: type[np.floating[Any]]) -> Problem:
         X = X[agents[at] - first]
         y = np.sin(X.sum(axis=2)) + 0.1 * noise[agents[at] - first]
         F[at] = phi(X.reshape(-1, INPUTS)).reshape(-1, T, L) / np.sqrt(T)
-        z[at] = y / np.sqrt(T)
+        z[at, :, 0] = y / np.sqrt(T)
     return Problem(Thin(F, z, np.full(len(agents), float(T)), LAM / N))
 
 

@@ -30,7 +30,8 @@ from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.whitening import Whitening, expected_gram
 from coke.maths.graph import Graph
-from coke.maths.losses.problem import Problem, Quadratic, local_only, matrix, statistics
+from coke.maths.losses.forms import matrix
+from coke.maths.losses.problem import Problem, Quadratic, local_only, statistics
 from coke.privacy.noise import (
     Budget,
     Noise,

@@ -33,8 +33,8 @@ from sklearn.linear_model import Ridge
 from coke.data.formats import open_table
 from coke.data.npy import open_arrays
 from coke.data.passes import stream_statistics
-from coke.data.site import Columns, columns_of, fit_scaling
 from coke.data.sources import Passing, Source, complete
+from coke.data.units import Columns, columns_of, fit_scaling
 from coke.maths import compiled
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from figures import Found, Goal, Section, by_turns, cpu, main, ratio

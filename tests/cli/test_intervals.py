@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from coke import load_model
-from coke.learning.model import Model
+from coke.learning.model import Closed, Model
 from kit.commands import coke
 
 
@@ -103,17 +103,19 @@ def test_intervals_that_cannot_be_are_refused(
 @pytest.fixture
 def models() -> dict[str, Model]:
     """Of numbers with and without errors added up, and of classes."""
-    from coke.data.site import Scaling
+    from coke.data.units import Scaling
     from coke.maths.choice.misses import Misses
     from coke.maths.features.features import FeatureSettings, draw_features
 
     features = draw_features(FeatureSettings(4), 3)
-    scaling, names = Scaling(np.zeros(3), np.ones(3), 0.0, 1.0), ("x0", "x1", "x2")
-    misses = Misses.of(np.linspace(0.01, 1.0, 400), 400.0, 1.0)
+    scaling, names = Scaling.none(3), ("x0", "x1", "x2")
+    misses = Misses.of(np.linspace(0.01, 1.0, 400)[:, None], 400.0, np.ones(1))
     theta = np.ones((1, features.size))
-    numbers = Model(theta, features, scaling, "quadratic", np.empty(0), names, (), misses)
-    classes = numbers._replace(loss="logistic", classes=np.array([0, 1]), misses=None)
-    return {"numbers": numbers, "without": numbers._replace(misses=None), "classes": classes}
+    closed = Closed(misses)
+    numbers = Model(theta, features, scaling, "quadratic", np.empty(0), names, (), closed)
+    without = numbers._replace(closed=Closed())
+    classes = without._replace(loss="logistic", classes=np.array([0, 1]))
+    return {"numbers": numbers, "without": without, "classes": classes}
 
 
 @pytest.mark.parametrize(("said", "found"), [("7", {0, 7}), ("auto", {0, 100, 300})])

@@ -15,9 +15,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data.formats import open_table
 from coke.data.npy import open_arrays
-from coke.data.passes import BLOCK, stream_statistics
-from coke.data.site import Scaling, columns_of, fit_scaling
+from coke.data.passes import stream_statistics
 from coke.data.sources import Chunk, Passing, Source, complete
+from coke.data.summing import BLOCK
+from coke.data.units import Scaling, columns_of, fit_scaling
 from coke.errors import DataError, InputError
 from coke.maths import compiled
 from coke.maths.losses.problem import Quadratic
@@ -199,7 +200,7 @@ def test_rows_with_missing_values_are_left_out_or_refused() -> None:
     where = SITES.astype(object)
     where[8] = None
     source, phi = open_arrays(holes, y, where, chunk=64), features()
-    plain = Scaling(np.zeros(D), np.ones(D), 0.0, 1.0)
+    plain = Scaling.none(D)
     risk = stream_statistics(source, phi, lam=LAM, how=Passing("double", missing="drop")).risk
     wanted = expected(phi, plain, np.setdiff1d(np.arange(200), [3, 8, 70, 150]))
     assert_allclose(risk.A, wanted.A, atol=1e-13)

@@ -14,10 +14,10 @@ from numpy.testing import assert_array_equal
 from coke.data.formats import open_table
 from coke.data.npy import open_arrays
 from coke.data.out_of_core import owners, pass_over, picked
-from coke.data.site import Making, Scaling
 from coke.data.sources import Passing, Source
 from coke.data.split import by_label, split
 from coke.data.tables import checked_rows
+from coke.data.units import Making, Scaling
 from coke.errors import CokeError, DataError
 from coke.learning.open import _open_rows
 from coke.maths.features.features import FeatureSettings, draw_features
@@ -138,7 +138,7 @@ def test_sites_alone_have_the_bits_they_have_among_all(
         for a, b in zip(every.columns(i), some.columns(at), strict=True):
             assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
     phi = draw_features(FeatureSettings(5, sigma=2.0, seed=1), 3)
-    plain = Scaling(np.zeros(3), np.ones(3), 0.0, 1.0)
+    plain = Scaling.none(3)
     whole, part = (
         streams.problem(Making(phi, plain, "quadratic", np.empty(0), 0.1))
         for streams in (every, some)

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.data.site import Columns, Kept, columns_of, fit_scaling
+from coke.data.site import Kept
 from coke.data.split import by_label, deal
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows
+from coke.data.units import Columns, columns_of, fit_scaling
 from coke.errors import DataError
 from kit.ready import held
 

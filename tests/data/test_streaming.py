@@ -19,8 +19,8 @@ from coke.data import formats as openers
 from coke.data.formats import open_table
 from coke.data.npy import open_arrays
 from coke.data.passes import _Streamed, stream_statistics
-from coke.data.site import columns_of, fit_scaling
 from coke.data.sources import complete
+from coke.data.units import columns_of, fit_scaling
 from coke.errors import CokeError, DataError, FileError
 from kit.streams import (
     DOUBLE,

@@ -55,7 +55,7 @@ def test_ranks_choose_as_one_process(files: Path, name: str) -> None:
         assert found[key] == alone[key]
     one, two = ((files / out / "model.coke").read_bytes() for out in ("alone", "ranks"))
     assert one == two
-    misses = load_model(files / "ranks/model.coke").misses
+    misses = load_model(files / "ranks/model.coke").closed.misses
     assert misses is not None
     assert misses.counts.sum() > 200
 
@@ -69,7 +69,7 @@ def config(files: Path, name: str, **data: Any) -> Settings:
 def test_out_of_core_the_same_is_chosen(files: Path, name: str) -> None:
     """Of sites no larger than a sample: from the same rows, whatever chunks they come in."""
     ready = [open_ready(config(files, name, out_of_core=out)) for out in (False, True)]
-    one, two = (one.agreement.begun.choice for one in ready)
+    one, two = (one.agreement.choice for one in ready)
     assert isinstance(one, Choice)
     assert isinstance(two, Choice)
     assert bool(one.judged) == (name == "sorted")

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.data.site import columns_of
+from coke.data.units import columns_of
 from coke.engines.checkpoint import load_checkpoint, save_checkpoint
 from coke.engines.fingerprint import fingerprint
 from coke.engines.history import History
@@ -38,9 +38,9 @@ from coke.maths.arrays import Array
 from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES
+from coke.maths.losses.mixed import Mixed
 from coke.maths.losses.problem import Problem, Quadratic
 from coke.maths.losses.rowwise import Rowwise
-from coke.maths.losses.thin import Thin
 from coke.talk.conversation import Letter, Talk, Turn, flood, together
 from coke.talk.sums import Told, swept, tell
 from kit.jobs import on_ranks
@@ -69,8 +69,13 @@ def quadratic(agents: list[int]) -> Problem:
     return Problem(Quadratic.from_rows(ROWS.features, *_rows(ROWS, agents), LAM), held)
 
 
-def thin(agents: list[int]) -> Problem:
-    return Problem(Thin.from_rows(ROWS.features, *_rows(ROWS, agents), LAM, width=40))
+def mixed(agents: list[int]) -> Problem:
+    """Agents with fewer rows than features, each with another number, and one with more."""
+    X, y = (
+        [part[: 40 if i == 1 else 3 + i] for i, part in zip(agents, rows, strict=True)]
+        for rows in _rows(ROWS, agents)
+    )
+    return Problem(Mixed.from_rows(ROWS.features, X, y, LAM))
 
 
 def logistic(agents: list[int]) -> Problem:
@@ -97,7 +102,7 @@ CASES = {
     "budget": Run(quadratic, OURS, {"max_bytes": 1400}),
     "cta": Run(quadratic, CTA(0.2), {}),
     "wide": Run(quadratic, GradientTracking(0.1), {"tol": 0.5}),
-    "thin": Run(thin, CENSORED, {}),
+    "mixed": Run(mixed, CENSORED, {}),
     "logistic": Run(logistic, CENSORED, {}),
 }
 FAILURES = {

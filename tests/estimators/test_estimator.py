@@ -243,7 +243,7 @@ BAD_Y[0] = np.inf
         ),
         (InputError, lambda: regressor(algorithm="cok").fit(X, y), "Did you mean 'coke'"),
         (InputError, lambda: regressor(loss="hinge").fit(X, y), "loss of COKERegressor"),
-        (InputError, lambda: classifier(lam=0.0).fit(X, SITES), "lambda > 0"),
+        (InputError, lambda: classifier(lam=0.0, loss="logistic").fit(X, SITES), "lambda > 0"),
         (InputError, lambda: regressor(limits=groups.Until(10.5)).fit(X, y), "Expected `int`"),
         (InputError, lambda: regressor(random_state=None).fit(X, y), "whole number ≥ 0"),
         (InputError, lambda: regressor(algorithm=groups.DKLA("a")).fit(X, y), "Expected `float`"),

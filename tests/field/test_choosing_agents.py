@@ -44,8 +44,8 @@ def made(nets: Nets, *, by_target: bool) -> Net:
 
 def choice_of(ready: Ready | None) -> Choice:
     assert ready is not None
-    assert ready.agreement.begun.choice is not None
-    return ready.agreement.begun.choice
+    assert ready.agreement.choice is not None
+    return ready.agreement.choice
 
 
 def same(one: Choice, other: Choice) -> None:
@@ -72,7 +72,8 @@ def test_agents_are_the_simulation_whoever_is_killed_after_each_message(
     driven = Driven(net, crash)
     driven.run()
     assert trained.theta is not None
-    assert trained.misses is not None
+    assert trained.model is not None
+    assert trained.model.closed.misses is not None
     assert len(driven.met) > (40 if by_target else 20)
     assert driven.kills == (0 if crash is CRASHES["nobody"] else len(driven.met))
     ends = []
@@ -85,10 +86,10 @@ def test_agents_are_the_simulation_whoever_is_killed_after_each_message(
         assert_array_equal(agent.mission.theta(ready, node.theta[0]), trained.theta[i])
         assert_array_equal(ready.agreement.units.knots, task.agreement.units.knots)
         ends.append(agent.outcome())
-        misses = ends[-1].misses
+        misses = ends[-1].closed.misses
         assert misses is not None
-        assert_array_equal(misses.counts, trained.misses.counts)
-        assert misses.unit == trained.misses.unit
+        assert_array_equal(misses.counts, trained.model.closed.misses.counts)
+        assert misses.unit == trained.model.closed.misses.unit
     assert trained.last is not None
     spent = np.sum([trained.last.ledger, trained.after], axis=0)
     assert_array_equal(np.sum([end.ledger for end in ends], axis=0), spent)
@@ -114,11 +115,11 @@ def test_errors_that_cannot_be_cost_nobody_the_model(
     nets: Nets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        Misses, "of", lambda errors, rows, unit: Misses(np.full(BINS, -9.0), 1.0, unit)
+        Misses, "of", lambda errors, rows, unit: Misses(np.full((1, BINS), -9.0), 1.0, unit)
     )
     driven = Driven(made(nets, by_target=False), CRASHES["nobody"])
     driven.run()
     for agent in driven.agents.values():
         learnt = agent.outcome()
-        assert learnt.misses is None
+        assert learnt.closed.misses is None
         assert np.isfinite(learnt.theta).all()

@@ -153,7 +153,7 @@ def test_nobody_lingers_where_nothing_is_lost(nets: Nets, settings: dict[str, An
     assert not [event for event in found.events if event.kind in ("late", "spoilt")]
     for agent in found.agents.values():
         assert set(agent.outcome().asymmetry.values()) == {0.0}
-        assert (agent.outcome().misses is None) == (settings is MODELS["plain"])
+        assert (agent.outcome().closed.misses is None) == (settings is MODELS["plain"])
 
 
 def test_nor_do_threads(nets: Nets) -> None:

@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 
 from coke.engines.process import simulate
 from coke.field.node import Node
-from coke.maths.algorithms.codecs import Coarse, Float64
+from coke.maths.algorithms.codecs import Coarse, Coded, Float64
 from coke.maths.algorithms.coke import COKE, Geometric, Schedule, Shrinking
 from coke.maths.arrays import Array, Mask
 from coke.maths.ledger import Ledger
@@ -76,8 +76,8 @@ def test_sums_off_the_grid_are_not_the_simulations() -> None:
     """Why messages are on the grid: with float64 as it comes, bits part within a few rounds."""
 
     class Raw(Float64):
-        def encode(self, x: Array) -> bytes:
-            return x.tobytes()
+        def coded(self, X: Array) -> Coded:
+            return super().coded(X)._replace(values=X, message=lambda i: X[i].tobytes())
 
         def decode(self, data: bytes, size: int) -> Array:
             return np.frombuffer(data).copy()

@@ -10,6 +10,7 @@ import numpy as np
 from coke.field import edge as edges
 from coke.field.edge import Edge, End
 from coke.field.frames import Frame, Word
+from coke.maths.algorithms.codecs import Coded
 from coke.maths.arrays import Array
 
 
@@ -24,6 +25,10 @@ class Digit:
     def decode(self, data: bytes, size: int) -> Array:
         """The number."""
         return np.array([float(data[0])])
+
+    def coded(self, X: Array) -> Coded:
+        """Byte by byte."""
+        return Coded(X, np.ones((len(X), 1), np.int64), lambda i: self.encode(X[i]))
 
 
 def line(lower: bool) -> Edge:

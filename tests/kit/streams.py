@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from coke.data.formats import open_table
 from coke.data.npy import open_arrays
-from coke.data.site import Columns, Scaling, columns_of
 from coke.data.sources import Passing, Source, complete
+from coke.data.units import Columns, Scaling, columns_of
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.losses.problem import Quadratic
 

@@ -129,10 +129,11 @@ def test_what_it_says_is_what_it_chose() -> None:
     judged = fitted("additive", True, "auto").choice_
     why = judged.words(columns)[-1]
     assert "the sites differ; " in why
-    assert f"kept back are linear {judged.judged[LINEAR]:.3g}, plain" in why
+    assert f"of the judge are linear {judged.judged[LINEAR]:.3g}, plain" in why
     assert judged.judged.keys() == {LINEAR, PLAIN, TUNED}
-    few: Any = COKERegressor(**RING).fit(TABLES["noise"].X[:20], TABLES["noise"].y[:20])
-    assert few.choice_.words(columns)[-1] == "why: too few rows to choose by"
+    assert f"{judged.lead:.1f} standard errors ahead of plain" in why
+    simple = judged._replace(best=judged.best._replace(name=LINEAR), lead=-0.5)
+    assert "tuned is not clearly better" in simple.words(columns)[-1]
 
 
 # What is given.
@@ -152,7 +153,7 @@ def agreed(
 
 def chosen(features: Features, **given: Any) -> Any:
     some = WAVES._replace(X=WAVES.X[:400], y=WAVES.y[:400])
-    return agreed(some, features, **given).agreement.begun.choice
+    return agreed(some, features, **given).agreement.choice
 
 
 def test_features_that_are_given_whole_are_taken_as_they_are() -> None:
@@ -218,7 +219,7 @@ def test_neither_names_nor_the_tree_change_what_is_decided(by_target: bool) -> N
             agreed(WAVES, Features(n_features=30, inputs=inputs), labels, graph)
             for inputs in ("scaled", "auto")
         ]
-        found.append([one.agreement.begun.choice for one in talked])
+        found.append([one.agreement.choice for one in talked])
     (one, quantiles), (two, others) = found
     assert_array_equal(one.best.features.omega, two.best.features.omega)
     assert_array_equal(one.bandwidths, two.bandwidths)
@@ -240,7 +241,7 @@ def test_the_agreement_of_ten_sites_takes_40_kB_at_most(hard: bool, by_target: b
     table = Table.of(linear if hard else planted_in_20, 20, n=1000)
     sites = table.sites(by_target=by_target, N=10)
     talked = agreed(table, Features(), sites, build_graph("random", 10, seed=0))
-    choice = talked.agreement.begun.choice
+    choice = talked.agreement.choice
     assert choice is not None
     assert bool(choice.judged) == (hard or by_target)
     assert talked.spent[:, 1].sum() <= 40_000

@@ -15,23 +15,29 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from coke.data.files import LONGEST, MAGIC
-from coke.data.site import Scaling
+from coke.data.units import Scaling
 from coke.errors import DataError, FileError, InputError
-from coke.learning.model import Model, load_model
+from coke.learning.model import Closed, Model, load_model
 from coke.maths.features.features import FeatureSettings, draw_features
+from coke.maths.losses import LOSSES
 from kit.forging import DEEP, forged, forgeries, parts_of, split
 
 
-def model(classes: Any = (), loss: str = "quadratic") -> Model:
+def model(classes: Any = (), loss: str = "quadratic", targets: int = 1) -> Model:
     features = draw_features(FeatureSettings(4, seed=1), 3)
-    outputs = len(classes) if len(classes) > 2 else 1
+    outputs = LOSSES[loss].outputs(targets, len(classes))
     theta = np.random.default_rng(0).normal(size=(outputs, features.size))
-    scaling = Scaling(np.ones(3), np.full(3, 2.0), 5.0, 3.0)
+    K = outputs if LOSSES[loss].codes else targets
+    scaling = Scaling(np.ones(3), np.full(3, 2.0), np.arange(5.0, 5.0 + K), np.full(K, 3.0))
     return Model(theta, features, scaling, loss, np.array(classes), ("a", "b", "c"))
 
 
 MODELS = {
     "regression": model(),
+    "two targets": model(targets=2),
+    "codes": model(["a", "b", "c"], "least-squares")._replace(closed=Closed(sharpness=7.5)),
+    "two codes": model([0, 1], "least-squares"),
+    "softmax": model([0, 1, 2, 3], "softmax"),
     "binary": model(["no", "yes"], "hinge"),
     "numbers": model([1, 2, 5], "logistic"),
 }
@@ -114,12 +120,16 @@ def with_shape(shape: list[int]) -> bytes:
         lambda: with_shape([2**40] * 200_000),
         lambda: with_shape([10**400]),
         lambda: forged(DEEP.encode()),
-        lambda: with_meta("y_shift", DEEP),
-        lambda: with_meta("y_shift", "1" + "0" * 400),
-        lambda: with_meta("y_shift", "null"),
-        lambda: with_meta("y_scale", "5e-324"),
-        lambda: with_meta("y_scale", "0"),
-        lambda: with_meta("y_scale", "1e200"),
+        lambda: with_meta("linear", DEEP),
+        lambda: with_meta("linear", "1" + "0" * 400),
+        lambda: with_meta("linear", "null"),
+        lambda: with_meta("sharpness", "5e-324"),
+        lambda: with_meta("sharpness", "-1"),
+        lambda: with_meta("sharpness", "1e200"),
+        lambda: with_array("y_scale", 5e-324),
+        lambda: with_array("y_scale", 0.0),
+        lambda: with_array("y_scale", 1e200),
+        lambda: with_array("y_shift", np.nan),
         lambda: with_meta("classes", "[null]"),
         lambda: with_meta("columns", "[1, 2, 3]"),
         lambda: with_array("x_scale", 5e-324),
@@ -182,7 +192,7 @@ def test_a_model_that_could_not_be_read_back_is_not_saved() -> None:
     for bad in (
         m._replace(theta=m.theta * np.nan),
         m._replace(theta=m.theta[:, :-1]),
-        m._replace(scaling=m.scaling._replace(y_scale=0.0)),
+        m._replace(scaling=m.scaling._replace(y_scale=np.zeros(1))),
         m._replace(loss="squared"),
     ):
         with pytest.raises(InputError, match="no file can keep"):

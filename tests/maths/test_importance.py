@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from coke.data.site import Scaling
+from coke.data.units import Scaling
 from coke.errors import InputError
 from coke.learning.model import Model
 from coke.maths.arrays import Array
@@ -99,7 +99,9 @@ def test_the_linear_share_is_a_ratio_of_variances(surface: tuple[Array, DrawnFea
 
 
 def model(theta: Array, features: DrawnFeatures, **others: Any) -> Model:
-    scaling = Scaling(np.array([5.0, 0.0, -2.0]), np.array([2.0, 1.0, 10.0]), 100.0, 7.0)
+    scaling = Scaling(
+        np.array([5.0, 0.0, -2.0]), np.array([2.0, 1.0, 10.0]), np.array([100.0]), np.array([7.0])
+    )
     return Model(theta, features, scaling, "quadratic", np.empty(0), ("a", "b", "c"), **others)
 
 
@@ -148,7 +150,7 @@ def test_curves_of_quantiles_are_in_the_columns_own_units() -> None:
     X = np.exp(rng.normal(size=(4000, D)))
     shift, scale = X.mean(axis=0), X.std(axis=0)
     standard = (X - shift) / scale
-    scaling = Scaling(shift, scale, 0.0, 1.0, Sketch.of(standard, 4000.0).knots())
+    scaling = Scaling(shift, scale, np.zeros(1), np.ones(1), Sketch.of(standard, 4000.0).knots())
     features = DrawnFeatures(np.empty((0, D)), np.empty(0), 1.0)
     told = (Gaussian.of(scaling.inputs(X)),)
     theta = np.array([[1.0, 0.0, 0.0, 0.0]])

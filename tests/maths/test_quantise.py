@@ -72,6 +72,22 @@ def test_sums_are_exact_in_any_order(codec: Codec, xs: list[Array], data: st.Dat
 
 
 @every_codec
+@given(data=st.data(), D=st.integers(1, 40))
+def test_many_rows_are_coded_as_one_by_one(codec: Codec, data: st.DataObject, D: int) -> None:
+    """Every byte, and what is decoded of a message and its length before it is packed."""
+    some = st.one_of(st.just(0.0), st.floats(-1.0, 1.0))
+    scales = st.integers(-60, int(math.log2(LIMIT)))
+    rows = data.draw(st.lists(st.tuples(arrays(np.float64, D, elements=some), scales), max_size=6))
+    X = np.array([np.ldexp(*row) for row in rows]).reshape(-1, D)
+    found = codec.coded(X)
+    for i, x in enumerate(X):
+        message = codec.encode(x)
+        assert found.message(i) == message
+        assert found.size[i] == [len(message)]
+        assert same(found.values[i], codec.decode(message, D))
+
+
+@every_codec
 @given(vectors())
 def test_both_ends_have_the_same_values(codec: Codec, x: Array) -> None:
     """Decoding needs the bytes and D only: no ratio, and nothing of the sender's state."""

@@ -72,7 +72,7 @@ def test_the_simulation_hears_what_every_site_would(seed: int) -> None:
     rng = np.random.default_rng(seed)
     graph = build_graph("random", 7, edges=9, seed=seed)
     count, ends, short = rng.integers(0, 9, 7), rng.integers(1, 9, 7), rng.random(7) < 0.3
-    watch = Stopping(Limits(1, 0.1), Here.all(adjacency(graph)), np.asarray)
+    watch = Stopping(Limits(1, 0.1), Here.all(adjacency(graph)))
     found = watch.least(Quiet(count, ends, short))
     near = neighbourhoods(graph)
     assert_array_equal(found.count, [count[n].min() for n in near])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.linalg import eigh
 
-from coke.data.site import columns_of
+from coke.data.units import columns_of
 from coke.engines.process import simulate
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithms.coke import dkla
@@ -16,9 +21,9 @@ from coke.maths.features.features import KERNELS, FeatureSettings, draw_features
 from coke.maths.features.whitening import (
     Gaussian,
     Whitening,
-    _misfit,
     describe,
     expected_gram,
+    fits,
     reduced,
 )
 from coke.maths.losses.problem import Problem, Quadratic
@@ -57,6 +62,33 @@ def test_a_point_is_a_gaussian_without_spread() -> None:
         assert_allclose(found, phi.T @ phi, atol=1e-14)
 
 
+@given(
+    seed=st.integers(0, 10_000), n=st.integers(1, 30), d=st.integers(1, 3), most=st.integers(1, 4)
+)
+def test_pairs_are_merged_as_if_all_were_compared_each_time(
+    seed: int, n: int, d: int, most: int
+) -> None:
+    """Ward's rule taken literally, bit for bit; few different means, so that ties are common."""
+    rng = np.random.default_rng(seed)
+    means, weights = rng.integers(0, 4, (n, d)) / 3.0, rng.integers(1, 3, n).astype(float)
+    parts = [Gaussian(w, m, np.eye(d)) for w, m in zip(weights, means, strict=True)]
+    found, left = reduced(parts, most), list(parts)
+    while len(left) > most:
+        pairs = [(i, j) for i in range(len(left)) for j in range(i + 1, len(left))]
+        costs = [ward(left[i], left[j]) for i, j in pairs]
+        i, j = pairs[costs.index(min(costs))]
+        left[i] = left[i].merged(left.pop(j))
+    assert [one.weight for one in found] == [one.weight for one in left]
+    for one, other in zip(found, left, strict=True):
+        assert_array_equal(one.mean, other.mean)
+        assert_array_equal(one.cov, other.cov)
+
+
+def ward(a: Gaussian, b: Gaussian) -> float:
+    apart = a.mean - b.mean
+    return a.weight * b.weight / (a.weight + b.weight) * float(apart @ apart)
+
+
 @given(seed=st.integers(0, 200), n=st.integers(2, 6))
 def test_merging_keeps_the_pooled_moments(seed: int, n: int) -> None:
     """Down to one component, in any tree: exactly the moments of all rows together."""
@@ -87,7 +119,7 @@ def test_the_problem_is_the_same_in_another_basis() -> None:
     P = q.A.mean(axis=0) + 0.05 * np.eye(q.size)
     basis = Whitening.of(P)
     A, b = basis.statistics(q.A, q.b)
-    w = Quadratic(A, b, q.yy, q.T, basis.regulariser(q.G))
+    w = Quadratic(A, b, q.yy, q.T, basis.regulariser(q.G * np.eye(q.size)))
     u = np.random.default_rng(0).normal(size=(6, q.size))
     assert_allclose(w.losses(u), q.losses(basis.theta(u)), rtol=1e-9)
     assert_allclose(basis.theta(w.optimum()), q.optimum(), atol=1e-9)
@@ -105,7 +137,9 @@ def test_with_the_average_gram_the_hessians_average_to_the_identity() -> None:
     assert isinstance(q.G, float)
     basis = Whitening.of(q.A.mean(axis=0) + q.G * np.eye(q.size))
     A, _ = basis.statistics(q.A, q.b)
-    assert_allclose((A + basis.regulariser(q.G)).mean(axis=0), np.eye(q.size), atol=1e-9)
+    assert_allclose(
+        (A + basis.regulariser(q.G * np.eye(q.size))).mean(axis=0), np.eye(q.size), atol=1e-9
+    )
 
 
 def test_whitening_from_moments_makes_consensus_fast() -> None:
@@ -119,7 +153,7 @@ def test_whitening_from_moments_makes_consensus_fast() -> None:
     P = expected_gram(f, reduced([Gaussian.of(x) for x in X], 1)) + lam / 6 * np.eye(f.size)
     basis = Whitening.of(P)
     A, b = basis.statistics(plain.A, plain.b)
-    white = Quadratic(A, b, plain.yy, plain.T, basis.regulariser(plain.G))
+    white = Quadratic(A, b, plain.yy, plain.T, basis.regulariser(plain.G * np.eye(plain.size)))
 
     def rounds(risk: Quadratic, rho: float) -> int:
         problem = Problem(risk)
@@ -139,11 +173,16 @@ def test_misfit_tells_a_site_that_one_gaussian_does_not_describe() -> None:
     cloud = rng.normal(size=(5000, 2))
     two_clouds = 0.1 * cloud + np.where(rng.random((5000, 1)) < 0.5, 5.0, -5.0)
 
-    def of(X: np.ndarray) -> float:
-        return _misfit(expected_gram(f, [Gaussian.of(X)]), f(X).T @ f(X) / len(X), 1e-4)
+    def of(X: np.ndarray) -> tuple[float, Callable[[float], bool]]:
+        """λ_max of the pencil, by the yardstick, and the test."""
+        P, A, ridge = expected_gram(f, [Gaussian.of(X)]), f(X).T @ f(X) / len(X), 1e-4 * np.eye(60)
+        return float(eigh(A + ridge, P + ridge, eigvals_only=True)[-1]), partial(fits, P, A, 1e-4)
 
-    assert of(cloud) < 2
-    assert of(two_clouds) > 10
+    for (far, fit), high in ((of(cloud), 2.0), (of(two_clouds), math.inf)):
+        assert far < high
+        assert fit(1.001 * far)
+        assert not fit(0.999 * far)
+    assert of(two_clouds)[0] > 10
 
 
 def test_what_cannot_be_whitened_is_refused() -> None:

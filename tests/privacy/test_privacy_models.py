@@ -54,7 +54,7 @@ def test_messages_depend_on_the_release_alone() -> None:
             if world:  # the noise that leads from these rows to the other world's release
                 z = (np.rint(scale * z / noise.grid) + steps[0] - steps[1]) * noise.grid / scale
             worlds[world].append(released(X, y, features, budget, z))
-            yy[world].append(square)
+            yy[world].append(float(square.sum()))
         assert (steps[0] != steps[1]).mean() > 0.9
     heard = []
     for releases, squares in zip(worlds, yy, strict=True):

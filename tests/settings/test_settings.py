@@ -11,9 +11,9 @@ import pytest
 from typer.main import get_command
 
 from coke.cli import audit, compare, network, options, run, theory
-from coke.data.site import SCALES
 from coke.data.sources import PRECISIONS
 from coke.data.split import SPLITS
+from coke.data.units import SCALES
 from coke.errors import ConfigError, InputError
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.features.features import KERNELS, MAPPINGS, SAMPLINGS

@@ -18,21 +18,19 @@ from coke.engines.process import simulate
 from coke.errors import InputError
 from coke.maths.algorithms.codecs import (
     Coarse,
+    Coded,
     Float64,
-    _logs,
-    _unlogs,
-    decode_mixture,
-    encode_mixture,
 )
 from coke.maths.algorithms.coke import COKE, Geometric, Shrinking, _step_size, automatic
+from coke.maths.algorithms.mixtures import _logs, _unlogs, decode_mixture, encode_mixture
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.features.whitening import (
     Component,
     Gaussian,
     Whitening,
-    _misfit,
     describe,
     expected_gram,
+    fits,
 )
 from coke.maths.graph import build_graph
 from coke.maths.ledger import HEADER, Ledger
@@ -90,17 +88,17 @@ def test_sites_that_one_gaussian_does_not_describe_get_more() -> None:
     cloud = RNG.normal(size=(3000, 2))
     clouds = 0.1 * cloud + np.where(RNG.random((3000, 1)) < 0.5, 5.0, -5.0)
 
-    def described(X: np.ndarray) -> tuple[int, float]:
-        A = f(X).T @ f(X) / len(X)
-        parts = describe(X, f, A, 1e-4, seed=0)
-        P = expected_gram(f, [part.gaussian() for part in parts])
-        return len(parts), _misfit(P, A, 1e-4)
+    def described(X: np.ndarray) -> list[Gaussian]:
+        parts = describe(X, f, f(X).T @ f(X) / len(X), 1e-4, seed=0)
+        return [part.gaussian() for part in parts]
 
-    assert described(cloud)[0] == 1
-    number, far = described(clouds)
-    assert number > 1
-    one = Gaussian.of(clouds).truncated(5).gaussian()
-    assert far < _misfit(expected_gram(f, [one]), f(clouds).T @ f(clouds) / 3000, 1e-4)
+    def fit(mixture: list[Gaussian]) -> bool:
+        return fits(expected_gram(f, mixture), f(clouds).T @ f(clouds) / 3000, 1e-4, 8.0)
+
+    assert len(described(cloud)) == 1
+    assert len(described(clouds)) > 1
+    assert fit(described(clouds))
+    assert not fit([Gaussian.of(clouds).truncated(5).gaussian()])
 
 
 def test_the_tree_is_the_same_for_everybody() -> None:
@@ -145,10 +143,10 @@ def test_the_ledger_counts_the_bytes_produced() -> None:
     sent: list[int] = []
 
     class Noting(Coarse):
-        def encode(self, x: np.ndarray) -> bytes:
-            message = super().encode(x)
-            sent.append(len(message))
-            return message
+        def coded(self, X: np.ndarray) -> Coded:
+            found = super().coded(X)
+            sent.extend(len(found.message(i)) for i in range(len(X)))
+            return found
 
     problem, spread = whitened_case()
     algorithm = COKE(0.3, Shrinking(0.5 * spread), Noting(), warm=True)

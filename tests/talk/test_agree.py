@@ -15,15 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.data.site import Columns, columns_of, fit_scaling
+from coke.data.units import Columns, columns_of, fit_scaling
 from coke.errors import CokeError, GraphError, InputError, MessageError
-from coke.learning.agreement import Agreement, Terms, _Begun
+from coke.learning.agreement import Agreement, Terms
 from coke.learning.basis import Own, common_basis
 from coke.maths.features.whitening import Gaussian
+from coke.maths.graph import GRAPHS as KINDS
 from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import HEADER, Ledger
 from coke.settings.reading import checked_settings
-from coke.talk.conversation import Conversation, Network, Talk, flood, together
+from coke.talk.conversation import Conversation, Network, Talk, flood, network, together
+from coke.talk.flooded import flooded as cost_of_flooding
 from coke.talk.sums import (
     Told,
     add_grams,
@@ -81,6 +83,20 @@ def test_larger_graphs_too() -> None:
     for net in found.values():
         assert net.graph.edges == found["s00"].graph.edges
     assert found["s00"].diameter == nx.diameter(graph)
+
+
+@given(seed=st.integers(0, 10_000), n=st.integers(1, 40), kind=st.sampled_from(sorted(KINDS)))
+@settings(max_examples=60, deadline=None)
+def test_a_flood_costs_what_is_said_without_flooding(seed: int, n: int, kind: str) -> None:
+    """Every site's messages and bytes in both accounts, with names of any length."""
+    graph = build_graph(kind, n, seed=seed)
+    names = [f"{'x' * (i * seed % 40)}{i}" for i in range(n)]
+    talks = {name: flood(name, [names[m] for m in graph[i]]) for i, name in enumerate(names)}
+    found, ledgers = together(talks)
+    net = network(names, graph)
+    assert net.names == found[names[0]].names
+    assert net.tree == found[names[0]].tree
+    assert_array_equal(cost_of_flooding(net), [ledgers[name] for name in net.names])
 
 
 def test_an_edge_needs_both_ends_and_names_are_unique() -> None:
@@ -267,7 +283,7 @@ def agreed(net: Network, sample: Any, **wanted: Any) -> Agreement:
     nothing = Told(columns_of(np.empty((1, 0))))
     terms = Terms(checked_settings(given), ("a", "b", "c"), sample)
     units = fit_scaling("none", 3, nothing.columns)
-    return Agreement(terms, _Begun(net, units, nothing, None))
+    return Agreement(terms, net, units, nothing)
 
 
 def test_a_basis_that_lacks_its_sample_is_refused() -> None:

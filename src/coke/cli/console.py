@@ -10,13 +10,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from coke.report.tables import Row, lines
+from coke.report.tables import Row, by_name, lines
 
 console = Console(stderr=True)
 # what a run says beside its numbers
 APART = (
     "beside", "failed", "yardsticks", "interrupted", "model", "report", "warnings",
-    "choice", "importance", "coverage",
+    "choice", "importance", "coverage", "targets",
 )  # fmt: skip
 
 
@@ -29,8 +29,8 @@ def print_json(document: dict[str, Any], *, line: bool = False) -> None:
 
 def run_rows(document: dict[str, Any]) -> list[Row]:
     """A run's algorithms and yardsticks, one after the other."""
-    own = {key: document[key] for key in document if key not in APART}
-    return [own, *document["beside"], *document["yardsticks"]]
+    rows = [document, *document["beside"], *document["yardsticks"]]
+    return [{key: row[key] for key in row if key not in APART} | by_name(row) for row in rows]
 
 
 def run_words(document: dict[str, Any]) -> list[str]:

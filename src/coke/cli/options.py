@@ -76,6 +76,8 @@ def _kind(one: Declared) -> Any:
     kinds = [kind for kind in union if kind is not NoneType]
     if one.knob.path:
         return Path
+    if list[str] in kinds:  # one or several
+        return list[str]
     if len(kinds) > 1:  # a number or a word
         return str
     return list[str] if get_origin(kinds[0]) is dict else kinds[0]

@@ -19,7 +19,8 @@ app = options.app()
 def predict(
     model: Annotated[Path, typer.Argument(help="Model file of `coke run --out`.")],
     data: Annotated[
-        Path, typer.Argument(help="Parquet or CSV file with the model's input columns.")
+        Path,
+        typer.Argument(help="Parquet, CSV, Arrow or .npy file with the model's inputs."),
     ],
     out: Annotated[
         Path, typer.Option(help="Where to write the predictions: .csv or .parquet.")
@@ -36,26 +37,11 @@ def predict(
     """Predictions of a trained model for the rows of a file."""
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"--out {out}: expected a file ending in .csv or .parquet")
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
-
-    from coke.data.files import atomically
     from coke.learning.model import load_model
+    from coke.learning.predicting import Asked, predict_file
 
-    writers = {".csv": pa.csv.write_csv, ".parquet": pa.parquet.write_table}
-    trained = load_model(model)
-    X = trained.inputs(data)
-    if interval is None:
-        columns = {"prediction": trained.predict(X)}
-    else:
-        ends = trained.interval(X, interval)
-        columns = dict(zip(("prediction", "low", "high"), ends, strict=True))
-    if proba:
-        P = trained.predict_proba(X)
-        columns |= {f"p_{label}": P[:, j] for j, label in enumerate(trained.classes)}
-    atomically(out, lambda part: writers[out.suffix](pa.table(columns), part))
+    rows = predict_file(load_model(model), data, out, Asked(proba, interval))
     if json:
-        print_json({"rows": len(X), "out": str(out)})
+        print_json({"rows": rows, "out": str(out)})
     else:
-        sys.stdout.write(f"{len(X)} predictions in {out}\n")
+        sys.stdout.write(f"{rows} predictions in {out}\n")

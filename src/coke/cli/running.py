@@ -86,11 +86,13 @@ def _trained(settings: Settings, ready: Ready, effects: Effects) -> tuple[list[T
 def _document(ready: Ready, done: list[Trained]) -> dict[str, Any] | None:
     """What there is to say, at the first process; None elsewhere."""
     right: dict[str, Any] = {}
+    model = done[0].model
+    assert model is not None  # there was a round
     if not ready.agreement.terms.numbers:
-        right = accuracy(ready, done[0].model(ready))
+        right = accuracy(ready, model)
     about: dict[str, Any] = {"choice": None, "importance": None, "coverage": None}
-    if ready.agreement.begun.choice is not None:
-        about = chosen(ready, done[0].model(ready), ready.agreement.begun.choice)
+    if ready.agreement.choice is not None:
+        about = chosen(ready, model, ready.agreement.choice)
     everybody = ready.everybody
     if everybody is None:
         return None
@@ -107,7 +109,8 @@ def _leave(
     # here: matplotlib is slow to import
     from coke.report.page import html_report, model_pictures, pictures
 
-    model = done[0].model(ready)
+    model = done[0].model
+    assert model is not None  # there was a round
     model.save(folder.model)
     best = document[f"optimum_train_{ready.problem.train.metric}"]
     images = pictures([one.history for one in done if len(one.history)], ready.graph, best)

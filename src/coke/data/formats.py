@@ -49,7 +49,7 @@ class _Opened(NamedTuple):
     """Names of sites ↦ how many rows are left, and they, without most of the other sites'."""
 
 
-class _Named(NamedTuple):
+class Named(NamedTuple):
     """Columns whose values are names, whatever they look like."""
 
     site: str | None = None
@@ -58,7 +58,7 @@ class _Named(NamedTuple):
 
 def open_table(
     source: Any,
-    target: str,
+    target: str | Sequence[str],
     *,
     site: str | None = None,
     drop: Sequence[str] = (),
@@ -67,31 +67,33 @@ def open_table(
 ) -> Source:
     """As `read_rows`, but a chunk at a time: a path, or any table that speaks Arrow.
 
-    The target is numbers, or with `classes` class labels. Paths end in .parquet, .csv, .arrow or
+    Targets are numbers, or with `classes` one of labels. Paths end in .parquet, .csv, .arrow or
     .feather. A stream that can be read only once (a `RecordBatchReader`) gives one pass only.
     """
     said, kind = (
         (str(source), FileError) if isinstance(source, str | Path) else ("table", DataError)
     )
-    open_ = _opener(source)
-    named = _Named(site, target if classes else None)
+    open_, targets = opener(source), (target,) if isinstance(target, str) else tuple(target)
+    named = Named(site, targets[0] if classes else None)
     schema, rows, batches, near = guarded(said, kind, lambda: open_(source, chunk, named))
     guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
-    inputs = _inputs(schema, target, site, drop, TARGETS if classes else TARGET)
-    dtype = exact_float(*(_numpy_type(schema.field(name).type) for name in inputs))
+    inputs = _inputs(schema, targets, site, drop, TARGETS if classes else TARGET)
+    dtype = exact_float(*(numpy_type(schema.field(name).type) for name in inputs))
 
     def chunks(batches: _Batches, inputs: Sequence[str] = inputs) -> Iterator[Chunk]:
-        reading = iter(batches([*inputs, target, *([] if site is None else [site])]))
+        reading = iter(batches([*inputs, *targets, *([] if site is None else [site])]))
         while (batch := guarded(said, kind, lambda: next(reading, None))) is not None:
             for first in range(0, batch.num_rows, chunk):
                 some = batch.slice(first, chunk)
                 codes, labels = (None, ()) if site is None else coded(some.column(site))
-                y, found = (
-                    as_classes(*coded(some.column(target)))
-                    if classes
-                    else (_matrix(some, [target], np.float64)[:, 0], None)
-                )
-                yield Chunk(_matrix(some, inputs, dtype), y, codes, labels, found)
+                y, found = targeted(some)
+                yield Chunk(columns_of_batch(some, inputs, dtype), y, codes, labels, found)
+
+    def targeted(some: pa.RecordBatch) -> tuple[Array, tuple[Any, ...] | None]:
+        if classes:
+            return as_classes(*coded(some.column(targets[0])))
+        y = columns_of_batch(some, targets, np.float64)
+        return (y if len(targets) > 1 else y[:, 0]), None
 
     def coded(column: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
         return guarded(said, kind, lambda: encoded(plain(column)))  # text may be none
@@ -107,29 +109,30 @@ def open_table(
 
 
 def _inputs(
-    schema: pa.Schema, target: str, site: str | None, drop: Sequence[str], kind: tuple[Test, str]
-) -> list[str]:
+    schema: pa.Schema, targets: Sequence[str], site: str | None, drop: Sequence[str],
+    kind: tuple[Test, str],
+) -> list[str]:  # fmt: skip
     """The inputs' names, once every column has one name and a type for its part."""
     twice = [name for name, n in Counter(schema.names).items() if n > 1]
     if twice:
         raise DataError(f"columns {twice[:8]} are there more than once; rename or remove them")
     fields = [field for field in schema if not field.name.startswith("__index_level_")]
     empty = pa.table({field.name: plain(pa.array([], field.type)) for field in fields})
-    inputs = input_names(empty, target, site, drop)
+    inputs = input_names(empty, targets, site, drop)
     require(empty, inputs, *NUMBERS)
-    require(empty, [target], *kind)
+    require(empty, targets, *kind)
     require(empty, [] if site is None else [site], *SITES)
     return inputs
 
 
-def _numpy_type(kind: pa.DataType) -> Any:
+def numpy_type(kind: pa.DataType) -> Any:
     """NumPy's name for it; float64 for decimals and what else is written out first."""
     t = pa.types
     known = t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind)
     return kind.to_pandas_dtype() if known else np.float64
 
 
-def _matrix(batch: pa.RecordBatch, names: Sequence[str], dtype: Any) -> Numbers:
+def columns_of_batch(batch: pa.RecordBatch, names: Sequence[str], dtype: Any) -> Numbers:
     """The named columns (t, d), NaN where nothing is; by column, as Arrow has them."""
     kind, X = pa.from_numpy_dtype(dtype), np.empty((len(names), batch.num_rows), dtype)
     for x, name in zip(X, names, strict=True):
@@ -174,7 +177,7 @@ def exact_float(*kinds: Any) -> type[np.floating[Any]]:
     return np.float32 if all(np.can_cast(kind, np.float32) for kind in kinds) else np.float64
 
 
-def _opener(source: Any) -> Callable[[Any, int, _Named], _Opened]:
+def opener(source: Any) -> Callable[[Any, int, Named], _Opened]:
     """What opens that: it is given the source and rows of a batch."""
     if hasattr(source, "__arrow_c_stream__"):
         return _memory
@@ -187,7 +190,7 @@ def _opener(source: Any) -> Callable[[Any, int, _Named], _Opened]:
     return openers[Path(source).suffix.lower()]
 
 
-def _memory(source: Any, chunk: int, named: _Named) -> _Opened:
+def _memory(source: Any, chunk: int, named: Named) -> _Opened:
     def reader() -> pa.RecordBatchReader:
         once = isinstance(source, pa.RecordBatchReader)
         return source if once else pa.RecordBatchReader.from_stream(source)
@@ -196,7 +199,7 @@ def _memory(source: Any, chunk: int, named: _Named) -> _Opened:
     return _Opened(reader().schema, rows, lambda names: (b.select(list(names)) for b in reader()))
 
 
-def _parquet(path: Any, chunk: int, named: _Named) -> _Opened:
+def _parquet(path: Any, chunk: int, named: Named) -> _Opened:
     # A page of every column at a time. Reading ahead by row groups is no faster on one core, and
     # takes memory by the size of the groups: a million rows where the writer was left alone.
     def file() -> pa.parquet.ParquetFile:
@@ -265,7 +268,7 @@ def _may_hold(
     return True
 
 
-def _csv(path: Any, chunk: int, named: _Named) -> _Opened:
+def _csv(path: Any, chunk: int, named: Named) -> _Opened:
     blocks = pa.csv.ReadOptions(block_size=BLOCK)
     with pa.csv.open_csv(path, read_options=blocks) as head:
         found = head.schema
@@ -286,7 +289,7 @@ def _csv(path: Any, chunk: int, named: _Named) -> _Opened:
     return _Opened(found, None, batches)
 
 
-def _ipc(path: Any, chunk: int, named: _Named) -> _Opened:
+def _ipc(path: Any, chunk: int, named: Named) -> _Opened:
     def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as rows:
             for i in range(rows.num_record_batches):

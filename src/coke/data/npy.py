@@ -7,7 +7,7 @@ shrinks under a map kills it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,15 +23,18 @@ from coke.errors import DataError, FileError
 
 
 def open_arrays(
-    X: Any, y: Any, sites: Any = None, *, classes: bool = False, chunk: int = CHUNK
+    X: Any, y: Any = None, sites: Any = None, *, classes: bool = False, chunk: int = CHUNK
 ) -> Source:
     """X (T, d), y (T,) and one site label a row: each an array, or the path of a .npy file.
 
-    y are numbers, or with `classes` class labels.
+    y are numbers, or with `classes` class labels; zeros where there are none, and no sites then.
+    Several targets are numbers (T, K), or a list of paths.
     """
-    parts = [_Slices.of(part) for part in (X, y, sites) if part is not None]
+    given = (X, y, sites) if y is not None else (X, np.broadcast_to(0.0, _Slices.of(X).shape[:1]))
+    parts = [_Slices.of(part) for part in given if part is not None]
     shapes = [part.shape for part in parts]
-    if len(shapes[0]) != 2 or any(shape != shapes[0][:1] for shape in shapes[1:]):
+    rows = [shape[: 1 if i == 1 and not classes else None] for i, shape in enumerate(shapes)]
+    if len(shapes[0]) != 2 or any(shape != shapes[0][:1] for shape in rows[1:]):
         raise DataError(f"X, y, sites of shape {shapes}: expected (T, d), (T,), (T,)")
     for part, name in zip(parts[:2], "Xy", strict=True):
         labels = classes and name == "y"
@@ -78,8 +81,22 @@ class _Slices(NamedTuple):
     def of(cls, part: Any) -> _Slices:
         if isinstance(part, str | Path):
             return _npy(Path(part))
+        if isinstance(part, list) and isinstance(part[0], str | Path):
+            return cls.beside(list(map(cls.of, part)))
         values = np.asarray(part)
         return cls(values.shape, values.dtype, lambda first, t: values[first : first + t])
+
+    @classmethod
+    def beside(cls, columns: Sequence[_Slices]) -> _Slices:
+        """Several (T,) as one (T, K)."""
+        shapes = {column.shape for column in columns}
+        if len(shapes) > 1 or len(columns[0].shape) != 1:
+            raise DataError(f"targets of shape {sorted(shapes)}: expected (T,), all of one length")
+        dtype = np.result_type(*(column.dtype for column in columns))
+        return cls(
+            (*columns[0].shape, len(columns)), dtype,
+            lambda *at: np.column_stack([column.read(*at) for column in columns]),
+        )  # fmt: skip
 
 
 def _npy(path: Path) -> _Slices:

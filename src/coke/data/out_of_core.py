@@ -15,10 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coke.data.passes import stream_statistics
-from coke.data.site import Columns, Kept, Making, Scaling, Sites, columns_of, sampled
+from coke.data.site import Kept, Part, Sites, sampled
 from coke.data.sources import Chunk, Passing, Source, Watch, complete, labelled
 from coke.data.split import Places, by_label, held_out
+from coke.data.summing import precise
 from coke.data.tables import Labels
+from coke.data.targets import LABELS
+from coke.data.units import Columns, Making, columns_of, size_of
 from coke.errors import DataError
 from coke.maths.arrays import Array, Mask, Room
 from coke.maths.losses.problem import Problem
@@ -115,15 +118,23 @@ def _changed(found: int, before: int) -> DataError:
     )
 
 
+class _Moments(NamedTuple):
+    """What a pass over a site's training rows leaves."""
+
+    columns: Columns
+    counts: Counter[Any]  # rows of each class; none of numbers
+
+
 @dataclass(frozen=True)
 class Passed(Sites):
-    """Sites whose rows stay in their file; their target is a number."""
+    """Sites whose rows stay in their file."""
 
     names: tuple[str, ...]
     source: Source
     how: Passing
     own: tuple[Any, ...]  # the sites' labels in the file
     held: tuple[Mask, ...]  # (T_i,)  which of a site's rows are for testing: a byte a row
+    classes: tuple[tuple[Any, ...], ...]  # among all rows of a site, sorted; none of numbers
     watch: Watch | None = None
     samples: dict[int, tuple[Array, Labels]] = field(default_factory=dict)  # once they were drawn
 
@@ -131,23 +142,35 @@ class Passed(Sites):
         """Those sites alone."""
         if list(agents) == list(range(len(self.own))):
             return self
-        own, held = (tuple(part[i] for i in agents) for part in (self.own, self.held))
-        names = tuple(map(str, own))
-        near = self.source.near(names)
-        return replace(self, names=names, source=near, own=own, held=held, samples={})
+        parts: Any = {
+            name: tuple(getattr(self, name)[i] for i in agents)
+            for name in ("names", "own", "held", "classes")
+        }
+        return replace(self, **parts, source=self.source.near(parts["names"]), samples={})
 
     def columns(self, i: int) -> Columns:
         """From one pass for all."""
-        return self._columns[i]
+        return self._told[i].columns
 
     def labels(self, i: int) -> tuple[Any, ...]:
-        """A number is no class."""
-        return ()
+        """From the pass that found the sites."""
+        return self.classes[i]
 
-    def targets(self, i: int, units: Scaling) -> Columns:
-        """Of the raw ones, shifted and scaled."""
-        (T, mean, sd, low, high), to = self._columns[i], units.targets
-        return Columns(T, to(mean[-1:]), sd[-1:] / units.y_scale, to(low[-1:]), to(high[-1:]))
+    def shares(self, i: int, classes: Labels) -> Array:
+        """From one pass for all."""
+        counts = [self._told[i].counts[label] for label in classes.tolist()]
+        return np.array(counts) / self._told[i].columns.T
+
+    def targets(self, i: int, how: Making) -> Columns:
+        """Of the raw ones, shifted and scaled; of codes from how often each is there."""
+        if self.classes[i]:
+            codes = how.targets(how.classes)
+            return size_of(
+                self.columns(i).T, float(self.shares(i, how.classes) @ np.vecdot(codes, codes))
+            )
+        (T, *parts), K, to = self.columns(i), len(how.units.y_scale), how.units.targets
+        mean, sd, low, high = (part[-K:] for part in parts)
+        return Columns(T, to(mean), sd / how.units.y_scale, to(low), to(high))
 
     def sample(self, i: int, seed: int) -> tuple[Array, Labels]:
         """From one pass for all; the first seed that is asked for is that of them all."""
@@ -158,8 +181,10 @@ class Passed(Sites):
     def _sampled(self, seed: int) -> dict[int, tuple[Array, Labels]]:
         wanted = [sampled(int(np.count_nonzero(~held)), seed) for held in self.held]
         X = [np.empty((len(some), len(self.source.columns))) for some in wanted]
-        y, seen = [np.empty(len(some)) for some in wanted], [0] * len(wanted)
-        for i, rows, targets in self._trained("sample"):
+        y, seen = list[Any]([None] * len(wanted)), [0] * len(wanted)
+        for i, _, rows, targets in self._parts("sample", kinds=(False,)):
+            if y[i] is None:
+                y[i] = np.empty((len(wanted[i]), *targets.shape[1:]), targets.dtype)
             at = wanted[i] - seen[i]
             here = (at >= 0) & (at < len(targets))
             X[i][here], y[i][here] = rows[at[here]], targets[at[here]]
@@ -167,27 +192,43 @@ class Passed(Sites):
         return dict(enumerate(zip(X, y, strict=True)))
 
     @cached_property
-    def _columns(self) -> tuple[Columns, ...]:
-        told: dict[int, Columns] = {}
-        for i, X, y in self._trained("units"):
-            some = columns_of(np.column_stack([X, y]))
-            told[i] = told[i].merged(some) if i in told else some
-        return tuple(told[i] for i in range(len(self.own)))
+    def _told(self) -> tuple[_Moments, ...]:
+        columns, counts = dict[int, Columns](), [Counter[Any]() for _ in self.own]
+        for i, _, X, y in self._parts("units", kinds=(False,)):
+            some = columns_of(X if self.classes[i] else np.column_stack([X, y]))
+            columns[i] = columns[i].merged(some) if i in columns else some
+            if self.classes[i]:
+                labels, n = np.unique(y, return_counts=True)
+                counts[i].update(dict(zip(labels.tolist(), n.tolist(), strict=True)))
+        return tuple(_Moments(columns[i], counts[i]) for i in range(len(self.own)))
 
-    def _trained(self, purpose: str) -> Iterator[tuple[int, Array, Array]]:
-        """Rows for training, each site's in the order they came: a pass."""
+    def parts(self) -> Iterator[Part]:
+        """One more pass."""
+        return self._parts("accuracy")
+
+    def _parts(self, purpose: str, kinds: Sequence[bool] = (False, True)) -> Iterator[Part]:
+        """Rows for training or testing, each site's in the order they came: a pass."""
         for chunk in self._chunks(purpose):
             assert chunk.codes is not None
             assert chunk.held is not None
-            codes = np.where(chunk.held, -1, chunk.codes)
-            for code in np.unique(codes[codes >= 0]).tolist():
-                rows = codes == code
-                yield code, chunk.X[rows], chunk.y[rows]
+            targets = chunk.targets
+            for held in kinds:
+                codes = np.where(chunk.held == held, chunk.codes, -1)
+                for code in np.unique(codes[codes >= 0]).tolist():
+                    rows = codes == code
+                    yield Part(code, held, chunk.X[rows], targets[rows])
 
     def problem(self, how: Making) -> Problem:
         """The statistics of training and test rows: one pass."""
-        rows = Source(self.source.columns, None, partial(self._chunks, "features"))
+
+        def chunks() -> Iterator[Chunk]:
+            for chunk in self._chunks("features"):
+                yield chunk._replace(y=how.numbers(chunk.targets), classes=None)
+
+        rows = Source(self.source.columns, None, chunks)
         plain = self.how._replace(progress=None)
+        if precise(how.features, how.G):
+            plain = plain._replace(precision="double")
         _, train, test = stream_statistics(rows, how.features, how.units, lam=0.0, how=plain)
         return Problem(replace(train, G=how.G), None if test is None else replace(test, G=how.G))
 
@@ -205,7 +246,8 @@ class Passed(Sites):
                     raise _changed(seen[i], len(self.held[i]))
                 held[rows] = kind
             ours = sites >= 0
-            yield Chunk(chunk.X[ours], chunk.y[ours], sites[ours], self.own, held=held[ours])
+            y, found = chunk.y[ours], chunk.classes
+            yield Chunk(chunk.X[ours], y, sites[ours], self.own, found, held[ours])
         for n, kept in zip(seen, self.held, strict=True):
             if n != len(kept):
                 raise _changed(n, len(kept))
@@ -215,11 +257,32 @@ def pass_over(
     source: Source, how: Passing, *, test: float, seed: int, watch: Watch | None = None
 ) -> Passed:
     """All sites of a source, a share `test` of each held out as `split` does: one pass."""
-    T: Counter[Any] = Counter()
+    T, classes = Counter[Any](), dict[Any, set[Any]]()
     for chunk in complete(labelled(source, how), how.watched(watch, "sites", source)):
         assert chunk.codes is not None  # the sites are named
         for code, n in zip(*np.unique(chunk.codes, return_counts=True), strict=True):
-            T[chunk.labels[code]] += int(n)
+            site = chunk.labels[code]
+            T[site] += int(n)
+            if chunk.classes is not None:
+                found = np.unique(chunk.targets[chunk.codes == code]).tolist()
+                classes[site] = _few(classes.get(site, set()).union(found))
     own, rng = tuple(by_label(np.array(list(T), dtype=object))), np.random.default_rng(seed)
-    held = tuple(held_out(T[label], test, rng) for label in own)
-    return Passed(tuple(map(str, own)), source, how, own, held, watch)
+    return Passed(
+        names=tuple(map(str, own)),
+        source=source,
+        how=how,
+        own=own,
+        held=tuple(held_out(T[label], test, rng) for label in own),
+        classes=tuple(tuple(sorted(classes.get(label, ()))) for label in own),
+        watch=watch,
+    )
+
+
+def _few(labels: set[Any]) -> set[Any]:
+    """The classes of a site; refused where they are so many that they must be numbers."""
+    if len(labels) > LABELS:
+        raise DataError(
+            f"the target has {len(labels)} values at a site: expected class labels, at most "
+            f'{LABELS}; for numbers use loss = "quadratic"'
+        )
+    return labels

@@ -2,103 +2,39 @@
 
 `Site` is one holder, as a conversation sees it. `Sites` are those whose rows are in this process:
 `Kept` in memory or on disk, `coke.data.out_of_core.Passed` in a file that is passed over.
-
-Units are common to all sites: x ↦ (x − shift)/scale by column, and y alike. A site gives away
-moments or ranges of its columns, never rows; merged, they are those of all sites' training rows.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coke.data.sources import Watch
+from coke.data.sources import Numbers, Watch
+from coke.data.summing import by_size
 from coke.data.tables import Labels
-from coke.errors import DataError, unknown
-from coke.maths.arrays import PART, Array, Room, mapped
-from coke.maths.choice.quantiles import NO_KNOTS, scored
-from coke.maths.features.features import DrawnFeatures
-from coke.maths.losses import CLASSES, LOSSES, NUMBERS, losses_of
+from coke.data.targets import numbers_of
+from coke.data.units import Columns, Making, Scaling, columns_of, size_of
+from coke.maths.arrays import Array, Room, mapped
+from coke.maths.losses import LOSSES
+from coke.maths.losses.codes import which
 from coke.maths.losses.problem import Problem
 from coke.maths.losses.risk import Risk
 
 SAMPLE = 500  # rows of a site that a choice of model looks at
-SCALES = ("none", "standard", "minmax", "public")
 
 
-class Scaling(NamedTuple):
-    """The common numbers."""
+class Part(NamedTuple):
+    """Some rows of site i as they came."""
 
-    x_shift: Array  # (d,)
-    x_scale: Array  # (d,)
-    y_shift: float
-    y_scale: float
-    knots: Array = NO_KNOTS  # (2, d, 17) of a chosen model's quantiles
-
-    def inputs(self, X: Array) -> Array:
-        """Scaled inputs."""
-        scaled = (X - self.x_shift) / self.x_scale
-        return scored(self.knots, scaled) if self.knots.size else scaled
-
-    def targets(self, y: Array) -> Array:
-        """Scaled targets."""
-        return (y - self.y_shift) / self.y_scale
-
-    def predictions(self, f: Array) -> Array:
-        """Predictions in the target's own units."""
-        return f * self.y_scale + self.y_shift
-
-
-class Columns(NamedTuple):
-    """What is told of some rows: their number, and of each column as much as is needed."""
-
-    T: float
-    mean: Array  # (c,)
-    sd: Array  # (c,)
-    low: Array  # (c,)
-    high: Array  # (c,)
-
-    @classmethod
-    def of_number(cls, T: float, mean: float, sd: float) -> Columns:
-        """Of T numbers with that mean and standard deviation."""
-        at = np.array([mean])
-        return cls(T, at, np.array([sd]), at, at)
-
-    def needed(self, *, moments: bool, ranges: bool) -> Columns:
-        """Without those numbers that nobody needs."""
-        nothing = np.empty(0)
-        mean, sd = (self.mean, self.sd) if moments else (nothing, nothing)
-        low, high = (self.low, self.high) if ranges else (nothing, nothing)
-        return Columns(self.T, mean, sd, low, high)
-
-    def merged(self, other: Columns) -> Columns:
-        """Of both sets of rows together."""
-        T = self.T + other.T
-        share, apart = other.T / T, other.mean - self.mean
-        within = (1.0 - share) * self.sd**2 + share * other.sd**2
-        return Columns(
-            T,
-            self.mean + share * apart,
-            np.sqrt(within + share * (1.0 - share) * apart**2),
-            np.minimum(self.low, other.low),
-            np.maximum(self.high, other.high),
-        )
-
-
-class Making(NamedTuple):
-    """How rows become risks: the same at all sites."""
-
-    features: DrawnFeatures
-    units: Scaling
-    loss: str
-    classes: Labels  # sorted; none for numbers
-    G: float  # λ/N
+    i: int
+    held: bool  # for testing
+    X: Numbers  # (t, d)
+    y: Labels  # (t,) or (t, K)
 
 
 class Sites(ABC):
@@ -112,23 +48,31 @@ class Sites(ABC):
 
     @abstractmethod
     def columns(self, i: int) -> Columns:
-        """Of site i's training inputs and, last, its target where that is a number."""
+        """Of site i's training inputs and, last, its targets where they are numbers."""
 
     @abstractmethod
     def labels(self, i: int) -> tuple[Any, ...]:
         """The classes among all rows of site i, sorted; none where the target is a number."""
 
     @abstractmethod
+    def shares(self, i: int, classes: Labels) -> Array:
+        """Of each class among the training rows of site i."""
+
+    @abstractmethod
     def sample(self, i: int, seed: int) -> tuple[Array, Labels]:
         """Training inputs and targets of site i as they came: at most SAMPLE, in random order."""
 
     @abstractmethod
-    def targets(self, i: int, units: Scaling) -> Columns:
-        """Of site i's training targets in the common units; of classes 0 and 1, as margins are."""
+    def targets(self, i: int, how: Making) -> Columns:
+        """Of site i's training targets in the common units; of codes, their joint size."""
 
     @abstractmethod
     def problem(self, how: Making) -> Problem:
         """The risks of all sites here."""
+
+    @abstractmethod
+    def parts(self) -> Iterator[Part]:
+        """All rows as they came, some at a time, those for testing apart."""
 
     def units(self, scaling: Scaling) -> Kept | None:
         """The rows in the common units, where they are kept at all."""
@@ -184,114 +128,64 @@ class Kept(Sites):
         some = sampled(len(self.y[i]), seed)
         return self.X[i][some], self.y[i][some]
 
-    def targets(self, i: int, units: Scaling) -> Columns:
+    def shares(self, i: int, classes: Labels) -> Array:
         """Of the rows themselves."""
-        if not self.numbers:
-            return Columns.of_number(float(len(self.y[i])), 0.0, 1.0)
-        return columns_of(units.targets(numbers_of(self.y[i]))[:, None])
+        counts = np.bincount(which(self.y[i], classes), minlength=len(classes))
+        return np.asarray(counts / len(self.y[i]))
+
+    def targets(self, i: int, how: Making) -> Columns:
+        """Of the rows themselves."""
+        y, T = how.targets(self.y[i]), float(len(self.y[i]))
+        if self.numbers:
+            return columns_of(y.reshape(len(y), -1))
+        codes = LOSSES[how.loss].codes
+        return size_of(T, float(np.mean(np.vecdot(y, y))) if codes else 1.0)
 
     def units(self, scaling: Scaling) -> Kept:
         """The same rows in the common units, the inputs in `room`."""
-        X: Any = (self.X, self.X_test)
         y: Any = (self.y, self.y_test)
-        d = len(scaling.x_scale)
         if self.numbers:
             y = tuple(tuple(scaling.targets(numbers_of(v)) for v in part) for part in y)
-        if self.room is np.empty:
-            X = tuple(tuple(map(scaling.inputs, part)) for part in X)
-        else:
-            X = tuple(mapped(scaling.inputs, part, d, self.room) for part in X)
-        return replace(self, X=X[0], y=y[0], X_test=X[1], y_test=y[1])
+        d, to = len(scaling.x_scale), scaling.inputs
+        X, X_test = (mapped(to, part, d, self.room) for part in (self.X, self.X_test))
+        return replace(self, X=X, y=y[0], X_test=X_test, y_test=y[1])
+
+    def parts(self) -> Iterator[Part]:
+        """A site's rows at a time."""
+        for held, X, y in ((False, self.X, self.y), (True, self.X_test, self.y_test)):
+            for i, (X_i, y_i) in enumerate(zip(X, y, strict=True)):
+                yield Part(i, held, X_i, y_i)
 
     def problem(self, how: Making) -> Problem:
-        """Of rows that are in the common units already; features of classes lie in `room`."""
-        phi = how.features if self.watch is None else self._watched(how.features, self.watch)
-
-        def risk(X: Sequence[Array], y: Sequence[Labels]) -> Risk:
-            made = LOSSES[how.loss].risk
-            return made(phi, X, y, how.G, classes=how.classes, room=self.room)
-
-        train = risk(self.X, self.y)
-        return Problem(
-            train, risk(self.X_test, self.y_test) if any(map(len, self.y_test)) else None
-        )
-
-    def _watched(self, features: DrawnFeatures, watch: Watch) -> Callable[[Array], Array]:
-        total, done = sum(map(len, (*self.y, *self.y_test))), 0
+        """Of the rows as they came; features that are kept lie in `room`."""
+        loss, told, units = LOSSES[how.loss], self._counting(), how.units
 
         def phi(X: Array) -> Array:
-            nonlocal done
-            found, done = features(X), min(done + len(X), total)
-            watch("features", done, total)
-            return found
+            told(len(X))
+            return how.features(units.inputs(X))
 
-        return phi
+        def risk(X: Sequence[Array], y: Sequence[Labels]) -> Risk:
+            if loss.statistics:
+                return by_size(X, y, how, phi, told)
+            targets = list(map(how.targets, y))
+            return loss.risk(phi, X, targets, how.G, classes=how.classes, room=self.room)
+
+        tested = any(map(len, self.y_test))
+        return Problem(risk(self.X, self.y), risk(self.X_test, self.y_test) if tested else None)
+
+    def _counting(self) -> Callable[[int], None]:
+        """Tells whoever watches of so many more rows."""
+        total, done = sum(map(len, (*self.y, *self.y_test))), 0
+
+        def told(rows: int) -> None:
+            nonlocal done
+            done = min(done + rows, total)
+            if self.watch is not None:
+                self.watch("features", done, total)
+
+        return told
 
 
 def sampled(T: int, seed: int) -> NDArray[np.int64]:
     """Row numbers of a sample of T rows."""
     return np.random.default_rng(seed).choice(T, min(T, SAMPLE), replace=False)
-
-
-def columns_of(Z: Array) -> Columns:
-    """Of the rows Z (T, c); of very many a part at a time, for a spread takes a copy of them."""
-    firsts = range(0, max(1, len(Z)), PART)
-    return reduce(Columns.merged, (_columns_of(Z[first : first + PART]) for first in firsts))
-
-
-def _columns_of(Z: Array) -> Columns:
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = Columns(float(len(Z)), Z.mean(axis=0), Z.std(axis=0), Z.min(axis=0), Z.max(axis=0))
-    if not (np.isfinite(found.mean).all() and np.isfinite(found.sd).all()):
-        raise DataError("numbers beyond 1e150 or so cannot be scaled: give them in larger units")
-    return found
-
-
-def fit_scaling(how: str, d: int, told: Columns) -> Scaling:
-    """For d inputs, and the target if it is the last of the columns.
-
-    "none", "standard" (to mean 0, spread 1) or "minmax" (to [0, 1]). "public" needs no rows:
-    see `coke.privacy.release.public_scaling`.
-    """
-    if how not in SCALES:
-        raise DataError(unknown("scale", how, SCALES))
-    if how == "none":
-        return Scaling(np.zeros(d), np.ones(d), 0.0, 1.0)
-    shift, scale = told.mean, told.sd
-    if how == "minmax":
-        shift, scale = told.low, told.high - told.low
-    # A constant column carries nothing: leave it at zero instead of dividing by (nearly) zero.
-    flat = (scale <= 1e-12 * np.abs(shift)) | (scale < 1e-150)
-    scale = np.where(flat, 1.0, scale)
-    y_shift, y_scale = (shift[d], scale[d]) if len(shift) > d else (0.0, 1.0)
-    return Scaling(shift[:d], scale[:d], float(y_shift), float(y_scale))
-
-
-def checked_classes(labels: Sequence[Any]) -> Labels:
-    """The sorted labels of all sites; one class at one site is fine, one class in all is not."""
-    classes = np.array(labels)
-    if classes.dtype.kind == "f" and not np.equal(classes, np.round(classes)).all():
-        raise DataError(
-            f"the target has {len(classes)} values such as {classes[0]}: a class label is text or "
-            f"a whole number; for numbers use loss = {_either(NUMBERS)}"
-        )
-    if len(classes) < 2:
-        raise DataError(
-            f"all rows have the one class {classes[0]!r}: expected at least two; a classifier "
-            "with one class has nothing to learn"
-        )
-    return classes
-
-
-def numbers_of(y: Labels) -> Array:
-    """The target as numbers, or why it is none."""
-    if y.dtype.kind not in "fiub":
-        raise DataError(
-            f"the target holds {y.dtype}: expected numbers for loss = {_either(NUMBERS)}; "
-            f"for class labels use loss = {_either(CLASSES)}"
-        )
-    return y.astype(np.float64)
-
-
-def _either(kind: str) -> str:
-    return " or ".join(f'"{name}"' for name in losses_of(kind))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from coke.data.tables import checked_rows
 from coke.errors import DataError, InputError, unknown
 from coke.maths import compiled
-from coke.maths.arrays import Array, Mask
+from coke.maths.arrays import Array, Mask, finite
 
 PRECISIONS = ("auto", "double")
 MISSING = ("refuse", "drop")
@@ -29,7 +29,7 @@ class Chunk(NamedTuple):
     """A few rows as they are: NaN where a number is missing, −1 where a site is."""
 
     X: Numbers  # (t, d)  by row or by column; float32 if that holds the types exactly, else float64
-    y: Array  # (t,)  numbers, or the place of each row's class in `classes`
+    y: Array  # (t,) or (t, K)  numbers, or (t,) the place of each row's class in `classes`
     codes: NDArray[np.int64] | None  # (t,)  the place of each row's site in `labels`
     labels: tuple[Any, ...]  # the sites of this chunk
     classes: tuple[Any, ...] | None = None  # the classes of this chunk
@@ -118,17 +118,16 @@ def complete(source: Source, how: Passing = PLAIN) -> Iterator[Chunk]:
 
 
 def _whole(chunk: Chunk) -> bool:
-    """Whether nothing is missing, for the price of one dot product; False for huge numbers too."""
-    x = chunk.X.ravel("K")
-    with np.errstate(over="ignore", invalid="ignore"):
-        finite = np.isfinite(np.dot(x, x)) and np.isfinite(np.dot(chunk.y, chunk.y))
-    return bool(finite) and (chunk.codes is None or not np.any(chunk.codes < 0))
+    """Whether nothing is missing."""
+    there = finite(chunk.X) and finite(chunk.y)
+    return there and (chunk.codes is None or not np.any(chunk.codes < 0))
 
 
 def _repaired(chunk: Chunk, source: Source, missing: str, first: int) -> Chunk:
     sites = np.zeros(len(chunk.y), np.int64) if chunk.codes is None else chunk.codes
     if missing == "drop":
-        good = np.isfinite(chunk.X).all(axis=1) & np.isfinite(chunk.y) & (sites >= 0)
+        there = np.isfinite(chunk.y.reshape(len(chunk.y), -1)).all(axis=1)
+        good = np.isfinite(chunk.X).all(axis=1) & there & (sites >= 0)
         codes = None if chunk.codes is None else chunk.codes[good]
         return chunk._replace(X=chunk.X[good], y=chunk.y[good], codes=codes)
     try:

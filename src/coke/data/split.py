@@ -49,6 +49,7 @@ def deal(
 ) -> dict[Any, Index]:
     """Row numbers for n_agents: at random ("iid"), or in order of the target ("sorted").
 
+    Of several targets it is the first that sorts.
     Sites are near equal, or have the given sizes, or sizes drawn from a range; all rows are used.
     """
     if split not in SPLITS:
@@ -61,7 +62,8 @@ def deal(
         )
     order = rng.permutation(T)
     if split == "sorted":
-        order = order[np.argsort(y[order], kind="stable")]
+        first = y if y.ndim == 1 else y[:, 0]
+        order = order[np.argsort(first[order], kind="stable")]
     if size_range is not None:
         sizes = _drawn(T, n_agents, size_range, rng)
     if sizes is None:

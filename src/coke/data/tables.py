@@ -15,7 +15,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from coke.errors import DataError, FileError, unknown
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, finite
 
 Labels = NDArray[Any]
 
@@ -24,14 +24,15 @@ class Rows(NamedTuple):
     """A data set before it is split among sites."""
 
     X: Array  # (T, d)
-    y: Labels  # (T,)  numbers, or class labels
+    y: Labels  # (T,)  numbers, or class labels; (T, K) of K numbers
     sites: Labels | None  # (T,)  one label a row, where the data say who holds it
     columns: tuple[str, ...]  # names of the columns of X
+    targets: tuple[str, ...] = ("y",)  # names of those of y
 
 
 def read_rows(
     source: Any,
-    target: str,
+    target: str | Sequence[str],
     *,
     site: str | None = None,
     drop: Sequence[str] = (),
@@ -39,30 +40,36 @@ def read_rows(
 ) -> Rows:
     """Rows of a file or table: `target` is y, `site` says who holds a row, all else are inputs.
 
+    Several targets are numbers.
+
     `missing="drop"` leaves out rows with a missing value instead of refusing them.
     """
     if missing not in ("refuse", "drop"):
         raise DataError(unknown("treatment of missing values", missing, ("refuse", "drop")))
-    table = read_table(source)
-    inputs = input_names(table, target, site, drop)
-    table = table.select([*inputs, target, *([] if site is None else [site])])
+    table, targets = read_table(source), (target,) if isinstance(target, str) else tuple(target)
+    inputs = input_names(table, targets, site, drop)
+    table = table.select([*inputs, *targets, *([] if site is None else [site])])
     require(table, inputs, *NUMBERS)
-    require(table, [target], *TARGETS)
+    require(table, targets, *(TARGETS if len(targets) == 1 else SEVERAL))
     require(table, [] if site is None else [site], *SITES)
     if missing == "drop":
         table = _without_missing(table)
     labels = None if site is None else column(table, site)
-    return checked_rows(inputs_of(table, inputs), column(table, target), labels, tuple(inputs))
+    y = column(table, targets[0]) if len(targets) == 1 else inputs_of(table, targets)
+    rows = checked_rows(inputs_of(table, inputs), y, labels, tuple(inputs))
+    return rows._replace(targets=targets)
 
 
-def input_names(table: pa.Table, target: str, site: str | None, drop: Sequence[str]) -> list[str]:
+def input_names(
+    table: pa.Table, targets: Sequence[str], site: str | None, drop: Sequence[str]
+) -> list[str]:
     """All columns but the named ones, which must be there and have one part to play."""
-    used = [target] if site is None else [target, site]
+    used = [*targets] if site is None else [*targets, site]
     for name in (*used, *drop):
         if name not in table.column_names:
             raise DataError(unknown("column", name, table.column_names))
-    if target == site:
-        raise DataError(f"column {target!r} is both target and site: expected two columns")
+    if site in targets:
+        raise DataError(f"column {site!r} is both target and site: expected two columns")
     both = [name for name in used if name in drop]
     if both:
         raise DataError(
@@ -79,18 +86,22 @@ def input_names(table: pa.Table, target: str, site: str | None, drop: Sequence[s
 
 
 def checked_rows(X: Any, y: Any, sites: Any = None, columns: tuple[str, ...] | None = None) -> Rows:
-    """Rows from arrays: X (T, d) finite numbers, y (T,), and one site label a row or none."""
+    """Rows from arrays: X (T, d) finite numbers, y (T,), and one site label a row or none.
+
+    y may be numbers (T, K).
+    """
     X, y = numbers(X), _array(y, "y")
     if y.dtype.kind in "mMcV":
         raise DataError(f"y holds {y.dtype}: expected numbers or class labels; convert it before")
-    if X.ndim != 2 or y.shape != (len(X),):
-        raise DataError(f"X has shape {X.shape}, y {y.shape}: expected (T, d) and (T,)")
+    good = X.ndim == 2 and y.ndim in (1, 2) and len(y) == len(X) and 0 not in y.shape[1:]
+    if not good:
+        raise DataError(f"X has shape {X.shape}, y {y.shape}: expected (T, d) and (T,) or (T, K)")
     if len(X) == 0:
         raise DataError("no rows: expected at least one")
     names = columns or tuple(f"x{j}" for j in range(X.shape[1]))
-    bad = ~np.isfinite(X)
-    if bad.any():
-        raise DataError(_missing({names[j]: int(n) for j, n in enumerate(bad.sum(axis=0)) if n}))
+    if not finite(X):
+        bad = np.count_nonzero(~np.isfinite(X), axis=0)
+        raise DataError(_missing({names[j]: int(n) for j, n in enumerate(bad) if n}))
     gone = int(np.count_nonzero(~np.isfinite(y))) if y.dtype.kind == "f" else _gone(y)
     if gone:
         raise DataError(_missing({"the target": gone}))
@@ -234,6 +245,7 @@ TARGETS: tuple[Test, str] = (
     "a target must be numbers, or labels of text, numbers or booleans; convert it before "
     "(text must be UTF-8)",
 )
+SEVERAL: tuple[Test, str] = (_is_number, "several targets must be numbers; convert it before")
 SITES: tuple[Test, str] = (
     _is_site,
     "site labels must be text, numbers, booleans or dates; convert it before (text must be UTF-8)",

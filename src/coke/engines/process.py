@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from coke.maths.arrays import Array, Mask
 from coke.maths.graph import Graph, adjacency, checked_graph
 from coke.maths.ledger import Ledger, Spent
 from coke.maths.losses.problem import Problem, Score, pooled
-from coke.talk.conversation import Post, nobody_else
+from coke.talk.conversation import Post, Talk, nobody_else, together
 from coke.threads import OneThread
 
 R = TypeVar("R")
@@ -86,7 +87,7 @@ def simulate(
     """
     limits, N = Limits(rounds, tol, max_bytes, max_transmissions).checked(), len(problem.train.T)
     A = adjacency(checked_graph(graph, range(N)))
-    stop = Stopping(limits, Here.all(A), algorithm.told)
+    stop = Stopping(limits, Here.all(A))
     nothing = np.zeros((N, 3), np.int64) if spent is None else spent
     at = Checkpoint(0, nothing, at_first(N), {}) if resume is None else resume
     account, threads = stop.begin(at.k, at.spent, at.quiet), OneThread()
@@ -106,21 +107,14 @@ class Engine:
         """Those of N that are here."""
         return range(N)
 
-    def names(self, here: tuple[str, ...]) -> tuple[str, ...]:
-        """Of all sites, given those here."""
-        return here
-
     def guarded(self, work: Callable[[], R]) -> R:
         """What the work gives; an error at one process is an error at all."""
         return work()
 
-    def any(self, *flags: bool) -> tuple[bool, ...]:
-        """Which flags are up at any process."""
-        return flags
-
-    def gather(self, rows: Rows) -> Rows | None:
-        """The rows of all agents (N, …) at the first process, None elsewhere."""
-        return rows
+    def converse(self, talks: Mapping[str, Talk[R]]) -> tuple[dict[str, R], Spent]:
+        """What the sites here come to with those elsewhere, and what each of them spent (n, 3)."""
+        found, ledgers = self.guarded(partial(together, talks, self.post))
+        return found, np.array([*ledgers.values()], np.int64)
 
     def everyones(self, rows: Rows) -> Rows:
         """The rows of all agents (N, …) at every process."""
@@ -129,10 +123,6 @@ class Engine:
     def record(self, record: Record) -> Record | None:
         """The record with all agents' state at the first process, None elsewhere."""
         return record
-
-    def whole(self, problem: Problem) -> Problem | None:
-        """The problem of all agents at the first process, None elsewhere."""
-        return problem
 
     def fingerprint(self, problem: Problem, graph: Graph, algorithm: Algorithm) -> str:
         """Of the problem of all agents, see `coke.engines.fingerprint`."""
@@ -201,7 +191,6 @@ class _Together:
         self.state = algorithm.start(problem.train)
         self._W = algorithm.weights(stop.here.A)
         self._gaps: tuple[float, float] | None = None  # where a compiled round found them
-        _ = problem.optimum  # now, on one thread; it is kept
         # A compiled round shows nobody what is between speaking and listening.
         self._fused = fused(problem, self._W, algorithm, self._own) if stop.idle else None
 
@@ -211,9 +200,11 @@ class _Together:
             self.state, spent, self._gaps = found
             return self._stop.booked(at, spent)
         s, said = self._algorithm.speak(self._own, self.state, at.k + 1)
-        hat, now = self._stop.after(at, self.state.hat, s, said)
-        s = s._replace(hat=hat)
-        self.state = self._algorithm.listen(self._own, s, self._W @ hat)
+        last = self.state.hat
+        now = self._stop.after(at, said, s.theta, self._algorithm.told(last))
+        if now.over is not None:
+            s = s._replace(hat=np.where(now.over, last, s.hat))
+        self.state = self._algorithm.listen(self._own, s, self._W @ s.hat)
         self._gaps = None
         return now
 

@@ -10,16 +10,15 @@ from msgspec import structs
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from coke.data.split import by_label, deal, split
+from coke.data.split import Index, by_label, deal, split
 from coke.data.tables import Labels, Rows, checked_rows
 from coke.errors import ConvergenceError, DataError, InputError, unknown
 from coke.learning.agreement import Terms
-from coke.learning.open import private_place
-from coke.learning.ready import Ready, agree
+from coke.learning.ready import agree
 from coke.learning.train import train
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
-from coke.maths.graph import Graph, build_graph, checked_graph
+from coke.maths.graph import Graph, graph_on
 from coke.maths.losses import LOSSES, NUMBERS
 from coke.settings.declaration import Features, Settings
 from coke.settings.groups import (
@@ -112,7 +111,7 @@ class Consensus(BaseEstimator):
             raise InputError(unknown(f"loss of {type(self).__name__}", loss, known))
         return loss
 
-    def _settings(self) -> Settings:
+    def _settings(self, targets: tuple[str, ...]) -> Settings:
         """The parameters, checked for kinds and ranges as those of a configuration file are."""
         named = isinstance(self.graph, str)
         settings = {
@@ -126,7 +125,7 @@ class Consensus(BaseEstimator):
             "lambda": self.lam,
             "data": {
                 "agents": self.n_agents, "scale": self.scale, "ranges": self.ranges or {},
-                "test": 0.0,
+                "test": 0.0, "target": list(targets),
             },
             "features": fields("features", group_of("features", self.features), Features),
             "graph": {"kind": self.graph if named else "random", "edges": self.edges},
@@ -134,28 +133,25 @@ class Consensus(BaseEstimator):
         settings.pop("releases", None)
         return checked_settings(plain(settings))
 
-    def _fit(self, X: Array, y: Labels, sites: Any) -> Self:
+    def _fit(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...] = ("y",)) -> Self:
         """Site by site, round by round; the model is the agents' mean."""
-        settings = self._settings()
+        if isinstance(self.engine, str) and self.engine not in ENGINES:
+            raise InputError(unknown("engine", self.engine, ENGINES))
+        fit = self._fit_here if self.engine == "simulation" else self._fit_agents
+        return fit(X, y, sites, targets)
+
+    def _given(
+        self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]
+    ) -> tuple[Settings, Rows, dict[Any, Index]]:
+        """Settings and rows, checked, and whose the rows are."""
+        settings = self._settings(targets)
         rows = checked_rows(X, y, sites)
         labels = rows.sites
         parts = deal(y, self.n_agents, seed=settings.seed) if labels is None else by_label(labels)
-        graph, self.sites_ = self._network(list(parts)), np.array(list(parts))
+        self.sites_ = np.array(list(parts))
         columns = tuple(map(str, getattr(self, "feature_names_in_", rows.columns)))
-        rows = rows._replace(columns=columns, sites=None)
-        if isinstance(self.engine, str) and self.engine not in ENGINES:
-            raise InputError(unknown("engine", self.engine, ENGINES))
-        if self.engine != "simulation":
-            return self._fit_agents(settings, rows, parts, graph)
-        return self._simulated(self._ready(settings, rows, parts, graph))
-
-    def _ready(self, settings: Settings, rows: Rows, parts: Any, graph: Graph) -> Ready:
-        sample = None if settings.sample is None else self._public()
-        numbers = LOSSES[settings.loss].kind == NUMBERS
-        sites = split(parts, test=0.0, seed=settings.seed).kept(rows, numbers=numbers)
-        kept = None if self.privacy is None else self.privacy.releases
-        with private_place(settings, None if kept is None else Path(kept)) as folder:
-            return agree(sites, graph, Terms(settings, rows.columns, sample, folder))
+        rows = rows._replace(columns=columns, targets=targets, sites=None)
+        return settings, rows, parts
 
     def _public(self) -> Array:
         assert isinstance(self.algorithm, Coke)  # no other has a sample
@@ -164,30 +160,41 @@ class Consensus(BaseEstimator):
         except DataError as error:
             raise DataError(f"sample: {error}") from error
 
-    def _simulated(self, ready: Ready) -> Self:
+    def _fit_here(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]) -> Self:
+        """All sites in this process."""
+        settings, rows, parts = self._given(X, y, sites, targets)
+        numbers = LOSSES[settings.loss].kind == NUMBERS
+        kept = split(parts, test=0.0, seed=settings.seed).kept(rows, numbers=numbers)
+        graph = graph_on(list(parts), self.graph, self.edges, settings.seed)
+        sample = None if settings.sample is None else self._public()
+        folder = None if self.privacy is None else self.privacy.releases
+        terms = Terms(settings, rows.columns, sample, None if folder is None else Path(folder))
+        ready = agree(kept, graph, terms)
         own = self.algorithm if isinstance(self.algorithm, Algorithm) else None
-        trained = train(ready, own or ready.agreement.terms.settings.algorithm)
+        trained = train(ready, own or settings.algorithm)
         last = trained.last
         if trained.error is not None or last is None:
             raise ConvergenceError(trained.error)
         assert trained.theta is not None  # there was a round
+        assert trained.model is not None
         self.history_: Any = trained.history
-        self.thetas_, self.optimum_ = trained.theta, ready.problem.optimum
-        noised, choice = ready.noised, ready.agreement.begun.choice
-        self.choice_ = choice
+        self.thetas_, self.optimum_ = trained.theta, ready.optimum
+        noised, self.choice_ = ready.noised, ready.agreement.choice
         self.agreement_bytes_ = int(ready.spent[:, 1].sum())
         self.alone_ = None if noised is None else noised.alone
         self.budget_ = None if noised is None else noised.budget
-        self.model_ = trained.model(ready)
+        self.model_ = trained.model
         self.n_iter_, self.converged_ = last.k, last.settled
         spent = zip(last.ledger, trained.after, strict=True)
         self.transmissions_, self.bytes_, self.wire_bytes_ = (a + b for a, b in spent)
         return self
 
-    def _fit_agents(self, settings: Settings, rows: Rows, parts: Any, graph: Graph) -> Self:
+    def _fit_agents(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]) -> Self:
         """The real thing: an agent for every site, in processes over mutual TLS or in threads."""
         from coke.field.local import train_on_agents  # here: it needs the extra coke[agent]
 
+        settings, rows, parts = self._given(X, y, sites, targets)
+        graph = graph_on(list(parts), self.graph, self.edges, settings.seed)
         if self.privacy is not None and self.privacy.releases is not None:
             raise InputError('releases with engine="agents": write a network; its sites keep them')
         own = self.algorithm if isinstance(self.algorithm, Algorithm) else None
@@ -203,8 +210,3 @@ class Consensus(BaseEstimator):
         self.n_iter_, self.converged_ = found.rounds, found.converged
         self.transmissions_, self.bytes_, self.wire_bytes_ = found.ledger
         return self
-
-    def _network(self, sites: list[Any]) -> Graph:
-        if isinstance(self.graph, str):
-            return build_graph(self.graph, len(sites), edges=self.edges, seed=self.random_state)
-        return checked_graph(self.graph, sites)

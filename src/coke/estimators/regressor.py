@@ -8,6 +8,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from coke.estimators.consensus import Consensus, validated
+from coke.learning.model import named
 from coke.maths.losses import NUMBERS
 
 
@@ -74,15 +75,36 @@ class COKERegressor(RegressorMixin, Consensus):
     _kind = NUMBERS
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
-        """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
-        X, y = validated(self, X, y, y_numeric=True)
-        return self._fit(X, y, sites)
+        """Trains on rows held by `sites` (one label per row), or dealt out to n_agents.
+
+        y is (T,), or (T, K) of K columns, each in its own units.
+        """
+        given = y
+        X, y = validated(self, X, y, y_numeric=True, multi_output=True)
+        self._one = y.ndim == 1  # whether predictions are (T,)
+        K = 1 if self._one else y.shape[1]
+        return self._fit(X, y[:, 0] if y.shape[1:] == (1,) else y, sites, _names(given, K))
 
     def predict(self, X: Any, interval: float | None = None) -> Any:
         """Values, in the target's units; with interval=0.9 also the ends of 90 % intervals.
 
-        They are added up from all sites' errors, with model="auto" and algorithm="coke".
+        They are added up from all sites' errors, with model="auto" and algorithm="coke". All are
+        (T,), or (T, K) as y was.
         """
         check_is_fitted(self)
         X = validated(self, X, reset=False)
-        return self.model_.predict(X) if interval is None else self.model_.interval(X, interval)
+        found = [self.model_.predict(X)] if interval is None else self.model_.interval(X, interval)
+        like = [part if self._one else part.reshape(len(X), -1) for part in found]
+        return like[0] if interval is None else tuple(like)
+
+    def __sklearn_tags__(self) -> Any:
+        """With several columns of targets."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+def _names(y: Any, K: int) -> tuple[str, ...]:
+    """A data frame's names of its columns, where they are text; of one column y."""
+    found = [name for name in getattr(y, "columns", ()) if isinstance(name, str)]
+    return tuple(found) if len(found) == K > 1 else named(K)

@@ -32,10 +32,10 @@ from coke.field.parting import Part
 from coke.field.phases import Desk, Meet, Pace, Phase
 from coke.field.store import Store
 from coke.field.training import Train
+from coke.learning.model import Closed
 from coke.learning.ready import Ready
 from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
-from coke.maths.choice.misses import Misses
 from coke.maths.ledger import Ledger
 
 USUAL = Pace()
@@ -68,7 +68,7 @@ class Learnt(NamedTuple):
     pull: float  # ‖Σ ρ(g_ij + g_ji)‖ over this site's edges: zero, or the answer is shifted
     dual: float  # the largest entry of ρ|g_ij|: a cap below it changes the answer
     lacking: str | None  # why a budget was too small to begin with, and what would do
-    misses: Misses | None  # for intervals, if all sites were there to add them up
+    closed: Closed  # what was added up at the end, if all sites were there
 
 
 @dataclass
@@ -214,7 +214,7 @@ class Agent:
             pull=float(rho * np.sqrt(np.vecdot(pulls, pulls))),
             dual=rho * max((float(np.abs(e.g).max()) for e in node.open.values()), default=0.0),
             lacking=None if node.need is None else _lacking(node, node.need),
-            misses=self._close.misses,
+            closed=self._close.found,
         )
 
 

@@ -1,7 +1,8 @@
 """After the last round: one more sum over all sites, if they are all still there.
 
-It tells how far the model misses (`coke.learning.closing`). It is no part of the answer, so nobody
-is waited for in vain: a site that has heard nothing for a while ends without it.
+It tells how far the model misses, or how sharp it is (`coke.learning.closing`). It is no part of
+the answer, so nobody is waited for in vain: a site that has heard nothing for a while ends without
+it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from coke.field.carriers.base import Event
 from coke.field.mission import Mission
 from coke.field.phases import Desk
 from coke.field.training import Train
-from coke.learning.closing import closes, closing
-from coke.maths.choice.misses import Misses
+from coke.learning.closing import closing
+from coke.learning.model import NOTHING_CLOSED, Closed
 from coke.maths.ledger import Ledger
 from coke.talk.sums import swept
 
@@ -37,7 +38,7 @@ class Close:
     training: Train
     missing: Sequence[str] = ()
     together: ClassVar[tuple[str, ...]] = ()
-    misses: Misses | None = None
+    found: Closed = NOTHING_CLOSED
     ledger: Ledger = field(default_factory=Ledger)  # what it took
     _heard: int = -1
     _spoilt: bool = False
@@ -49,7 +50,7 @@ class Close:
         assert ready is not None  # the phases before are over
         whole = node.done and not node.wide and set(node.open) == set(self.agreed.first)
         case = self.mission.case(ready)
-        if not (whole and closes(ready, case)):
+        if not (whole and case.closes):
             return
         sweep = partial(swept, ready.agreement.net, self.mission.name, [])
         talk = closing(sweep, ready, case, 0, case.theta(node.theta[0]))
@@ -59,7 +60,7 @@ class Close:
         """Whether it is known, or is not to be had."""
         found, now = self.agreed.heard, self.desk.clock()
         if self.agreed.closed is not None:
-            self.misses, self.ledger = self.agreed.closed
+            self.found, self.ledger = self.agreed.closed
             return True
         if found > self._heard:
             self._heard, self._until = found, now + PATIENCE * self.desk.pace.linger
@@ -82,4 +83,4 @@ class Close:
 
     def _give_up(self, why: str) -> None:
         self._spoilt = True
-        self.desk.news.append(Event("spoilt", "intervals", f"no sum of errors: {why}"))
+        self.desk.news.append(Event("spoilt", "closing", f"no sum of errors: {why}"))

@@ -79,7 +79,10 @@ def write_network(folder: Path, plan: NetworkPlan) -> list[Path]:
             "name": name, "network": plan.network, "carrier": plan.carrier,
             "patience": plan.patience, **table,
         }  # fmt: skip
-        data = {**plan.settings.get("data", {}), "file": "rows.parquet", "target": "y"}
+        data = {**plan.settings.get("data", {}), "file": "rows.parquet"}
+        data["target"] = (
+            list(plan.rows.targets) if len(plan.rows.targets) > 1 else plan.rows.targets[0]
+        )
         write_file(place / "site.toml", toml({**plan.settings, "data": data, "site": site}))
         paths.append(place / "site.toml")
     if not together:
@@ -157,7 +160,9 @@ def _key(name: str) -> str:
 
 def _write_rows(path: Path, rows: Rows, part: Index) -> None:
     columns = {name: rows.X[part, j] for j, name in enumerate(rows.columns)}
-    table = pa.table({**columns, "y": pa.array(rows.y[part].tolist())})
+    several = rows.y[part] if rows.y.ndim == 2 else rows.y[part][:, None]
+    columns |= {t: pa.array(several[:, k].tolist()) for k, t in enumerate(rows.targets)}
+    table = pa.table(columns)
     atomically(path, lambda file: pa.parquet.write_table(table, file))
 
 

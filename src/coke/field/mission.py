@@ -18,13 +18,12 @@ from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
 from coke.field.moves import Setup
 from coke.learning.agreement import Terms
-from coke.learning.model import Model
+from coke.learning.model import NOTHING_CLOSED, Closed, Model
 from coke.learning.ready import Case, Ready, Wanted
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array
-from coke.maths.choice.misses import Misses
 from coke.maths.graph import adjacency
 from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES, NUMBERS
@@ -69,7 +68,7 @@ class Mission:
         self.config, self.name, self.joins = config, config.site.name, config.site.joins
         data = config.data
         if rows is None:
-            rows = read_rows(str(data.file), str(data.target), drop=data.drop, missing=data.missing)
+            rows = read_rows(str(data.file), data.targets, drop=data.drop, missing=data.missing)
         rows = rows._replace(sites=None)
         places = split({self.name: np.arange(len(rows.y))}, test=data.test, seed=config.seed)
         self.rows: Kept = places.kept(rows, numbers=LOSSES[config.loss].kind == NUMBERS)
@@ -126,6 +125,6 @@ class Mission:
         """θ (D,) in the plain features."""
         return self.case(ready).theta(theta)
 
-    def model(self, ready: Ready, theta: Array, misses: Misses | None = None) -> Model:
+    def model(self, ready: Ready, theta: Array, closed: Closed = NOTHING_CLOSED) -> Model:
         """The site's own model."""
-        return ready.model(self.theta(ready, theta), misses)
+        return ready.model(self.theta(ready, theta), closed)

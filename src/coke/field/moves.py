@@ -24,7 +24,7 @@ from scipy import sparse
 from coke.errors import ConvergenceError, InputError
 from coke.field.edge import Edge, End, zero
 from coke.maths.algorithms.algorithm import Algorithm
-from coke.maths.algorithms.codecs import GRID, LIMIT, Codec, Float64
+from coke.maths.algorithms.codecs import GRID, LIMIT, Codec, Coded, Float64
 from coke.maths.algorithms.coke import COKE, Local, pull
 from coke.maths.algorithms.stopping import NEVER, Limits
 from coke.maths.arrays import Array
@@ -74,7 +74,7 @@ class Setup:
     def codec(self) -> Codec:
         """Of the messages, float64 where the algorithm has none; it remembers what it read."""
         codec = self.algorithm.codec or Float64()
-        return _Remembering(codec.encode, lru_cache(maxsize=256)(codec.decode))
+        return _Remembering(codec.encode, lru_cache(maxsize=256)(codec.decode), codec.coded)
 
     @cached_property
     def share(self) -> tuple[float, ...]:
@@ -129,6 +129,7 @@ class _Remembering(NamedTuple):
 
     encode: Callable[[Array], bytes]
     decode: Callable[[bytes, int], Array]
+    coded: Callable[[Array], Coded]
 
 
 class _Elastic:

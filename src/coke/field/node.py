@@ -103,7 +103,7 @@ class Node(NamedTuple):
         # Of a neighbour that has finished every word counts, unless there is no waiting for it.
         ended = [end for end in node.open.values() if self.k and end.last is not None]
         least, told = node._least(), any(end.finished or missing for end in ended)
-        if told or (self.k and least.done()):
+        if told or least.done():
             return node._parting(short=node.short)
         if self.k >= self.setup.limits.rounds:
             return node._parting(short=True)

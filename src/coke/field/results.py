@@ -12,6 +12,7 @@ from coke.errors import ConvergenceError
 from coke.field.agent import Agent, Learnt
 from coke.field.mission import Mission
 from coke.learning.ready import Ready
+from coke.learning.targets import by_target
 
 
 def keep(agent: Agent) -> dict[str, Any]:
@@ -20,9 +21,9 @@ def keep(agent: Agent) -> dict[str, Any]:
     if ready is None:
         raise ConvergenceError(f"{mission.name!r} has not agreed with anybody: let it run")
     learnt = agent.outcome()
-    mission.model(ready, learnt.theta, learnt.misses).save(folder / "model.coke")
+    mission.model(ready, learnt.theta, learnt.closed).save(folder / "model.coke")
     if ready.noised is not None:  # the owner may keep the better one, and need tell nobody
-        ready.agreement.model(ready.noised.alone[0]).save(folder / "model-alone.coke")
+        ready.model(ready.noised.alone[0]).save(folder / "model-alone.coke")
     table = pa.Table.from_pylist(agent.store.rounds(learnt.rounds))
     atomically(folder / "history.parquet", lambda part: pa.parquet.write_table(table, part))
     return _summary(mission, ready, learnt) | {"model": str(folder / "model.coke")}
@@ -58,7 +59,7 @@ def _private(mission: Mission, ready: Ready) -> dict[str, Any]:
     return {"epsilon": config.epsilon, "delta": config.delta, "epsilon_spent": spent}
 
 
-def _losses(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, float]:
+def _losses(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, Any]:
     noised, theta = ready.noised, mission.theta(ready, learnt.theta)[None]
     train, test = ready.problem.train, ready.problem.test
     found = {"train": float(train.losses(theta)[0])}
@@ -66,4 +67,5 @@ def _losses(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, float]:
         found["test"] = float(test.losses(theta)[0])
     if noised is not None and test is not None:
         found["alone_test"] = float(test.losses(noised.alone)[0])
-    return {f"{key}_{train.metric}": value for key, value in found.items()}
+    said: dict[str, Any] = {f"{key}_{train.metric}": value for key, value in found.items()}
+    return said | {"targets": by_target(ready, theta[0])}

@@ -1,44 +1,43 @@
 """What all sites know alike, to the last bit, before they train: network, units, classes, features.
 
-`begin` is one site's part of the conversation, whoever drives it: a simulation of all sites, ranks,
-or an agent in the field.
+`numbers` is one site's part of the conversation, whoever drives it: a simulation of all sites,
+ranks, or an agent in the field.
 The second half, where an algorithm needs it, is `coke.learning.basis`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
-from coke.data.site import Columns, Making, Scaling, Site, checked_classes, fit_scaling, numbers_of
+from coke.data.site import Site
 from coke.data.tables import Labels
-from coke.errors import ConfigError
-from coke.learning.choice import Choice, Samples, Wish
+from coke.data.targets import checked_classes, numbers_of
+from coke.data.units import Columns, Making, Scaling, fit_scaling
+from coke.errors import ConfigError, MessageError
+from coke.learning.choice import FINE, Choice, Samples, Wish
 from coke.learning.choosing import choose
-from coke.learning.model import Model
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
-from coke.maths.losses import LOSSES, NUMBERS
+from coke.maths.features.whitening import Whitening
+from coke.maths.losses import LOSSES, NUMBERS, Loss
+from coke.maths.losses.codes import corners
 from coke.maths.losses.one_vs_rest import signs
 from coke.privacy.noise import Budget
 from coke.privacy.private import SPREAD, Private, Public
 from coke.privacy.release import public_scaling
 from coke.settings.declaration import AUTO, PLAIN, PLAIN_LAMBDA, PUBLIC, Settings
-from coke.talk.conversation import Network, Talk, flood
-from coke.talk.sums import (
-    Sweep,
-    Told,
-    swept,
-    tell,
-)
+from coke.talk.conversation import Network, Talk
+from coke.talk.sums import Sweep, Told, add_integers, tell
 from coke.threads import OneThread
 
+_ENOUGH = 5  # rows for each feature, for least squares of two classes
 _NONE = np.empty(0)
 _NOTHING = Told(Columns(0.0, _NONE, _NONE, _NONE, _NONE))
 
@@ -49,12 +48,41 @@ class Terms(NamedTuple):
     settings: Settings
     columns: tuple[str, ...]  # names of the inputs
     sample: Array | None = None  # public inputs, in their own units
-    releases: Path | None = None  # where private sites keep their noised statistics
+    releases: Path | None = None  # where private sites keep their noised statistics; None: nowhere
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the columns to predict; of .npy files, theirs."""
+        names = self.settings.data.targets
+        return tuple(Path(name).stem if name.endswith(".npy") else name for name in names)
+
+    @property
+    def loss(self) -> Loss:
+        """What is declared of it."""
+        return LOSSES[self.settings.loss]
 
     @property
     def numbers(self) -> bool:
-        """Whether the target is a number."""
-        return LOSSES[self.settings.loss].kind == "numbers"
+        """Whether targets are numbers."""
+        return self.loss.kind == NUMBERS
+
+    def with_loss(self, told: Told) -> Terms:
+        """With the loss of classes that is chosen, where that is left open.
+
+        It is least squares, which needs a pass over the rows and sums alone. But it has λ as it is:
+        of two classes and few rows for each feature it fits their noise, and the logistic loss,
+        on which the same λ weighs eight times as much or more, does better.
+        """
+        settings = self.settings
+        if settings.loss != AUTO:
+            return self
+        f = feature_settings(settings)
+        D = f.n_features * (2 if f.mapping == "cos-sin" else 1)
+        few = len(told.labels) == 2 and told.columns.T < _ENOUGH * D
+        sums = settings.model == AUTO or settings.fast or settings.data.out_of_core
+        logistic = few and not sums and settings.lam != 0
+        chosen = "logistic" if logistic else "least-squares"
+        return self._replace(settings=msgspec.structs.replace(settings, loss=chosen))
 
     @property
     def private(self) -> Private | None:
@@ -72,16 +100,18 @@ class Terms(NamedTuple):
         data = self.settings.data
         if data.scale != PUBLIC:
             return None
-        target = data.target or "y"
-        lacking = [c for c in (*self.columns, *[target] * self.numbers) if c not in data.ranges]
+        wanted = (*self.columns, *(data.targets if self.numbers else ()))
+        lacking = [name for name in wanted if name not in data.ranges]
         if lacking:
             raise ConfigError(
                 f'scale = "public" without ranges of {", ".join(lacking[:8])}: give [low, high] '
                 "for each in data.ranges, known before any row was looked at"
             )
         low, high = zip(*(data.ranges[name] for name in self.columns), strict=True)
-        ends = data.ranges[target] if self.numbers else (-1.0, 1.0)
-        return public_scaling(np.array(low), np.array(high), ends)
+        ends = [data.ranges[name] if self.numbers else (-1.0, 1.0) for name in data.targets]
+        each = [public_scaling(np.array(low), np.array(high), pair) for pair in ends]
+        shift, scale = zip(*((one.y_shift[0], one.y_scale[0]) for one in each), strict=True)
+        return each[0]._replace(y_shift=np.array(shift), y_scale=np.array(scale))
 
 
 def feature_settings(settings: Settings) -> FeatureSettings:
@@ -93,9 +123,10 @@ def feature_settings(settings: Settings) -> FeatureSettings:
     return FeatureSettings(int(L), kernel, sigma, f.mapping, f.sampling, settings.seed)
 
 
-def wished(settings: Settings, d: int, N: int) -> Wish:
+def wished(settings: Settings, d: int, N: int, outputs: int) -> Wish:
     """What the settings leave to choose."""
-    f, kappa = settings.features, LOSSES[settings.loss].kappa
+    f, loss = settings.features, LOSSES[settings.loss]
+    kappa = loss.curvature(outputs)
     usual = feature_settings(settings)
     if f.sigma == AUTO:
         usual = usual._replace(sigma=float(np.sqrt(d / 2)))
@@ -107,13 +138,13 @@ def wished(settings: Settings, d: int, N: int) -> Wish:
         sigma=sigma,
         linear=weight,
         size=None if f.n_features == AUTO else int(f.n_features),
-        most=300 if LOSSES[settings.loss].statistics else 100,  # else a round costs a pass each
+        most=300 if loss.statistics else 100,  # else a round costs a pass each
         useful=f.frequencies == AUTO,
         ridge=None if lam is None else 2 * lam / (N * kappa),
         usual=2 * PLAIN_LAMBDA / (N * kappa),
         # Errors of least squares on classes that can be told apart ask for none, and then margins
         # grow for ever.
-        least=0.0 if LOSSES[settings.loss].kind == NUMBERS else 3e-5,
+        least=0.0 if loss.statistics else 3e-5,
     )
 
 
@@ -121,60 +152,130 @@ def _number(given: float | str) -> float | None:
     return None if given == AUTO else float(given)
 
 
-class _Begun(NamedTuple):
-    """The first half of an agreement: what the rest follows from."""
+@dataclass(frozen=True)
+class Agreement:
+    """The same at every site, once `numbers` has come to its end."""
 
-    net: Network
+    terms: Terms
+    net: Network  # who knows whom
     units: Scaling  # of inputs and target
     told: Told  # moments or ranges of all columns, and all classes
-    public: Public | None  # what private sites tell instead
+    public: Public | None = None  # what private sites tell instead
+    spread: float | None = None  # of the target, where no row is needed to know it
     choice: Choice | None = None  # of the model, where that is left to the sites
+    bases: dict[bytes, Whitening] = field(default_factory=dict, repr=False, compare=False)
+    """Those made so far, by what was said of them: one, unless sites were told different things."""
+
+    @property
+    def N(self) -> int:
+        """How many sites there are."""
+        return len(self.net.names)
+
+    @cached_property
+    def sigma(self) -> float:
+        """σ, or √(Σ_j var_j / 2) of the scaled inputs, as scikit-learn's gamma = "scale" has it."""
+        wanted = self.terms.settings.features.sigma
+        if self.choice is not None:
+            return self.choice.narrowest
+        if wanted != AUTO:
+            return float(wanted)
+        d = len(self.units.x_scale)
+        total = float(np.sum((self.told.columns.sd[:d] / self.units.x_scale) ** 2))
+        return math.sqrt(total / 2) if total > 0 else 1.0
+
+    @cached_property
+    def features(self) -> DrawnFeatures:
+        """The random features that all sites draw alike."""
+        if self.choice is not None:
+            return self.choice.best.features
+        settings = feature_settings(self.terms.settings)._replace(sigma=self.sigma)
+        return draw_features(settings, len(self.terms.columns))
+
+    @cached_property
+    def classes(self) -> Labels:
+        """The sorted labels of all sites; none where the target is a number."""
+        return _NONE if self.terms.numbers else checked_classes(self.told.labels)
+
+    @property
+    def outputs(self) -> int:
+        """K, the vectors in θ."""
+        return self.terms.loss.outputs(len(self.terms.targets), len(self.classes))
+
+    @property
+    def kappa(self) -> float:
+        """κ, the curvature of the loss."""
+        return self.terms.loss.curvature(self.outputs)
+
+    @property
+    def making(self) -> Making:
+        """How rows in the common units become risks, with λ/N at each site."""
+        share, loss = self.lam / self.N, self.terms.settings.loss
+        classes = self.classes
+        return Making(self.features, self.units, loss, classes, share)
+
+    @property
+    def lam(self) -> float:
+        """λ, given or chosen: its share at a site is a ridge beside a Gram matrix times κ/2."""
+        if self.choice is None:
+            return float(self.terms.settings.lam)
+        return self.N * self.choice.best.ridge * self.kappa / 2
 
 
-def begin(site: Site, neighbours: Sequence[str], terms: Terms, totals: list[bytes]) -> Talk[_Begun]:
-    """One site learns the network, then what the units follow from; totals are for newcomers."""
-    net = yield from flood(site.name, neighbours)
-    sweep = partial(swept, net, site.name, totals)
-    return (yield from numbers(sweep, net, site, terms))
-
-
-def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[_Begun]:
+def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreement]:
     """What the units follow from, by sums over all sites; with privacy, what is public instead."""
     private, units = terms.private, terms.public
     if private is not None and units is not None:
         X, y = site.rows()
         features = draw_features(feature_settings(terms.settings), X.shape[1])
         mine = (site.name, features, units.inputs(X), units.targets(numbers_of(y)))
-        return _Begun(net, units, _NOTHING, (yield from private.agree(sweep, net.names, *mine)))
+        public = yield from private.agree(sweep, net.names, *mine)
+        return Agreement(terms, net, units, _NOTHING, public, SPREAD)
     with OneThread().limit():
         told = _told(site, terms)
     everyones = _NOTHING if told is None else (yield from tell(sweep, told))
+    terms = terms.with_loss(everyones)
     if units is None:
-        units = fit_scaling(terms.settings.data.scale, len(terms.columns), everyones.columns)
-    begun = _Begun(net, units, everyones, None)
+        how, d = terms.settings.data.scale, len(terms.columns)
+        units = fit_scaling(how, d, everyones.columns, len(terms.targets))
+    if terms.loss.codes:
+        units = yield from _centred(sweep, site, units, checked_classes(everyones.labels))
+    agreed = Agreement(terms, net, units, everyones)
+    if not (terms.numbers or terms.loss.codes):  # margins are about one, of every output
+        agreed = replace(agreed, spread=math.sqrt(agreed.outputs))
     if terms.settings.model != AUTO:
-        return begun
-    return (yield from _choosing(sweep, site, terms, begun))
+        return agreed
+    return (yield from _choosing(sweep, site, agreed))
 
 
-def _choosing(sweep: Sweep, site: Site, terms: Terms, begun: _Begun) -> Talk[_Begun]:
+def _centred(sweep: Sweep, site: Site, units: Scaling, classes: Labels) -> Talk[Scaling]:
+    """With the mean of the classes' codes over the sites' shares of them."""
+    own = site.here.shares(site.i, classes)
+    total = (yield from add_integers(sweep, FINE * own)).astype(np.float64)
+    if not ((total >= 0).all() and total.sum() > 0):
+        raise MessageError("shares of classes that cannot be: expected none below zero")
+    centre = np.cumsum((total / total.sum())[:, None] * corners(len(classes)), axis=0)[-1]
+    return units._replace(y_shift=centre, y_scale=np.ones_like(centre))
+
+
+def _choosing(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Agreement]:
     """With a model chosen; its inputs are in standard units or quantiles, whatever the scale."""
-    told, d, N = begun.told.columns, len(terms.columns), len(begun.net.names)
-    standard = fit_scaling("standard", d, told)
+    terms, told, N = agreed.terms, agreed.told.columns, agreed.N
+    d = len(terms.columns)
+    standard = fit_scaling("standard", d, told, len(terms.targets))
     X, y = site.here.sample(site.i, terms.settings.seed)
-    Y = _targets(terms, standard, y, begun.told.labels)
+    Y = _targets(terms, standard, y, agreed.told.labels)
     T = site.here.columns(site.i).T
-    own = Samples(standard.inputs(X), Y, T, told.T, N)
-    choice = yield from choose(sweep, own, wished(terms.settings, d, N))
+    own = Samples(standard.inputs(X), Y, T, told.T, N, classes=not terms.numbers)
+    choice = yield from choose(sweep, own, wished(terms.settings, d, N, agreed.outputs))
     x = standard._replace(knots=choice.best.knots)
-    units = x._replace(y_shift=begun.units.y_shift, y_scale=begun.units.y_scale)
-    return begun._replace(units=units, choice=choice)
+    units = x._replace(y_shift=agreed.units.y_shift, y_scale=agreed.units.y_scale)
+    return replace(agreed, units=units, choice=choice)
 
 
 def _targets(terms: Terms, standard: Scaling, y: Labels, labels: tuple[Any, ...]) -> Array:
     """(n, K): numbers in standard units, classes as ±1."""
     if terms.numbers:
-        return standard.targets(numbers_of(y))[:, None]
+        return standard.targets(numbers_of(y)).reshape(len(y), -1)
     return np.column_stack(signs(y, checked_classes(labels)))
 
 
@@ -188,86 +289,3 @@ def _told(site: Site, terms: Terms) -> Told | None:
         return None
     labels, columns = site.here.labels(site.i), site.here.columns(site.i)
     return Told(columns.needed(moments=moments, ranges=ranges), labels)
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """The same at every site, once `begin` has come to its end."""
-
-    terms: Terms
-    begun: _Begun
-
-    @property
-    def net(self) -> Network:
-        """Who knows whom."""
-        return self.begun.net
-
-    @property
-    def N(self) -> int:
-        """How many sites there are."""
-        return len(self.net.names)
-
-    @property
-    def units(self) -> Scaling:
-        """Of inputs and target."""
-        return self.begun.units
-
-    @cached_property
-    def sigma(self) -> float:
-        """σ, or √(Σ_j var_j / 2) of the scaled inputs, as scikit-learn's gamma = "scale" has it."""
-        wanted = self.terms.settings.features.sigma
-        if self.begun.choice is not None:
-            return self.begun.choice.narrowest
-        if wanted != AUTO:
-            return float(wanted)
-        d = len(self.units.x_scale)
-        total = float(np.sum((self.begun.told.columns.sd[:d] / self.units.x_scale) ** 2))
-        return math.sqrt(total / 2) if total > 0 else 1.0
-
-    @cached_property
-    def features(self) -> DrawnFeatures:
-        """The random features that all sites draw alike."""
-        if self.begun.choice is not None:
-            return self.begun.choice.best.features
-        settings = feature_settings(self.terms.settings)._replace(sigma=self.sigma)
-        return draw_features(settings, len(self.terms.columns))
-
-    @cached_property
-    def classes(self) -> Labels:
-        """The sorted labels of all sites; none where the target is a number."""
-        return _NONE if self.terms.numbers else checked_classes(self.begun.told.labels)
-
-    @property
-    def outputs(self) -> int:
-        """Vectors in θ: one, or one a class."""
-        return len(self.classes) if len(self.classes) > 2 else 1
-
-    @property
-    def making(self) -> Making:
-        """How rows in the common units become risks, with λ/N at each site."""
-        share, loss = self.lam / self.N, self.terms.settings.loss
-        classes = self.classes
-        return Making(self.features, self.units, loss, classes, share)
-
-    @property
-    def lam(self) -> float:
-        """λ, given or chosen: its share at a site is a ridge beside a Gram matrix times κ/2."""
-        if self.begun.choice is None:
-            return float(self.terms.settings.lam)
-        return self.N * self.begun.choice.best.ridge * LOSSES[self.terms.settings.loss].kappa / 2
-
-    @property
-    def spread(self) -> float | None:
-        """Of the target, where that is public."""
-        return None if self.begun.public is None else SPREAD
-
-    def model(self, theta: Array) -> Model:
-        """The model of one θ (D,), such as an agent's own or the agents' mean."""
-        return Model(
-            theta=theta.reshape(self.outputs, -1),
-            features=self.features,
-            scaling=self.units,
-            loss=self.terms.settings.loss,
-            classes=self.classes,
-            columns=self.terms.columns,
-        )

@@ -11,17 +11,18 @@ P is near the average Gram matrix plus the ridge. Five ways, from saying little 
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from coke.data.site import Columns
+from coke.data.units import Columns
 from coke.errors import ConfigError
 from coke.learning.agreement import Agreement
 from coke.maths.arrays import Array
 from coke.maths.features.whitening import RANKS, Gaussian, Whitening, describe, expected_gram
-from coke.maths.losses import LOSSES
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_grams, add_targets, describe_inputs
 
@@ -47,24 +48,39 @@ class Basis(NamedTuple):
 
 def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
     """One site's part in agreeing on P and the spread."""
-    mixture: list[Gaussian] = []
+    mixture, total = list[Gaussian](), np.empty(0)
     f, how, spread = agreement.features, agreement.terms.settings.whitening, agreement.spread
-    ridge = max(2.0 * own.G / LOSSES[agreement.terms.settings.loss].kappa, _LEAST)
+    ridge = max(2.0 * own.G / agreement.kappa, _LEAST)
     if how in ("sample", "range"):
-        G = _public_gram(agreement)
         if spread is None:
             spread = yield from add_targets(sweep, own.y)
     elif how == "gram":
         total, spread = yield from add_grams(sweep, own.A, own.y)
-        G = total / agreement.N
     else:
         told = [Gaussian.of(own.X).truncated(RANKS[1])]
         if how == "mixture":
             told = describe(own.X, f, own.A, ridge, agreement.terms.settings.seed)
         s0 = 0.3 * agreement.sigma * math.sqrt(ridge)
         mixture, spread = yield from describe_inputs(sweep, told, own.y, s0)
-        G = expected_gram(f, mixture)
-    return Basis(Whitening.of(G + ridge * np.eye(len(G))), spread, tuple(mixture))
+    known = agreement.spread
+    whitening = _whitening(agreement, ridge, total, mixture)
+    return Basis(whitening, spread if known is None else known, tuple(mixture))
+
+
+def _whitening(
+    agreement: Agreement, ridge: float, total: Array, mixture: Sequence[Gaussian]
+) -> Whitening:
+    """Of P + ridge I, made once for all sites here that were told the same."""
+    parts = [np.append(one.mean, one.weight) for one in mixture], [one.cov for one in mixture]
+    said = b"".join(np.asarray(part).tobytes() for part in (ridge, total, *parts[0], *parts[1]))
+    key = hashlib.blake2b(said).digest()
+    if key not in agreement.bases:
+        if mixture:
+            P = expected_gram(agreement.features, mixture)
+        else:
+            P = total / agreement.N if total.size else _public_gram(agreement)
+        agreement.bases[key] = Whitening.of(P + ridge * np.eye(len(P)))
+    return agreement.bases[key]
 
 
 def _public_gram(agreement: Agreement) -> Array:

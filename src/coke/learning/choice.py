@@ -1,6 +1,6 @@
 """The model that the sites choose together: what it is, and in words why.
 
-Of three it is the one that predicts best on rows that were kept back:
+Of three it is the one that predicts best on rows that were left out:
 
     linear   a ridge on the inputs in standard units
     plain    the Gaussian kernel by the plain rule of bandwidths
@@ -21,6 +21,7 @@ from coke.maths.choice.quantiles import NO_KNOTS
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 
 LINEAR, PLAIN, TUNED = "linear", "plain", "tuned"
+SQRT2 = float(np.sqrt(2.0))
 FINE = 2.0**20  # whole numbers to one, in sums of shares
 _ROOTS = [np.sqrt(2.0)]
 for _ in range(3):
@@ -47,8 +48,8 @@ class Choice(NamedTuple):
     best: Candidate
     bandwidths: Array  # (d,) of the tuned model, in spreads of a column
     errors: dict[str, float]  # mean squared, over the target's variance; of rows left out
-    judged: dict[str, float]  # the same on rows kept back, after a few sweeps; empty if not needed
-    lead: float  # of the best over the next, in standard errors; 0 where none was judged
+    judged: dict[str, float]  # the same of all sites' fits, after a few sweeps; empty if not needed
+    lead: float  # over the next, in standard errors; below 0: one more daring is hardly better
     apart: bool  # whether the sites' rows differ
     noise: float  # over the signal's variance
 
@@ -75,21 +76,18 @@ class Choice(NamedTuple):
         ]
 
     def _reason(self) -> str:
-        if not self.errors:
-            return "why: too few rows to choose by"
         errors = ", ".join(f"{k} {v:.3g}" for k, v in (self.judged or self.errors).items())
         if not self.judged:
             return f"why: no judge was needed; errors on rows left out are {errors}"
         differ = "the sites differ; " if self.apart else ""
-        return f"why: {differ}{self._verdict()}; errors on rows kept back are {errors}"
+        return f"why: {differ}{self._verdict()}; errors of the judge are {errors}"
 
     def _verdict(self) -> str:
-        if not self.lead > 0:
-            return "nothing is clearly better than linear"
-        # The lead is over the best of the simpler ones, of which plain has to beat linear first.
-        plainly = self.best.name == PLAIN or self.judged[LINEAR] <= self.judged[PLAIN]
-        over = LINEAR if plainly else "simpler models"
-        return f"chosen over {over} by {self.lead:.1f} standard errors"
+        others = {name: error for name, error in self.judged.items() if name != self.best.name}
+        near = min(others, key=others.__getitem__)
+        if self.lead < 0:
+            return f"{near} is not clearly better"
+        return f"{self.lead:.1f} standard errors ahead of {near}"
 
 
 def power(n: int) -> float:
@@ -142,6 +140,7 @@ class Samples:
     T: float  # rows that they stand for
     all: float  # rows of all sites
     N: int  # sites
+    classes: bool = False  # whether Y are classes, ±1
 
     @property
     def fit(self) -> int:
@@ -160,8 +159,17 @@ class Samples:
 
     @cached_property
     def few(self) -> Array:
-        """(n, ≤ 3) targets: of many classes the low bits of their numbers."""
-        if self.Y.shape[1] <= 3:
+        """(n, ≤ 3) targets: of many classes the low bits of their numbers.
+
+        Of many numbers their mean and the first wave over them, all of the mean's size: each column
+        weighs the same, and columns that say the same add up.
+        """
+        K = self.Y.shape[1]
+        if K <= 3:
             return self.Y
-        which = self.Y.argmax(axis=1)
-        return np.array([1.0 - 2.0 * (which >> bit & 1) for bit in range(3)]).T
+        if self.classes:
+            which = self.Y.argmax(axis=1)
+            return np.array([1.0 - 2.0 * (which >> bit & 1) for bit in range(3)]).T
+        angles = 2.0 * np.pi * np.arange(K) / K
+        waves = np.column_stack([np.ones(K), SQRT2 * np.cos(angles), SQRT2 * np.sin(angles)])
+        return np.asarray(self.Y @ waves / np.sqrt(float(K)))

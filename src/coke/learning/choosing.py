@@ -11,7 +11,7 @@ Every step is a sum over the tree of a few whole numbers, or a merger of sketche
                   sites' own ridge regressions; not where sites differ
     judge         where errors on a site's own rows decide nothing (sites differ, are small, or
                   linear and plain come near): a few sweeps of conjugate gradients for all three on
-                  four fifths of the rows, and their errors on the rest
+                  four fifths of the rows, and their errors on rows left out
 
 A site says nothing of single rows, but its parent hears its part: see docs/privacy.md.
 """
@@ -37,7 +37,7 @@ from coke.learning.choice import (
     plain,
     power,
 )
-from coke.learning.judging import judged
+from coke.learning.judging import Contest, judged
 from coke.maths.arrays import Array
 from coke.maths.choice import errors as left
 from coke.maths.choice import evidence
@@ -52,7 +52,7 @@ _QUIET, _LOW = 1e-3, 1e-2  # least noise that random features can do with; noise
 _USUAL = 100  # frequencies; more where rows are ten times that, or three with little noise
 _POOL, _MOST, _FITTED = 6, 1200, 300  # times as many frequencies to choose from, by so many rows
 _COARSE = 0.75  # of the coefficients' root mean square
-_LINES = 1e-4  # ridge of the first linear model
+_LINES = 0.3  # noise of the first linear model, over the signal's variance
 _FARTHEST = 20.0  # of a logarithm that a site may find
 _PER_POWER = 8.0 / 0.6931471805599453  # sixteenths of a power of two in p/2
 
@@ -76,9 +76,9 @@ def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
         return choice
     d, usual = own.Z.shape[1], wish.ridged(wish.usual)
     # A site's rows may ask for more of a ridge than all sites' rows together bear, or for less.
-    ridges = dict.fromkeys([wish.ridged(_LINES), wish.ridged(curves.noise(LINEAR) / own.all)])
+    ridges = dict.fromkeys(wish.ridged(a / own.all) for a in (_LINES, curves.noise(LINEAR)))
     models = [*(linear(d, ridge) for ridge in ridges), plain(wish.plain, d, usual), tuned]
-    return (yield from judged(sweep, own, choice, models, rows[by]))
+    return (yield from judged(sweep, own, choice, Contest(models, rows[by], found.rows)))
 
 
 def _quantiles(sweep: Sweep, own: Samples) -> Talk[Array]:
@@ -98,6 +98,7 @@ class _Bandwidths(NamedTuple):
     part: dict[bool, int]  # of l/s, likewise
     apart: bool  # whether sites differ
     small: bool  # whether most have few rows
+    rows: float  # to fit with, of all sites
 
     def scales(self, wish: Wish, by: bool) -> Array:
         """(d,) inverse bandwidths."""
@@ -117,16 +118,18 @@ def _bandwidths(sweep: Sweep, own: Samples, rows: dict[bool, Array]) -> Talk[_Ba
     """Of each kind of inputs; and whether sites differ, or are small."""
     means = own.share * FINE * np.column_stack([own.Z, own.Y]).mean(axis=0)
     squares = means**2 / (own.share * FINE)
-    mine = [np.array([own.fit < _FEW, own.able]), means, squares]
+    mine = [np.array([own.fit < _FEW, own.able, own.fit]), means, squares]
     mine += [_told(own, Z) for Z in rows.values()]
     total = yield from add_integers(sweep, np.concatenate(mine))
-    (small, able), c, d = total[:2], len(means), own.Z.shape[1]
-    if not 0 <= able <= own.N:
-        raise MessageError(f"{able} of {own.N} sites know their bandwidths: that cannot be")
-    mean, square = total[2 : 2 + c] / FINE, total[2 + c : 2 + 2 * c] / FINE
+    (small, able, fit), total, c, d = total[:3], total[3:], len(means), own.Z.shape[1]
+    if not (0 <= able <= own.N <= fit <= own.all):
+        raise MessageError(
+            f"{able} of {own.N} sites know their bandwidths by {fit} rows: cannot be"
+        )
+    mean, square = total[:c] / FINE, total[c : 2 * c] / FINE
     between = (square - mean**2) / np.maximum(1.0 - mean**2, 1e-6)
     p, part = {}, {}
-    for by, at in zip(rows, total[2 + 2 * c :].reshape(len(rows), -1), strict=True):
+    for by, at in zip(rows, total[2 * c :].reshape(len(rows), -1), strict=True):
         sure, told = at[:d], at[d : 2 * d]
         within = (np.abs(told) <= 16 * _FARTHEST * (sure + own.N)).all() and (sure >= 0).all()
         if not (within and abs(int(at[-1])) <= 16 * _FARTHEST * max(int(able), 1)):
@@ -134,7 +137,7 @@ def _bandwidths(sweep: Sweep, own: Samples, rows: dict[bool, Array]) -> Talk[_Ba
         p[by] = np.rint(_PER_POWER * told / 16 / (1 + sure)).astype(np.int64)
         part[by] = round(_PER_POWER * float(at[-1]) / 16 / max(int(able), 1))
     apart = bool(between.max() > 0.1 + 2 * (own.N - 1) / own.all)
-    return _Bandwidths(p, part, apart, bool(2 * small > own.N))
+    return _Bandwidths(p, part, apart, bool(2 * small > own.N), float(fit))
 
 
 def _told(own: Samples, Z: Array) -> Array:

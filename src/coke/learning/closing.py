@@ -1,7 +1,9 @@
-"""After training: how far the model misses, added up over all sites, for intervals around it.
+"""After training, one more sum over all sites: how far numbers miss, how sharp classes are.
 
-Every site looks at a sample of its own rows once more, as if each had been left out, and tells a
-histogram of its errors (`coke.maths.choice.misses`). It is one more sum over the tree.
+Every site looks at a sample of its own rows once more, as if each had been left out. Of numbers it
+tells a histogram of its errors (`coke.maths.choice.misses`), for intervals around predictions; of
+classes that least squares has learnt their log loss for a range of sharpnesses
+(`coke.maths.losses.codes`), for probabilities.
 """
 
 from __future__ import annotations
@@ -10,57 +12,95 @@ from functools import partial
 
 import numpy as np
 
-from coke.data.site import numbers_of
+from coke.data.targets import numbers_of
 from coke.errors import MessageError
-from coke.learning.ready import Case, Ready, spent_by
+from coke.learning.choice import FINE
+from coke.learning.model import Closed
+from coke.learning.ready import Case, Ready
 from coke.maths.arrays import Array
-from coke.maths.choice.misses import Misses, left_out
-from coke.maths.ledger import Spent
-from coke.settings.declaration import AUTO
-from coke.talk.conversation import Talk, together
+from coke.maths.choice.misses import BINS, Misses, left_out
+from coke.maths.ledger import Ledger
+from coke.maths.losses.codes import coded, scores, sharpest, surprises, which
+from coke.maths.losses.forms import matrix
+from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers, swept
 from coke.threads import OneThread
 
-
-def closes(ready: Ready, case: Case) -> bool:
-    """Whether errors are added up: of numbers, with a model chosen and a basis agreed on."""
-    terms = ready.agreement.terms
-    return terms.settings.model == AUTO and terms.numbers and case.basis is not None
+_WORST = 1e3  # log loss of a row at most, so that one site cannot be heard alone
 
 
-def closing(sweep: Sweep, ready: Ready, case: Case, i: int, theta: Array) -> Talk[Misses]:
-    """One site's part; θ (D,) is its own, in the plain features."""
+def closing(sweep: Sweep, ready: Ready, case: Case, i: int, theta: Array) -> Talk[Closed]:
+    """One site's part; θ (K·D,) is its own, in the plain features."""
+    looked = _Looked(ready, case, i, theta)
+    if not ready.agreement.terms.numbers:
+        return (yield from _sharpened(sweep, looked))
     with OneThread().limit():
-        told = _misses(ready, case, i, theta)
+        told = looked.misses()
     total = yield from add_integers(sweep, np.append(told.counts, told.seen))
-    found = Misses(total[:-1].astype(np.float64), float(total[-1]), told.unit)
+    counts = total[:-1].reshape(-1, BINS).astype(np.float64)
     try:
-        return found.checked()
+        return Closed(misses=Misses(counts, float(total[-1]), told.unit).checked())
     except ValueError as error:
         raise MessageError(str(error)) from error
 
 
-def closed(ready: Ready, case: Case, theta: Array) -> tuple[Misses, Spent]:
-    """All sites of this process; θ (n, D) of those here. And what it cost them."""
-    net, here, engine = ready.agreement.net, ready.here, ready.engine
+def _sharpened(sweep: Sweep, looked: _Looked) -> Talk[Closed]:
+    """From the mean log loss over all sites' rows."""
+    with OneThread().limit():
+        told = looked.surprises()
+    rows = float(looked.ready.targets[looked.i].T) / looked.ready.agreement.told.columns.T
+    mine = FINE * rows * np.append(told, 1.0)
+    total = (yield from add_integers(sweep, mine)).astype(np.float64)
+    if not total[-1] > 0:
+        raise MessageError("log losses of no rows: expected those of all sites")
+    return Closed(sharpness=sharpest(total[:-1] / total[-1]))
+
+
+def closed(ready: Ready, case: Case, theta: Array) -> tuple[Closed, Ledger]:
+    """What all sites add up to, given θ (N, K·D) of all, and what it cost."""
+    net, here = ready.agreement.net, ready.sites.names
+    own = dict(zip(ready.names, theta, strict=True))
     talks = {
-        name: closing(partial(swept, net, name, []), ready, case, i, theta[i])
+        name: closing(partial(swept, net, name, []), ready, case, i, own[name])
         for i, name in enumerate(here)
     }
-    found, ledgers = engine.guarded(partial(together, talks, engine.post))
-    return found[here[0]], spent_by(here, ledgers)
+    found, spent = ready.engine.converse(talks)
+    return found[here[0]], Ledger.of(ready.engine.everyones(spent))
 
 
-def _misses(ready: Ready, case: Case, i: int, theta: Array) -> Misses:
-    """Of site i's sample."""
-    agreement = ready.agreement
-    assert ready.sites is not None  # whoever agreed has them
-    assert case.basis is not None
-    X, y = ready.sites.sample(i, agreement.terms.settings.seed)
-    Phi, T = agreement.features(agreement.units.inputs(X)), ready.targets[i].T
-    errors = numbers_of(y) - agreement.units.predictions(Phi @ theta)
-    basis, share = case.basis, agreement.making.G
-    freedom = len(basis.C) - float(np.trace(basis.regulariser(share)))
-    whole = left_out(errors, basis.features(Phi), agreement.N * T, freedom)
-    unit = (case.spread or 1.0) * agreement.units.y_scale
-    return Misses.of(whole, T, unit)
+class _Looked:
+    """A sample of a site's rows, seen once more with what was learnt."""
+
+    def __init__(self, ready: Ready, case: Case, i: int, theta: Array):
+        self.ready, self.case, self.i = ready, case, i
+        agreement = ready.agreement
+        X, self.y = ready.sites.sample(i, agreement.terms.settings.seed)
+        self._Phi = agreement.features(agreement.units.inputs(X))
+        self._f = self._Phi @ theta.reshape(agreement.outputs, -1).T
+
+    def misses(self) -> Misses:
+        """In the targets' own units."""
+        agreement = self.ready.agreement
+        y = numbers_of(self.y).reshape(len(self.y), -1)
+        whole = self._left_out(y - agreement.units.predictions(self._f))
+        sd = agreement.told.columns.sd[-y.shape[1] :]  # all told it, for the choice
+        return Misses.of(whole, self.ready.targets[self.i].T, np.where(sd > 0, sd, 1.0))
+
+    def surprises(self) -> Array:
+        """Mean log loss for each sharpness."""
+        agreement = self.ready.agreement
+        y = coded(self.y, agreement.classes)
+        off = self._left_out(y - agreement.units.predictions(self._f))
+        given = scores(y - off)
+        return np.minimum(surprises(given, which(self.y, agreement.classes)), _WORST)
+
+    def _left_out(self, errors: Array) -> Array:
+        """As if each row had been left out; as they are where there is no basis to tell by."""
+        basis, agreement = self.case.basis, self.ready.agreement
+        if basis is None:
+            return errors
+        freedom = len(basis.C) - float(
+            np.trace(basis.regulariser(matrix(agreement.making.G, len(basis.C))))
+        )
+        rows = agreement.N * self.ready.targets[self.i].T
+        return left_out(errors, basis.features(self._Phi), rows, freedom)

@@ -7,23 +7,36 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, softmax
 
+from coke.data.bare import decisions
 from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
-from coke.data.site import Scaling
+from coke.data.sources import Numbers
 from coke.data.tables import Labels, inputs_of, numbers, read_table
+from coke.data.units import Scaling
 from coke.errors import DataError, FileError, InputError, unknown
 from coke.learning.labels import label_array, plain_labels
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, finite
 from coke.maths.choice.importance import Importance, Surface
 from coke.maths.choice.misses import BINS, Misses
 from coke.maths.choice.quantiles import NO_KNOTS, SCORES
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.whitening import Gaussian
 from coke.maths.losses import CLASSES, LOSSES, NUMBERS
+from coke.maths.losses.codes import scores
 
 KIND = "model"
 HUGE = 1e100  # numbers beyond it, and scales below its inverse, come of no data and overflow
+
+
+class Closed(NamedTuple):
+    """What the sites added up once a model was learnt."""
+
+    misses: Misses | None = None  # of rows left out, for intervals
+    sharpness: float | None = None  # s of class probabilities, where scores do not say it
+
+
+NOTHING_CLOSED = Closed()
 
 
 class _Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,9 +45,9 @@ class _Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     loss: str
     classes: list[str | int | float | bool]
     columns: list[str]
-    y_shift: float
-    y_scale: float
     linear: float = 0.0
+    sharpness: float | None = None
+    targets: list[str] = []  # of files without them: y, or y0, y1, …
 
 
 class Model(NamedTuple):
@@ -47,17 +60,25 @@ class Model(NamedTuple):
     classes: Labels  # (n,) sorted labels; empty for numbers
     columns: tuple[str, ...]  # names of the inputs
     inputs_like: tuple[Gaussian, ...] = ()  # what the sites told of their scaled inputs, merged
-    misses: Misses | None = None  # of rows left out, where the sites added them up
+    closed: Closed = NOTHING_CLOSED  # what they added up at the end
+    targets: tuple[str, ...] = ("y",)  # names of the columns to predict
 
-    def decision(self, X: Array) -> Array:
-        """θ_cᵀφ(x) (T, K), in the scaled target's units."""
-        return self.features(self.scaling.inputs(X)) @ self.theta.T
+    def decision(self, X: Numbers) -> Array:
+        """θ_kᵀφ(x) (T, K), in the scaled targets' units; or the classes' scores."""
+        return self.decided(decisions(self.theta, self.features, self.scaling, X))
+
+    def decided(self, f: Array) -> Array:
+        """The same of θ_kᵀφ(x); of two classes (T, 1), above zero for the second."""
+        if not LOSSES[self.loss].simplex:
+            return f
+        given = scores(self.scaling.predictions(f))
+        return given[:, 1:] - given[:, :1] if len(self.classes) == 2 else given
 
     def predict(self, X: Any) -> Labels:
         """Numbers or class labels, as the loss is, one per row of an array, a table or a file."""
         f = self.decision(self.inputs(X))
         if LOSSES[self.loss].kind == NUMBERS:
-            return self.scaling.predictions(f[:, 0])
+            return self.scaling.predictions(f[:, 0] if f.shape[1] == 1 else f)
         return self.labels(f)
 
     def interval(self, X: Any, share: float) -> tuple[Array, Array, Array]:
@@ -69,13 +90,14 @@ class Model(NamedTuple):
             )
         if not 0 < share < 1:
             raise InputError(f"interval={share}: expected a share between 0 and 1; try 0.9")
-        if self.misses is None:
+        misses = self.closed.misses
+        if misses is None:
             raise InputError(
                 f"interval={share}: nobody added up how far this model misses; the sites do with "
                 'model = "auto" and algorithm = "coke"'
             )
         f = np.asarray(self.predict(X))
-        reach = self.misses.reach(share)
+        reach = misses.reach(share)
         return f, f - reach, f + reach
 
     def importance(self) -> Importance:
@@ -115,26 +137,39 @@ class Model(NamedTuple):
         told = self.inputs_like or (Gaussian(1.0, np.zeros(d), np.eye(d)),)
         return Surface.of(self.theta, self.features, told)
 
+    @property
+    def outputs(self) -> int:
+        """Columns that it predicts."""
+        return len(self.theta) if LOSSES[self.loss].kind == NUMBERS else 1
+
     def labels(self, f: Array) -> Labels:
         """The classes that such decisions (T, K) speak for."""
         best = (f[:, 0] > 0).astype(np.int64) if f.shape[1] == 1 else f.argmax(axis=1)
         return np.asarray(self.classes[best])
 
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities (T, n), of a loss that has some; one against the rest, normalised."""
+        """Class probabilities (T, n), of a loss that has some.
+
+        They are softmax(s · scores), or one against the rest, normalised.
+        """
         if not LOSSES[self.loss].probabilities:
             able = " or ".join(name for name, loss in LOSSES.items() if loss.probabilities)
             raise InputError(
                 f"probabilities need the {able} loss, this model has the {self.loss} loss: "
                 f'train with loss="{able}"'
             )
-        p = expit(self.decision(self.inputs(X)))
+        f, n, loss = self.decision(self.inputs(X)), len(self.classes), LOSSES[self.loss]
+        if loss.codes:  # scores are P − 1/n: at s = n their slopes agree
+            f = f * (self.closed.sharpness or float(n))
+        if loss.simplex and n > 2:
+            return np.asarray(softmax(f, axis=1))
+        p = expit(f)
         if p.shape[1] == 1:
             return np.column_stack([1.0 - p, p])
         total = p.sum(axis=1, keepdims=True)
         return np.asarray(np.where(total > 0, p / np.where(total > 0, total, 1), 1 / p.shape[1]))
 
-    def inputs(self, X: Any) -> Array:
+    def inputs(self, X: Any) -> Numbers:
         """X (T, d): an array as it is; of a table or file, the columns the model was trained on."""
         if isinstance(X, str | Path) or hasattr(X, "__arrow_c_stream__"):
             table = read_table(X)
@@ -144,10 +179,11 @@ class Model(NamedTuple):
                     f"columns {lacking[:8]} are missing: the model needs {self.columns}"
                 )
             X = inputs_of(table, self.columns)
-        X = numbers(X)
+        if not (isinstance(X, np.ndarray) and X.dtype == np.float32):  # which stays as it is
+            X = numbers(X)
         if X.ndim != 2 or X.shape[1] != len(self.columns):
             raise DataError(f"X has shape {X.shape}: the model needs (T, {len(self.columns)})")
-        if not np.isfinite(X).all():
+        if not finite(X):
             raise DataError("X has NaN or infinite values: fill them in or leave those rows out")
         return X
 
@@ -159,9 +195,10 @@ class Model(NamedTuple):
             raise InputError(
                 f"a model that no file can keep: {error}; look at the data and settings"
             ) from error
-        numbers = (self.scaling.y_shift, self.scaling.y_scale, self.features.linear)
-        labels = plain_labels(self.classes)
-        meta = _Beside(self.loss, labels, list(self.columns), *map(float, numbers))
+        labels, linear = plain_labels(self.classes), float(self.features.linear)
+        meta = _Beside(
+            self.loss, labels, list(self.columns), linear, self.closed.sharpness, list(self.targets)
+        )
         return pack(KIND, meta, _parts(self))
 
     @classmethod
@@ -172,16 +209,18 @@ class Model(NamedTuple):
             if any(array.dtype != np.float64 for array in arrays.values()):
                 raise ValueError("an array holds no floats")
             features = DrawnFeatures(arrays.pop("omega"), arrays.pop("phase"), meta.linear)
-            shift, scale, knots = (arrays.pop(name) for name in ("x_shift", "x_scale", "knots"))
+            scaling = Scaling(*(arrays.pop(name) for name in Scaling._fields))
             model = cls(
                 theta=arrays.pop("theta"),
                 features=features,
-                scaling=Scaling(shift, scale, meta.y_shift, meta.y_scale, knots),
+                scaling=scaling,
                 loss=meta.loss,
                 classes=label_array(meta.classes),
                 columns=tuple(meta.columns),
             )
-            model = model._replace(inputs_like=_mixture(arrays), misses=_misses(arrays))
+            closed = Closed(_misses(arrays), meta.sharpness)
+            model = model._replace(inputs_like=_mixture(arrays), closed=closed)
+            model = model._replace(targets=tuple(meta.targets) or named(model.outputs))
             if arrays:
                 raise ValueError(f"unknown arrays {list(arrays)[:8]}")
             _check(model)
@@ -194,6 +233,11 @@ class Model(NamedTuple):
     def save(self, path: str | Path) -> None:
         """Writes the model file, whole or not at all."""
         write_file(path, self.to_bytes())
+
+
+def named(outputs: int) -> tuple[str, ...]:
+    """Names for columns without any."""
+    return ("y",) if outputs == 1 else tuple(f"y{k}" for k in range(outputs))
 
 
 def load_model(path: str | Path) -> Model:
@@ -210,9 +254,7 @@ def _parts(model: Model) -> Arrays:
         "theta": model.theta,
         "omega": model.features.omega,
         "phase": model.features.phase,
-        "x_shift": model.scaling.x_shift,
-        "x_scale": model.scaling.x_scale,
-        "knots": model.scaling.knots,
+        **model.scaling._asdict(),
         **_beside(model),
     }
 
@@ -223,9 +265,10 @@ def _beside(model: Model) -> Arrays:
     if model.inputs_like:
         weights, means, covs = zip(*model.inputs_like, strict=True)
         found = {"weights": np.array(weights), "means": np.array(means), "covs": np.array(covs)}
-    if model.misses is not None:
-        counts, *beside = model.misses
-        found |= {"misses": counts, "miss_scale": np.array(beside)}
+    misses = model.closed.misses
+    if misses is not None:
+        beside = np.array([misses.seen, *misses.unit])
+        found |= {"misses": misses.counts, "miss_scale": beside}
     return found
 
 
@@ -243,8 +286,9 @@ def _misses(arrays: Arrays) -> Misses | None:
     counts, beside = arrays.pop("misses", None), arrays.pop("miss_scale", np.empty(0))
     if counts is None:
         return None
-    seen, unit = beside.tolist()
-    return Misses(counts, seen, unit).checked()
+    if not len(beside) == 1 + len(counts):
+        raise ValueError(f"{len(beside)} numbers of {len(counts)} histograms")
+    return Misses(counts, float(beside[0]), beside[1:]).checked()
 
 
 def _check(model: Model) -> None:
@@ -254,13 +298,18 @@ def _check(model: Model) -> None:
         raise ValueError(f"unknown loss {model.loss!r}")
     if (LOSSES[model.loss].kind == CLASSES) != (n > 0) or n == 1:
         raise ValueError(f"{n} classes with the {model.loss} loss")
-    _check_shapes(model, n if n > 2 else 1)
-    if model.misses is not None:
-        model.misses.checked()
+    if len(model.targets) != model.outputs or len(set(model.targets)) < model.outputs:
+        raise ValueError(f"targets {model.targets[:8]} of {model.outputs} columns")
+    _check_shapes(model, LOSSES[model.loss].outputs(model.scaling.y_shift.size, n))
+    misses, sharpness = model.closed
+    if misses is not None:
+        misses.checked()
+    if sharpness is not None and not sharpness > 0:
+        raise ValueError(f"sharpness {sharpness}")
     scaling = model.scaling
-    scales = np.array([*scaling.x_scale, scaling.y_scale])
-    shift = np.array([scaling.y_shift, model.features.linear])
-    for name, array in {**_parts(model), "a scale": scales, "y_shift or linear": shift}.items():
+    scales = np.array([*scaling.x_scale, *scaling.y_scale, sharpness or 1.0])
+    numbers = {"a scale": scales, "linear": np.array(model.features.linear)}
+    for name, array in {**_parts(model), **numbers}.items():
         if not (np.abs(array) < HUGE).all():
             raise ValueError(f"{name} is not finite, or above {HUGE}")
     if not (np.abs(scales) > 1 / HUGE).all():
@@ -273,12 +322,15 @@ def _check_shapes(model: Model, outputs: int) -> None:
     if omega.ndim != 2 or empty or phase.ndim != 1:
         raise ValueError(f"omega has shape {omega.shape}, phase {phase.shape}")
     L, d, knots = len(omega), len(model.columns), model.scaling.knots
+    shifts = (outputs,) if LOSSES[model.loss].kind == NUMBERS or LOSSES[model.loss].codes else (1,)
     wanted = {
         "theta": (outputs, model.features.size),
         "omega": (L, d),
         "phase": (L,) if len(phase) else (0,),
         "x_shift": (d,),
         "x_scale": (d,),
+        "y_shift": shifts,
+        "y_scale": shifts,
         "knots": (2, d, len(SCORES)) if knots.size else NO_KNOTS.shape,
     }
     C = len(model.inputs_like)
@@ -286,8 +338,8 @@ def _check_shapes(model: Model, outputs: int) -> None:
         "weights": (C,),
         "means": (C, d),
         "covs": (C, d, d),
-        "misses": (BINS,),
-        "miss_scale": (2,),
+        "misses": (outputs, BINS),
+        "miss_scale": (1 + outputs,),
     }
     for name, array in _parts(model).items():
         if array.shape != wanted[name]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +30,7 @@ from coke.maths.arrays import Room
 from coke.maths.graph import Graph, adjacency, build_graph
 from coke.maths.losses import LOSSES
 from coke.settings.declaration import Settings
-from coke.settings.reading import check_source
+from coke.settings.rules import of_source
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -55,31 +53,19 @@ def open_ready(
     watch: Watch | None = None,
 ) -> Ready:  # fmt: skip
     """Everything a run needs; most of its time goes into the passes over the rows."""
-    with private_place(settings, releases) as folder:
-        sites, columns, names, graph, engine = _open_sites(settings, comm, watch)
-        sample = None
-        if settings.sample is not None:
-            sample = inputs_of(read_table(settings.sample), columns)
-        return agree(sites, graph, Terms(settings, columns, sample, folder), engine, names)
-
-
-@contextmanager
-def private_place(settings: Settings, folder: Path | None) -> Iterator[Path | None]:
-    """Where private sites keep their releases; without a folder they are forgotten with the run."""
-    if folder is not None or settings.epsilon is None:
-        yield folder
-        return
-    with TemporaryDirectory(prefix="coke-") as forgotten:
-        yield Path(forgotten)
+    sites, columns, names, graph, engine = _open_sites(settings, comm, watch)
+    sample = None
+    if settings.sample is not None:
+        sample = inputs_of(read_table(settings.sample), columns)
+    return agree(sites, graph, Terms(settings, columns, sample, releases), engine, names)
 
 
 def load_rows(settings: Settings) -> Rows:
     """The rows of the file, or the synthetic ones."""
-    check_source(settings)
     data = settings.data
     if data.file is None or data.target is None:
         return synthetic_rows(data.agents, data.size_range or (4000, 6000), seed=settings.seed)
-    return read_rows(data.file, data.target, site=data.site, drop=data.drop, missing=data.missing)
+    return read_rows(data.file, data.targets, site=data.site, drop=data.drop, missing=data.missing)
 
 
 def dealing(settings: Settings) -> dict[str, Any]:
@@ -99,7 +85,27 @@ def _open_sites(
 
     With `data.on_disk` they are read in chunks, too, but kept, there.
     """
-    check_source(settings)
+    for reason in of_source(settings):
+        raise ConfigError(reason)
+    names, columns, sites, some = _at_hand(settings, comm, watch)
+    kind, edges, N = settings.graph.kind, settings.graph.edges, len(names)
+    graph = build_graph(kind, N, edges=edges, seed=settings.seed)
+    engine = ALONE if comm is None else Ranks(comm, adjacency(graph), names)
+    if sites is None or comm is not None:
+        sites = engine.guarded(partial(some, engine.agents(N)))
+    return _Here(sites, columns, names, graph, engine)
+
+
+class _AtHand(NamedTuple):
+    """The sites of a source, and how to have some of them."""
+
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    sites: Sites | None  # all of them; None where their rows are yet to be picked
+    some: Callable[[Any], Sites]
+
+
+def _at_hand(settings: Settings, comm: MPI.Comm | None, watch: Watch | None) -> _AtHand:
     data, numbers = settings.data, LOSSES[settings.loss].kind == "numbers"
     room: Room = np.empty if data.on_disk is None else OnDisk(Path(data.on_disk))
     seed, dealt = settings.seed, dealing(settings)
@@ -107,34 +113,22 @@ def _open_sites(
         rows = load_rows(settings)
         places = split(parts_of(rows.y, rows.sites, **dealt), test=data.test, seed=seed)
         kept = places.kept(rows, numbers=numbers, room=room, watch=watch)
-        return _divided(settings, kept.names, rows.columns, comm, kept.of)
+        return _AtHand(kept.names, rows.columns, kept, kept.of)
     how, source = _passing(settings, comm), _open_rows(settings)
     if data.out_of_core:
         passed = pass_over(source, how, test=data.test, seed=seed, watch=watch)
-        return _divided(settings, passed.names, source.columns, comm, passed.of)
+        return _AtHand(passed.names, source.columns, passed, passed.of)
     whose = owners(source, how, watch)
     places = split(parts_of(whose.y, whose.sites, **dealt), test=data.test, seed=seed)
     own = whose.sites is not None and data.split is None
 
-    def ours(agents: Any) -> Kept:
+    def picking(agents: Any) -> Kept:
         some = places.of(agents)
         few = own and len(some.names) < len(places.names)  # else all rows are wanted
         found = picked(source, how, some, whose.y, by_label=few, room=room, watch=watch)
         return replace(found, numbers=numbers, watch=watch)
 
-    return _divided(settings, places.names, source.columns, comm, ours)
-
-
-def _divided(
-    settings: Settings, names: tuple[str, ...], columns: tuple[str, ...], comm: MPI.Comm | None,
-    of: Callable[[Any], Sites],
-) -> _Here:  # fmt: skip
-    """The sites on their network, and of them those of this rank."""
-    graph, N = settings.graph, len(names)
-    network = build_graph(graph.kind, N, edges=graph.edges, seed=settings.seed)
-    engine = ALONE if comm is None else Ranks(comm, adjacency(network), names)
-    agents = engine.agents(N)
-    return _Here(engine.guarded(partial(of, agents)), columns, names, network, engine)
+    return _AtHand(places.names, source.columns, None, picking)
 
 
 def _in_chunks(settings: Settings, comm: MPI.Comm | None) -> bool:
@@ -151,8 +145,9 @@ def _open_rows(settings: Settings) -> Source:
     assert data.target is not None
     path = Path(data.file)
     if path.suffix == ".npy":
-        return open_arrays(path, data.target, data.site, classes=classes)
-    open_ = partial(open_table, target=data.target, drop=data.drop, classes=classes)
+        y = list(data.targets) if len(data.targets) > 1 else data.targets[0]
+        return open_arrays(path, y, data.site, classes=classes)
+    open_ = partial(open_table, target=data.targets, drop=data.drop, classes=classes)
     if not path.is_dir():
         return open_(path, site=data.site)
     files = sorted(file for file in path.iterdir() if file.suffix.lower() in FILES)

@@ -6,36 +6,37 @@ own, and `joining` that of a site which comes later, from what a neighbour says 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
-from itertools import starmap
-from typing import NamedTuple, TypeVar
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from coke.data.site import Columns, Kept, Site, Sites
+from coke.data.site import Kept, Site, Sites
+from coke.data.units import Columns, size_of
 from coke.engines.process import ALONE, Engine
+from coke.engines.ranks.engine import Ranks
 from coke.errors import CokeError, DataError, MessageError
-from coke.learning.agreement import Agreement, Terms, begin, numbers
+from coke.learning.agreement import Agreement, Terms, numbers
 from coke.learning.basis import Basis, Own, common_basis
-from coke.learning.model import Model
+from coke.learning.model import NOTHING_CLOSED, Closed, Model
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
-from coke.maths.choice.misses import Misses
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
-from coke.maths.ledger import Ledger, Spent
-from coke.maths.losses import LOSSES
-from coke.maths.losses.problem import Problem, Quadratic
+from coke.maths.ledger import Spent
+from coke.maths.losses.problem import Problem
 from coke.privacy.private import SPREAD, Noised, Private
-from coke.talk.conversation import Talk, network_of, together
+from coke.settings.declaration import AUTO
+from coke.talk.conversation import Talk, flood, network, network_of, outcome
+from coke.talk.flooded import flooded
 from coke.talk.sums import Sweep, add_targets, given, swept
 from coke.threads import OneThread
-
-R = TypeVar("R")
 
 
 class Case(NamedTuple):
@@ -48,6 +49,7 @@ class Case(NamedTuple):
     tol: float | None = None  # in the norm of θ, once nobody moves by more
     basis: Whitening | None = None  # of the problem; None: the plain features
     outputs: int = 1
+    closes: bool = False  # whether anything is added up afterwards: see `coke.learning.closing`
 
     def theta(self, u: Array) -> Array:
         """In the plain features, of what was learnt (…, K·D), class by class."""
@@ -63,51 +65,56 @@ class Ready:
 
     agreement: Agreement
     problem: Problem
-    rows: Kept | None  # in the common units; None where they are out of reach
     targets: tuple[Columns, ...]  # what the sites here may tell of their scaled targets
+    sites: Sites  # those here
     names: tuple[str, ...]  # of all sites, in the order of the run's rows
     graph: Graph  # on these positions
+    spent: Spent  # (n, 3) by the sites here, on agreeing
     noised: Noised | None = None  # with privacy
-    spent: Spent = field(default_factory=lambda: np.zeros((1, 3), np.int64))
     engine: Engine = ALONE  # who else has a part of the sites
     second: _Second | None = None  # what a site in the field has agreed on beyond
-    sites: Sites | None = None  # the sites themselves, for those who look at rows again
 
     @property
     def totals(self) -> tuple[bytes, ...]:
         """Of the agreement of a site in the field, for sites that join later."""
-        return () if self.second is None else self.second.totals
+        return () if self.second is None else (self.agreement.net.records(), *self.second.totals)
 
     def own(self, i: int) -> Own:
         """What site i of those here knows of its own rows."""
-        train = self.problem.train
-        X = (
-            np.empty((0, len(self.agreement.terms.columns)))
-            if self.rows is None
-            else self.rows.X[i]
-        )
-        share = self._share
-        return Own(X, train.gram(i), self.targets[i], share)
+        rows = None if self.noised else self.sites.of([i]).units(self.agreement.units)
+        X = np.empty((0, len(self.agreement.terms.columns))) if rows is None else rows.X[0]
+        G = self.agreement.making.G if self.noised is None else float(self.noised.risk.G)
+        return Own(X, self.problem.train.gram(i), self.targets[i], G)
 
-    @property
-    def _share(self) -> float:
-        """λ/N; private sites may have raised it."""
-        return self.agreement.making.G if self.noised is None else float(self.noised.risk.G)
+    @cached_property
+    def rows(self) -> Kept | None:
+        """In the common units; None where they are out of reach."""
+        return None if self.noised else self.sites.units(self.agreement.units)
 
     @cached_property
     def spread(self) -> float:
-        """Of the scaled target; 1 for class labels, whose margins are about one."""
+        """Of the scaled target; of several, and of codes, the joint one."""
         if self.second is not None:
             return self.second.spread or 1.0
-        if self.agreement.spread is not None or not self.agreement.terms.numbers:
-            return self.agreement.spread or 1.0
-        told = np.array([(y.T, y.mean[0], y.sd[0]) for y in self.targets])
-        everyone = starmap(Columns.of_number, self.engine.everyones(told))
-        return float(reduce(Columns.merged, everyone).sd[0])
+        if self.agreement.spread is not None:
+            return self.agreement.spread
+        told = np.array([(y.T, *y.mean, *y.sd) for y in self.targets])
+        everyones = (
+            Columns.of_moments(row[0], *np.split(row[1:], 2)) for row in self.engine.everyones(told)
+        )
+        return reduce(Columns.merged, everyones).spread
+
+    @cached_property
+    def optimum(self) -> Array:
+        """θ* (D,); on one thread, for the last bits of a solution depend on how many there are."""
+        with OneThread().limit():
+            return self.problem.optimum
 
     @cached_property
     def everybody(self) -> Ready | None:
         """All sites, at the first process that has a part of them; None elsewhere."""
+        if not isinstance(self.engine, Ranks):
+            return self
         problem, noised = self.engine.whole(self.problem), self.noised
         if noised is not None:
             alone = self.engine.gather(noised.alone)
@@ -125,27 +132,31 @@ class Ready:
         if self.second is not None:
             assert self.second.basis is not None  # it was wanted, or the site would not ask for it
             return self.second.basis, self.spent
-        net, here = self.agreement.net, self.here
+        net, here = self.agreement.net, self.sites.names
         talks = {
             name: common_basis(partial(swept, net, name, []), self.agreement, self.own(i))
             for i, name in enumerate(here)
         }
-        engine = self.engine
-        agreed, ledgers = engine.guarded(partial(together, talks, engine.post))
-        return agreed[here[0]], self.spent + spent_by(here, ledgers)
+        agreed, spent = self.engine.converse(talks)
+        return agreed[here[0]], self.spent + spent
 
-    def model(self, theta: Array, misses: Misses | None = None) -> Model:
+    def model(self, theta: Array, closed: Closed = NOTHING_CLOSED) -> Model:
         """The model of one θ (D,), such as an agent's own or the agents' mean."""
         basis = None if self.second is None else self.second.basis
         if "whitened" in vars(self):
             basis = self.whitened[1]
-        inputs = () if basis is None else basis.inputs
-        return self.agreement.model(theta)._replace(inputs_like=inputs, misses=misses)
-
-    @property
-    def here(self) -> list[str]:
-        """The names of the sites in this process."""
-        return [self.names[i] for i in self.engine.agents(len(self.names))]
+        agreed = self.agreement
+        return Model(
+            theta=theta.reshape(-1, agreed.features.size),
+            features=agreed.features,
+            scaling=agreed.units,
+            loss=agreed.terms.settings.loss,
+            classes=agreed.classes,
+            columns=agreed.terms.columns,
+            inputs_like=() if basis is None else basis.inputs,
+            closed=closed,
+            targets=agreed.terms.targets,
+        )
 
     def case(self, algorithm: str | Algorithm) -> Case:
         """How to run that algorithm, of the house or an own one."""
@@ -154,18 +165,32 @@ class Ready:
         if isinstance(algorithm, Algorithm):
             nothing, tol = np.zeros_like(self.spent), settings.tol
             limit = None if tol is None else tol * self.spread
-            return Case(self.problem, algorithm, self.spread, nothing, limit, outputs=outputs)
-        entry, kappa = ALGORITHMS[algorithm], LOSSES[settings.loss].kappa
+            return Case(
+                problem=self.problem, algorithm=algorithm, spread=self.spread, spent=nothing,
+                tol=limit, outputs=outputs, closes=self._closes(basis=False),
+            )  # fmt: skip
+        entry, loss = ALGORITHMS[algorithm], self.agreement.terms.loss
         problem, whitening, spread, spent = self.problem, None, 0.0, np.zeros_like(self.spent)
         if entry.basis:
             problem, (whitening, spread, _), spent = self.whitened
         else:
             spread = self.spread
-        seen = Seen(kappa, self.agreement.net.graph, spread)
+        seen = Seen(self.agreement.kappa, self.agreement.net.graph, spread)
         built = entry.build(msgspec.structs.asdict(settings), seen)
-        tol = entry.tol if settings.tol is None else settings.tol
+        tol = settings.tol
+        if tol is None and entry.tol is not None:
+            tol = loss.rough * entry.tol
         limit = None if tol is None else tol * spread
-        return Case(problem, built, spread, spent, limit, whitening, outputs)
+        return Case(
+            problem=problem, algorithm=built, spread=spread, spent=spent, tol=limit,
+            basis=whitening, outputs=outputs, closes=self._closes(basis=entry.basis),
+        )  # fmt: skip
+
+    def _closes(self, *, basis: bool) -> bool:
+        """Errors are added up with a model chosen and a basis agreed on, sharpness is of codes."""
+        terms = self.agreement.terms
+        errors = terms.settings.model == AUTO and terms.numbers and basis
+        return self.noised is None and (errors or terms.loss.codes)
 
 
 def agree(
@@ -176,23 +201,23 @@ def agree(
     `graph` is of all sites, in the order of their `names`; `sites` are those that the engine has
     here: all, where no names are given.
     """
-    names = names or sites.names
+    if terms.settings.epsilon is not None and terms.releases is None:
+        with TemporaryDirectory(prefix="coke-") as forgotten:  # with the run: nobody named a place
+            return agree(sites, graph, terms._replace(releases=Path(forgotten)), engine, names)
+    names, here = names or sites.names, sites.names
     if len(set(names)) != len(names):
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
     with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
+        net = network(names, graph)
         talks = {
-            names[i]: begin(
-                Site(sites, at, names[i]), [names[n] for n in sorted(graph[i])], terms, []
-            )
-            for at, i in enumerate(engine.agents(len(names)))
+            name: numbers(partial(swept, net, name, []), net, Site(sites, i, name), terms)
+            for i, name in enumerate(here)
         }
-        found, ledgers = engine.guarded(partial(together, talks, engine.post))
-        begun, spent = found[sites.names[0]], spent_by(sites.names, ledgers)
-        ready = engine.guarded(lambda: _made(sites, Agreement(terms, begun)))
-        ready = replace(ready, names=names, graph=graph, spent=spent, engine=engine)
-        if ready.everybody is not None:
-            _ = ready.everybody.problem.optimum  # here, on one thread; it is kept
-    return ready
+        found, added = engine.converse(talks)
+        told = dict(zip(net.names, flooded(net), strict=True))
+        spent = added + np.array([told[name] for name in here], np.int64)
+        ready = engine.guarded(partial(_made, sites, found[here[0]], spent))
+    return replace(ready, names=names, graph=graph, engine=engine)
 
 
 class Wanted(NamedTuple):
@@ -207,16 +232,17 @@ class _Second(NamedTuple):
 
     basis: Basis | None
     spread: float | None
-    totals: tuple[bytes, ...]  # of the whole agreement, for sites that join later
+    totals: tuple[bytes, ...]  # of all sums of the agreement
 
 
 def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Wanted) -> Talk[Ready]:
     """One site's conversation until it can train; `sites` holds this one."""
-    totals = list[bytes]()
-    begun = yield from begin(Site(sites, 0, sites.names[0]), neighbours, terms, totals)
-    sweep = partial(swept, begun.net, sites.names[0], totals)
-    ready, second = yield from _finished(sweep, sites, Agreement(terms, begun), want)
-    return replace(ready, second=second._replace(totals=(begun.net.records(), *totals)))
+    totals, (name,) = list[bytes](), sites.names
+    net = yield from flood(name, neighbours)
+    sweep = partial(swept, net, name, totals)
+    agreed = yield from numbers(sweep, net, Site(sites, 0, name), terms)
+    ready, second = yield from _finished(sweep, sites, agreed, want)
+    return replace(ready, second=second._replace(totals=tuple(totals)))
 
 
 def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -> Ready:
@@ -227,9 +253,9 @@ def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -
         raise CokeError("secure_sum: the sum was made without this site; begin a new run with it")
     sweep, net = given(totals[1:]), network_of(totals[0])
     with OneThread().limit():
-        begun = _outcome(numbers(sweep, net, Site(sites, 0, sites.names[0]), terms))
-        ready, second = _outcome(_finished(sweep, sites, Agreement(terms, begun), want))
-    return replace(ready, second=second._replace(totals=tuple(totals)))
+        agreed = outcome(numbers(sweep, net, Site(sites, 0, sites.names[0]), terms))
+        ready, second = outcome(_finished(sweep, sites, agreed, want))
+    return replace(ready, second=second._replace(totals=tuple(totals[1:])))
 
 
 def _finished(
@@ -237,59 +263,44 @@ def _finished(
 ) -> Talk[tuple[Ready, _Second]]:
     """The second half: the site's risk, and a basis or the spread where they are wanted."""
     with OneThread().limit():
-        ready = _made(sites, agreement)
+        ready = _made(sites, agreement, np.zeros((1, 3), np.int64))  # its ledger has what it spent
         own = ready.own(0)
     if want.basis:
         basis = yield from common_basis(sweep, agreement, own)
         return ready, _Second(basis, basis.spread, ())
     spread = agreement.spread
-    if want.spread and spread is None and agreement.terms.numbers:
+    if want.spread and spread is None:
         spread = yield from add_targets(sweep, own.y)
     return ready, _Second(None, spread, ())
 
 
-def _made(sites: Sites, agreement: Agreement) -> Ready:
+def _made(sites: Sites, agreement: Agreement, spent: Spent) -> Ready:
     """The problem of these sites once the units are known."""
     terms, how = agreement.terms, agreement.making
-    targets = tuple(sites.targets(i, how.units) for i in range(len(sites.names)))
-    rows, private = sites.units(how.units), terms.private
-    problem = (sites if rows is None else rows).problem(how)
-    names, graph = sites.names, agreement.net.graph
-    ready = Ready(agreement, problem, rows, targets, names, graph, sites=sites)
-    if private is not None:
-        ready = _noised(ready, private)
+    targets = tuple(sites.targets(i, how) for i in range(len(sites.names)))
+    ready = Ready(
+        agreement=agreement, problem=sites.problem(how), targets=targets, sites=sites,
+        names=sites.names, graph=agreement.net.graph, spent=spent,
+    )  # fmt: skip
+    if terms.private is not None:
+        ready = _noised(ready, terms.private)
     if terms.settings.fast:
-        train = ready.problem.train
-        assert isinstance(train, Quadratic)  # other losses are refused with the settings
+        train = ready.problem.train.sums
+        assert train is not None  # other losses are refused with the settings
         ready = replace(ready, problem=Problem(replace(train, fast=True), ready.problem.test))
     return ready
 
 
 def _noised(ready: Ready, private: Private) -> Ready:
     """From noised statistics; the training rows are out of reach afterwards."""
-    raw, public, agreement = ready.problem.train, ready.agreement.begun.public, ready.agreement
-    assert isinstance(raw, Quadratic)  # other losses are refused with the settings
+    raw, public, agreement = ready.problem.train.sums, ready.agreement.public, ready.agreement
+    assert raw is not None  # other losses are refused with the settings
     assert ready.rows is not None
     assert public is not None
     found = private.noised(ready.rows, raw, agreement.features, agreement.lam, public)
     return replace(
         ready,
         problem=Problem(found.risk, ready.problem.test),
-        rows=None,
-        targets=tuple(Columns.of_number(float(T), 0.0, SPREAD) for T in found.risk.T),
+        targets=tuple(size_of(float(T), SPREAD**2) for T in found.risk.T),
         noised=found,
     )
-
-
-def _outcome(talk: Talk[R]) -> R:
-    """What a conversation comes to that needs nobody else."""
-    try:
-        next(talk)
-    except StopIteration as stop:
-        return stop.value
-    raise AssertionError("a conversation that was to need nobody else")
-
-
-def spent_by(names: Sequence[str], ledgers: Mapping[str, Ledger]) -> Spent:
-    """The sites' ledgers, a row for each."""
-    return np.array([ledgers[name] for name in names], dtype=np.int64)

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 from coke.engines.checkpoint import Saved, save_checkpoint
 from coke.engines.history import History
 from coke.engines.process import Record
+from coke.engines.ranks.engine import Ranks
 from coke.errors import ConvergenceError
-from coke.learning.closing import closed, closes
+from coke.learning.closing import closed
 from coke.learning.folder import Folder
-from coke.learning.model import Model
-from coke.learning.ready import Case, Ready
+from coke.learning.model import Closed, Model
+from coke.learning.ready import Ready
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits, at_first
 from coke.maths.arrays import Array
-from coke.maths.choice.misses import Misses
 from coke.maths.ledger import Ledger
 from coke.settings.declaration import KNOBS
 
@@ -54,13 +54,8 @@ class Trained(NamedTuple):
     last: Record | None  # of this process; None where nothing was left to do
     seconds: float  # CPU, of this process
     error: str | None  # why it ended early, other than by the user's wish
-    misses: Misses | None = None  # for intervals, where they are added up
+    model: Model | None = None  # of the agents' mean θ
     after: Ledger = Ledger()  # what was sent after the last round
-
-    def model(self, ready: Ready) -> Model:
-        """The model of the agents' mean θ."""
-        assert self.theta is not None  # there was a round
-        return ready.model(self.theta.mean(axis=0), self.misses)
 
 
 def train(
@@ -68,7 +63,7 @@ def train(
 ) -> Trained:
     """All rounds of one algorithm, of the house or an own one; or as many as come before Ctrl-C."""
     said = algorithm if isinstance(algorithm, str) else name or type(algorithm).__name__
-    return _Training(ready, said, ready.case(algorithm), effects).run()
+    return _Training(ready, said, algorithm, effects).run()
 
 
 def train_all(ready: Ready, effects: Effects) -> list[Trained]:
@@ -78,7 +73,7 @@ def train_all(ready: Ready, effects: Effects) -> list[Trained]:
         effects.folder.begin(settings, resume=effects.resume)
     done: list[Trained] = []
     for name in dict.fromkeys([settings.algorithm, *settings.beside]):
-        training = _Training(ready, name, ready.case(name), effects)
+        training = _Training(ready, name, name, effects)
         done.append(training.run())
         if done[0].error is not None:
             raise ConvergenceError(done[0].error)
@@ -90,10 +85,14 @@ def train_all(ready: Ready, effects: Effects) -> list[Trained]:
 class _Training:
     """One algorithm on one problem, with its checkpoint."""
 
-    def __init__(self, ready: Ready, name: str, case: Case, effects: Effects | None):
-        self.ready, self.name, self.case, self.engine = ready, name, case, ready.engine
+    def __init__(
+        self, ready: Ready, name: str, algorithm: str | Algorithm, effects: Effects | None
+    ):
+        self.ready, self.name, self.engine = ready, name, ready.engine
         self.effects, self.handled = effects or Effects(), effects is not None
         self.settings = ready.agreement.terms.settings
+        self.history = History(name, ready.problem.train.metric, ready.names)
+        self.case = case = ready.case(algorithm)
         self.folder, self.fingerprint = self.effects.folder, ""
         if self.folder is not None:
             self.fingerprint = self.engine.fingerprint(case.problem, ready.graph, case.algorithm)
@@ -101,44 +100,42 @@ class _Training:
 
     def run(self) -> Trained:
         saved = self.engine.guarded(self._saved) if self.effects.resume else None
-        metric = self.ready.problem.train.metric
-        history = saved.history if saved else History(self.name, metric, self.ready.names)
-        theta = saved.checkpoint.state["theta"] if saved else None
+        self.history, theta = saved.history if saved else self.history, None
         started, clock, record, error = time.process_time(), time.monotonic(), None, None
         with self._between_rounds():
             try:
                 for record in self._records(saved):
-                    history.append(record)
+                    self.history.append(record)
+                    if not self.handled:
+                        continue
                     if self.effects.watch is not None:
                         self.effects.watch(self.name, record)
                     due = time.monotonic() - clock > self.effects.every
-                    due, stop = self.engine.any(due, self.interrupted)
+                    if isinstance(self.engine, Ranks):  # whoever asks, all save and stop together
+                        due, self.interrupted = self.engine.any(due, self.interrupted)
                     if due:
-                        self._save(record, history)
+                        self._save(record)
                         clock = time.monotonic()
-                    if stop:
-                        self.interrupted = True  # at every rank
+                    if self.interrupted:
                         break
             except ConvergenceError as failure:
                 error = str(failure)
         if record is not None and error is None:  # else its state may be written over
             theta = self.engine.everyones(record.state.theta)
             if self.folder is not None:
-                self._save(record, history)
-        if self.folder and len(history) and self.engine.first:
-            history.to_parquet(self.folder.history(self.name))
-        plain = None if theta is None else self.case.theta(theta)
-        misses, after = self._closed(plain) if error is None else (None, Ledger())
+                self._save(record)
+        elif saved:
+            theta = saved.checkpoint.state["theta"]
+        if self.folder and len(self.history) and self.engine.first:
+            self.history.to_parquet(self.folder.history(self.name))
+        model, after = None, Ledger()
+        if theta is not None:
+            theta, found = self.case.theta(theta), Closed()
+            if error is None and self.case.closes:
+                found, after = closed(self.ready, self.case, theta)
+            model = self.ready.model(theta.mean(axis=0), found)
         seconds = time.process_time() - started
-        return Trained(self.name, history, plain, record, seconds, error, misses, after)
-
-    def _closed(self, theta: Array | None) -> tuple[Misses | None, Ledger]:
-        """What all sites' errors come to, and what it cost."""
-        if theta is None or not closes(self.ready, self.case):
-            return None, Ledger()
-        here = list(self.engine.agents(len(theta)))
-        misses, spent = closed(self.ready, self.case, theta[here])
-        return misses, Ledger.of(self.engine.everyones(spent))
+        return Trained(self.name, self.history, theta, record, seconds, error, model, after)
 
     def _records(self, saved: Saved | None) -> Iterator[Record]:
         settings, at = self.settings, saved.checkpoint if saved else None
@@ -163,14 +160,14 @@ class _Training:
             return None  # there is no resuming without a folder
         return self.folder.saved(self.name, self.fingerprint)
 
-    def _save(self, record: Record, history: History) -> None:
+    def _save(self, record: Record) -> None:
         if self.folder is None:
             return
         path, whole = self.folder.checkpoint(self.name), self.engine.record(record)
 
         def write() -> None:
             if whole is not None:
-                save_checkpoint(path, whole, history, self.fingerprint, self.settings.plain())
+                save_checkpoint(path, whole, self.history, self.fingerprint, self.settings.plain())
 
         self.engine.guarded(write)
 

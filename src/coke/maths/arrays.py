@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,3 +33,10 @@ def mapped(phi: FeatureMap, parts: Sequence[Array], D: int, room: Room) -> tuple
         for first in range(0, len(part), CHUNK):
             out[first : first + CHUNK] = phi(part[first : first + CHUNK])
     return found
+
+
+def finite(X: NDArray[Any]) -> bool:
+    """Whether all numbers are, as a rule for the price of one dot product."""
+    x = X.ravel("K")
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.dot(x, x))) or bool(np.isfinite(X).all())

@@ -97,6 +97,13 @@ def build_graph(kind: str, n: int, *, edges: int | None = None, seed: int) -> Gr
     return checked_graph(GRAPHS[kind](n, edges, np.random.default_rng(seed)), range(n))
 
 
+def graph_on(sites: Sequence[Hashable], given: str | Graph, edges: int | None, seed: int) -> Graph:
+    """The graph of that name on these sites, or the given one, on their positions."""
+    if isinstance(given, str):
+        return build_graph(given, len(sites), edges=edges, seed=seed)
+    return checked_graph(given, sites)
+
+
 def checked_graph(G: Graph, sites: Sequence[Hashable]) -> Graph:
     """G with nodes renamed to the positions 0 … N−1 of `sites`, or why it cannot be used.
 
@@ -137,6 +144,12 @@ def adjacency(G: Graph) -> sparse.csr_array:
     W = sparse.csr_array(nx.to_scipy_sparse_array(G, weight=None, dtype=np.float64))
     W.sort_indices()
     return W
+
+
+def steps(A: sparse.csr_array, agents: NDArray[np.int64]) -> NDArray[np.int32]:
+    """How many edges away everybody is from each of these agents (n, N), in a connected graph."""
+    found = sparse.csgraph.dijkstra(A, unweighted=True, indices=agents)
+    return np.asarray(found, dtype=np.int32)
 
 
 def degrees(A: sparse.csr_array) -> Array:

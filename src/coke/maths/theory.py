@@ -28,7 +28,8 @@ import numpy as np
 from coke.errors import InputError
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, adjacency
-from coke.maths.losses.problem import Quadratic, matrix
+from coke.maths.losses.forms import matrix
+from coke.maths.losses.problem import Quadratic
 
 
 class _Guarantee(NamedTuple):
@@ -58,7 +59,9 @@ class Constants(NamedTuple):
     @classmethod
     def of(cls, risk: Quadratic, graph: Graph) -> Constants:
         """m_R̂, M_R̂, σ̃_min(S₋), σ̃_max(S₊) of quadratic risks on a connected graph."""
-        eigenvalues = 2.0 * np.linalg.eigvalsh(risk.A + matrix(risk.G, risk.size))  # (N, D), rising
+        eigenvalues = 2.0 * np.linalg.eigvalsh(
+            risk.A + matrix(risk.G, risk.A.shape[-1])
+        )  # (N, D), rising
         m, M = float(eigenvalues[:, 0].min()), float(eigenvalues[:, -1].max())
         return cls(m, M, *_network_constants(graph))
 
@@ -144,7 +147,7 @@ class Assumptions(NamedTuple):
     @classmethod
     def of(cls, risk: Quadratic, graph: Graph) -> Assumptions:
         """Connected, strongly convex, sample sizes within a factor."""
-        lowest = np.linalg.eigvalsh(risk.A + matrix(risk.G, risk.size))[:, 0].min()
+        lowest = np.linalg.eigvalsh(risk.A + matrix(risk.G, risk.A.shape[-1]))[:, 0].min()
         spread = float((risk.T.max() - risk.T.min()) / risk.T.min())
         return cls(bool(nx.is_connected(graph)), bool(lowest > 0), spread)
 

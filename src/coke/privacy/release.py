@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
-from coke.data.site import Scaling
+from coke.data.units import Scaling
 from coke.errors import DataError, FileError, InputError
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures
@@ -223,4 +223,4 @@ def public_scaling(low: Array, high: Array, target: tuple[float, float]) -> Scal
     if not (np.isfinite(ends).all() and (ends[0] < ends[1]).all()):
         raise InputError("ranges: expected for every column and the target a low below a high")
     middle, half = ends.mean(axis=0), 0.5 * (ends[1] - ends[0])
-    return Scaling(middle[:-1], half[:-1], float(middle[-1]), float(half[-1]))
+    return Scaling(middle[:-1], half[:-1], middle[-1:], half[-1:])

@@ -174,8 +174,9 @@ def curves_plot(model: Model, columns: Sequence[str]) -> Figure:
             axes.set_axis_off()
         for axes in grid[:, 0]:
             axes.set(ylabel="decision" if len(model.classes) else "prediction")
-        if len(model.classes) > 2:
-            names = [_shortened(str(label), 14) for label in model.classes]
+        several = model.classes if len(model.classes) > 2 else model.targets
+        if len(several) > 1:
+            names = [_shortened(str(label), 14) for label in several]
             figure.legend(grid[0, 0].lines, names, fontsize=8, loc="outside upper center", ncols=6)
     return figure
 

@@ -13,7 +13,7 @@ from importlib import resources
 from string import Template
 from typing import NamedTuple
 
-from coke.report.tables import Row, html_table
+from coke.report.tables import Row, by_name, html_table
 
 WIDE, HIGH, LEFT, MOST = 640, 150, 70, 1000  # of a panel, its margin, and the rounds shown
 LARGEST = 1e300  # number shown: their differences are numbers, too
@@ -36,7 +36,8 @@ class _Panel(NamedTuple):
 def site_report(document: Row, rounds: Sequence[Row]) -> str:
     """A page about one site in the field: what came out, its rounds, the state of its edges."""
     page = Template(resources.files("coke").joinpath("resources/report.html").read_text("utf-8"))
-    known = {k: v for k, v in document.items() if k not in ("asymmetry", "site", "frames")}
+    apart = ("asymmetry", "site", "frames", "targets")
+    known = {k: v for k, v in document.items() if k not in apart} | by_name(document)
     name = str(document["site"])
     edges = {
         f"asymmetry of the edge to {n}": "not known" if gap is None else f"{gap:g}"

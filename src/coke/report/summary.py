@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from coke.data.tables import Labels
 from coke.engines.history import GAPS, LOSSES
 from coke.errors import InputError
 from coke.learning.choice import Choice
 from coke.learning.model import Model
 from coke.learning.ready import Ready
+from coke.learning.targets import by_target
 from coke.learning.train import Trained
 from coke.maths.algorithms.coke import FLOAT
-from coke.maths.arrays import Array
 from coke.maths.losses.problem import local_only
 
 HELD = 0.9  # the share of new rows that intervals are to hold
@@ -25,8 +23,8 @@ _FEW = 20  # test rows of a site, below which their share says little
 def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
     """The last round in the documented keys; losses carry the metric's name, such as mse."""
     problem, metric = ready.problem, ready.problem.train.metric
-    best = problem.score(problem.everywhere(problem.optimum))
-    last = trained.history.last()
+    best = problem.score(problem.everywhere(ready.optimum))
+    last, model = trained.history.last(), trained.model
     return {
         "algorithm": trained.name,
         "agents": len(ready.names),
@@ -36,6 +34,7 @@ def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
         **{key: last[key] + more for key, more in trained.after._asdict().items()},
         f"optimum_train_{metric}": best.train,
         f"optimum_test_{metric}": None if np.isnan(best.test) else best.test,
+        "targets": None if model is None else by_target(ready, model.theta.ravel()),
         "consensus_gap": last["consensus_gap"],
         "optimality_gap": last["optimality_gap"],
         "seconds": round(trained.seconds, 3),
@@ -53,7 +52,7 @@ def yardsticks(ready: Ready) -> list[dict[str, Any]]:
             problem.everywhere(alone.mean(axis=0)),
             ready.agreement.net.tree.messages,
         ),
-        "optimum": (problem.everywhere(problem.optimum), 0),
+        "optimum": (problem.everywhere(ready.optimum), 0),
     }
     rows = []
     for name, (theta, messages) in everyone.items():
@@ -73,20 +72,14 @@ def yardsticks(ready: Ready) -> list[dict[str, Any]]:
 
 
 def accuracy(ready: Ready, model: Model) -> dict[str, float | None]:
-    """Share of right labels among all sites' training and test rows."""
-    rows = ready.rows
-    assert rows is not None  # classes are learnt from rows that are kept
-
-    def share(X: Sequence[Array], y: Sequence[Labels]) -> float | None:
-        found = (model.labels(model.features(part) @ model.theta.T) for part in X)
-        right = [np.count_nonzero(a == b) for a, b in zip(found, y, strict=True)]
-        counts = np.column_stack([right, list(map(len, y))])
-        hits, T = ready.engine.everyones(counts).sum(axis=0).tolist()
-        return hits / T if T else None
-
+    """Share of right labels among all sites' training and test rows. All processes ask."""
+    counts = np.zeros((len(ready.sites.names), 2, 2), np.int64)
+    for i, held, X, y in ready.sites.parts():
+        counts[i, int(held)] += np.count_nonzero(model.predict(X) == y), len(y)
+    train, test = ready.engine.everyones(counts).sum(axis=0).tolist()
     return {
-        "train_accuracy": share(rows.X, rows.y),
-        "test_accuracy": share(rows.X_test, rows.y_test),
+        "train_accuracy": train[0] / train[1],
+        "test_accuracy": test[0] / test[1] if test[1] else None,
     }
 
 
@@ -113,17 +106,17 @@ def _coverage(ready: Ready, model: Model) -> dict[str, float | None] | None:
 
     None of all where nobody added up errors, or no rows are kept. All processes ask together.
     """
-    rows = ready.rows
-    if model.misses is None or rows is None:
+    rows, misses = ready.rows, model.closed.misses
+    if misses is None or rows is None:
         return None
     try:
-        reach = model.misses.reach(HELD) / model.scaling.y_scale
+        reach = misses.reach(HELD) / model.scaling.y_scale
     except InputError:  # so few rows in all that no interval can be given
         return None
     counts = []
     for X, y in zip(rows.X_test, rows.y_test, strict=True):
-        off = np.abs(y - model.features(X) @ model.theta[0])
-        counts.append([np.count_nonzero(off <= reach), len(y)])
+        off = np.abs(y.reshape(len(y), -1) - model.features(X) @ model.theta.T)
+        counts.append([np.count_nonzero(off <= reach), y.size])
     everyones = ready.engine.everyones(np.array(counts)).tolist()
     return {
         name: hits / T if T >= _FEW else None

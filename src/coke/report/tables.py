@@ -15,6 +15,12 @@ def lines(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
     return [(key.replace("_", " "), [shown(key, row.get(key, "")) for row in rows]) for key in keys]
 
 
+def by_name(row: Row) -> Row:
+    """The errors of each of several targets as lines of their own."""
+    targets = row.get("targets") or {}
+    return {f"{name} {key}": v for name, errors in targets.items() for key, v in errors.items()}
+
+
 def html_table(rows: Sequence[Row]) -> str:
     """The same for a page."""
     head = "".join(f"<th>{html.escape(row['algorithm'])}</th>" for row in rows)

@@ -57,7 +57,9 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file: Annotated[str | None, _read(
         "Rows: a Parquet, CSV or .npy file, or a folder with a file for each site.",
         option="data", path=True)] = None
-    target: Annotated[str | None, Knob("Column to predict.", faces=COMMANDS | Face.SITE)] = None
+    target: Annotated[str | list[str] | None, Knob(
+        "Column to predict; may be repeated, for several numbers of a row.",
+        faces=COMMANDS | Face.SITE)] = None
     site: Annotated[str | None, _dealt("Column that says which site holds a row.")] = None
     drop: Annotated[list[str], _read("Column to leave out; may be repeated.")] = []
     missing: Annotated[str, _read(
@@ -88,6 +90,12 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     on_disk: Annotated[str | None, Knob(
         "Folder for rows with class labels and their features, instead of memory.",
         scope=Scope.RUN, faces=Face.RUN | Face.SITE, path=True)] = None
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names of the columns to predict; y where nothing names one."""
+        given = "y" if self.target is None else self.target
+        return (given,) if isinstance(given, str) else tuple(given)
 
 
 class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

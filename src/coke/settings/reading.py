@@ -49,8 +49,7 @@ def wanted(
     if face is Face.THEORY:
         changes = {**changes, "model": "plain"}  # the theorems are about the paper's features
     settings = checked_settings(merged(plain, changes))
-    check_source(settings)
-    _refuse(FACES.get(face, ()), settings)
+    _refuse((of_source, *FACES.get(face, ())), settings)
     return settings
 
 
@@ -113,9 +112,17 @@ def checked(plain: Toml, kind: type[S], *rules: Rule) -> S:
     for one in KNOBS.values():
         if one.path[0] in kind.__struct_fields__:
             _check_value(one, reduce(getattr, one.path, settings))
-    settings = _without_choice(settings)
+    settings = _without_choice(_one_target(settings))
     _refuse((*RULES, *rules), settings)
     return settings
+
+
+def _one_target(settings: S) -> S:
+    """With a name in place of a list of one, so that all who compare settings see the same."""
+    if isinstance(settings.data.target, str | None) or len(settings.data.target) != 1:
+        return settings
+    data = msgspec.structs.replace(settings.data, target=settings.data.target[0])
+    return msgspec.structs.replace(settings, data=data)
 
 
 def _without_choice(settings: S) -> S:
@@ -173,8 +180,3 @@ def _refuse(rules: tuple[Rule, ...], settings: Settings) -> None:
     for rule in rules:
         for reason in rule(settings):
             raise ConfigError(reason)
-
-
-def check_source(settings: Settings) -> None:
-    """The file of the rows and its columns belong together, or `ConfigError`."""
-    _refuse((of_source,), settings)

@@ -30,7 +30,7 @@ def of_source(settings: Settings) -> Iterator[str]:
     if str(data.file).endswith(".npy") and not (data.out_of_core or data.on_disk):
         yield (
             f"{data.file}: arrays are read in chunks only: add data.out_of_core = true, or for "
-            "class labels data.on_disk"
+            f"losses other than {_summed()} data.on_disk"
         )
     if data.file is None and LOSSES[settings.loss].kind == CLASSES:
         yield f'loss = "{settings.loss}" needs class labels: name a data.file with them'
@@ -60,10 +60,37 @@ def _plainly(settings: Settings) -> Iterator[str]:
 
 
 def _compiled(settings: Settings) -> Iterator[str]:
-    if settings.fast and not LOSSES[settings.loss].statistics:
-        yield f'fast with loss = "{settings.loss}": only {_summed()} rounds are compiled'
+    loss, outputs = LOSSES[settings.loss], len(settings.data.targets)
+    if settings.fast and (not loss.statistics or loss.codes):
+        yield f'fast with loss = "{settings.loss}": only quadratic rounds are compiled'
+    if settings.fast and outputs > 1:
+        yield f"fast with {outputs} targets: only rounds of one are compiled; leave it out"
     if settings.fast and find_spec("numba") is None:
         yield "fast needs Numba: pip install 'coke[fast]', or leave it out"
+
+
+def _several(settings: Settings) -> Iterator[str]:
+    """What only one target can have."""
+    targets, loss = settings.data.targets, LOSSES[settings.loss]
+    if not targets or len(set(targets)) < len(targets):
+        yield f"data.target = {list(targets)}: expected columns to predict, each once"
+    if len(targets) < 2:
+        return
+    if loss.kind == CLASSES:
+        yield (
+            f'{len(targets)} targets with loss = "{settings.loss}": a class is one column; '
+            "expected one target, or a model for each"
+        )
+    elif not loss.statistics:
+        yield (
+            f'{len(targets)} targets with loss = "{settings.loss}", whose columns have no Gram '
+            'matrix in common: expected loss = "quadratic", or a model for each target'
+        )
+    if settings.privacy != "none":
+        yield (
+            f'{len(targets)} targets with privacy = "{settings.privacy}": noise is made for the '
+            "statistics of one; expected one target"
+        )
 
 
 def _summed() -> str:
@@ -86,7 +113,7 @@ def _out_of_core(settings: Settings) -> Iterator[str]:
             yield (
                 f"out_of_core with {what}: that needs rows in memory; out of core is for sites "
                 f"with names, the {_summed()} loss, and for a common basis whitening = "
-                '"gram" or "sample"; for class labels use on_disk'
+                '"gram" or "sample"; for other losses use on_disk'
             )
     if settings.data.on_disk is not None and LOSSES[settings.loss].statistics:
         yield (
@@ -159,7 +186,7 @@ def on_agents(settings: Settings) -> Iterator[str]:
         yield "data.out_of_core is for coke run: an agent reads its own rows at once"
 
 
-RULES: tuple[Rule, ...] = (_solvable, _plainly, _compiled, _out_of_core, _private)
+RULES: tuple[Rule, ...] = (_solvable, _plainly, _several, _compiled, _out_of_core, _private)
 FACES: dict[Face, tuple[Rule, ...]] = {
     Face.COMPARE: (_compared,),
     Face.AUDIT: (_audited,),

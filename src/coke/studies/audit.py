@@ -87,11 +87,11 @@ def victim_of(ready: Ready) -> tuple[int, int]:
 
 def audited(ready: Ready, case: Case, rounds: int, probes: bool = True) -> list[Finding]:
     """Every attack that fits the configuration, against the most exposed site."""
-    risk, how = case.problem.train, case.algorithm
-    if not (isinstance(risk, Quadratic) and isinstance(how, COKE)):
+    risk, how = case.problem.train.sums, case.algorithm
+    if risk is None or not isinstance(how, COKE):
         raise InputError(
-            f"{how} on the {risk.metric} loss: the attacks are on what ADMM sends of quadratic "
-            "risks; audit coke, coke-paper or dkla"
+            f"{how} on the {case.problem.train.metric} loss: the attacks are on what ADMM sends of "
+            "quadratic risks; audit coke, coke-paper or dkla"
         )
     i, n = victim_of(ready)
     heard = overheard(ready, case, rounds)

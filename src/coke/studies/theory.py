@@ -11,8 +11,6 @@ from coke.engines.process import simulate
 from coke.learning.ready import Ready
 from coke.maths.algorithms.coke import dkla
 from coke.maths.features.features import gram
-from coke.maths.graph import Graph
-from coke.maths.losses.problem import Problem, Quadratic
 from coke.maths.theory import Assumptions, Constants, degrees_of_freedom, features_needed
 from coke.settings.declaration import Settings
 
@@ -43,11 +41,11 @@ MEANINGS = {
 def summary(settings: Settings, ready: Ready) -> dict[str, Any]:
     """Everything as numbers."""
     problem, graph, N, rows = ready.problem, ready.graph, len(ready.names), ready.rows
-    risk = problem.train
-    assert isinstance(risk, Quadratic)
+    risk = problem.train.sums
+    assert risk is not None  # other losses are refused with the settings
     c, T = Constants.of(risk, graph), float(risk.T.sum())
     rate, rho = c.rate(settings.rho), c.best_rho()
-    pace = _measured_factor(problem, graph, settings.rho)
+    pace = _measured_factor(ready, settings.rho)
     assert rows is not None  # settings that keep none are refused
     X = np.concatenate(rows.X)
     some = X[np.random.default_rng(settings.seed).permutation(len(X))[:SAMPLE]]
@@ -75,11 +73,11 @@ def summary(settings: Settings, ready: Ready) -> dict[str, Any]:
     }
 
 
-def _measured_factor(problem: Problem, graph: Graph, rho: float) -> float:
+def _measured_factor(ready: Ready, rho: float) -> float:
     """By what the distance to θ* shrinks a round: the later half of the rounds before rounding."""
-    floor = 1e-9 * float(np.linalg.norm(problem.optimum))  # below it only rounding is left
-    gaps = [float(np.linalg.norm(problem.optimum))]
-    for r in simulate(problem, graph, dkla(rho), rounds=MEASURED, scored=()):
+    gaps = [float(np.linalg.norm(ready.optimum))]
+    floor = 1e-9 * gaps[0]  # below it only rounding is left
+    for r in simulate(ready.problem, ready.graph, dkla(rho), rounds=MEASURED, scored=()):
         if r.optimality_gap <= floor:
             break
         gaps.append(r.optimality_gap)

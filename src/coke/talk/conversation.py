@@ -11,6 +11,7 @@ tree and diameter.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -18,9 +19,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
 
 from coke.errors import GraphError, MessageError
-from coke.maths.graph import Graph, checked_graph
+from coke.maths.graph import Graph, adjacency, checked_graph, steps
 from coke.maths.ledger import Ledger
 
 R = TypeVar("R")
@@ -82,6 +85,15 @@ class Conversation(Generic[R]):
         return turn.tell.items()
 
 
+def outcome(talk: Talk[R]) -> R:
+    """What a conversation comes to that needs nobody else."""
+    try:
+        next(talk)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("a conversation that was to need nobody else")
+
+
 Letter = tuple[str, str, bytes]  # sender, recipient, message
 Post = Callable[[Callable[[], list[Letter]]], list[Letter] | None]
 """Lets the sites here go on and brings what those elsewhere tell them; None once all are silent."""
@@ -95,7 +107,7 @@ def nobody_else(go_on: Callable[[], list[Letter]]) -> None:
 def together(
     talks: Mapping[str, Talk[R]], post: Post = nobody_else
 ) -> tuple[dict[str, R], dict[str, Ledger]]:
-    """All these sites' conversations: what each concluded, and what each spent."""
+    """All these sites' conversations: what each concluded and spent, in the order of `talks`."""
     held = {name: Conversation(talk) for name, talk in talks.items()}
     came: list[Letter] | None = []
     while came is not None:
@@ -127,6 +139,7 @@ class Tree(NamedTuple):
     root: Any
     parent: dict[Any, Any]  # of all but the root
     order: list[Any]  # from the root outwards
+    children: dict[Any, list[Any]]  # sorted, of those that have some
 
     @property
     def messages(self) -> int:
@@ -146,9 +159,17 @@ class Tree(NamedTuple):
 
 def spanning_tree(graph: Graph) -> Tree:
     """Breadth first from the centre of the graph; ties go to the smaller number or name."""
-    root = min(nx.center(graph))
-    parent = {child: at for at, child in nx.bfs_edges(graph, root, sort_neighbors=sorted)}
-    return Tree(root, parent, [root, *parent])
+    return _grown(graph, steps(adjacency(graph), np.arange(len(graph))).max(axis=1))
+
+
+def _grown(graph: Graph, farthest: NDArray[np.int32]) -> Tree:
+    """The same where it is known how far away anybody is from each site."""
+    root = min(name for name, far in zip(graph, farthest, strict=True) if far == farthest.min())
+    parent, children = {}, dict[Any, list[Any]]()
+    for at, child in nx.bfs_edges(graph, root, sort_neighbors=sorted):
+        parent[child] = at
+        children.setdefault(at, []).append(child)
+    return Tree(root, parent, [root, *parent], children)
 
 
 class Network(NamedTuple):
@@ -158,7 +179,12 @@ class Network(NamedTuple):
     graph: Graph  # on the names, in that order
     tree: Tree  # on the names
     diameter: int
-    distances: dict[str, dict[str, int]]
+    distances: NDArray[np.int32]  # (N, N) in that order
+
+    def farthest(self, x: str, sites: Iterable[str]) -> int:
+        """How far the farthest of these sites is from x."""
+        i, *others = (bisect_left(self.names, name) for name in (x, *sites))
+        return int(self.distances[i, others].max(initial=0))
 
     def records(self) -> bytes:
         """The whole network, for a site that joins later."""
@@ -174,6 +200,12 @@ def network_of(records: bytes) -> Network:
     return net
 
 
+def network(names: Sequence[str], graph: Graph) -> Network:
+    """What all know of these sites on that graph of their positions."""
+    around = ((names[i], tuple(sorted(names[n] for n in graph[i]))) for i in graph)
+    return _network(frozenset(around))
+
+
 def flood(me: str, neighbours: Sequence[str]) -> Talk[Network]:
     """Every site learns the whole graph, in as many steps as its diameter.
 
@@ -185,7 +217,7 @@ def flood(me: str, neighbours: Sequence[str]) -> Talk[Network]:
         whole = _whole(known)
         if whole is not None and r >= whole.diameter:
             return whole
-        news = [(x, known[x]) for x in fresh if not _had(known, whole, x, r) >= set(neighbours)]
+        news = [(x, known[x]) for x in fresh if not _had(known, whole, x, r, neighbours)]
         message = msgspec.msgpack.encode(news) if news else b""
         heard = yield Turn(dict.fromkeys(neighbours, message), neighbours, broadcast=True)
         r, before = r + 1, set(known)
@@ -217,21 +249,24 @@ def _network(records: frozenset[tuple[str, tuple[str, ...]]]) -> Network:
                 "an edge needs both ends; add it or take it away"
             )
     names = tuple(sorted(known))
-    distances = dict(nx.all_pairs_shortest_path_length(G))
-    widest = max(max(row.values()) for row in distances.values())
     graph = nx.relabel_nodes(checked_graph(G, names), dict(enumerate(names)))
-    return Network(names, graph, spanning_tree(G), widest, distances)
+    distances = steps(adjacency(graph), np.arange(len(names)))
+    tree = _grown(graph, distances.max(axis=1))
+    return Network(names, graph, tree, int(distances.max()), distances)
 
 
-def _had(known: Mapping[str, tuple[str, ...]], whole: Network | None, x: str, r: int) -> set[str]:
-    """Sites that surely have the record of x after r steps: those within r of it."""
+def _had(
+    known: Mapping[str, tuple[str, ...]], whole: Network | None, x: str, r: int,
+    neighbours: Sequence[str],
+) -> bool:  # fmt: skip
+    """Whether all neighbours surely have the record of x after r steps: if within r of it."""
     if whole is not None:
-        return {name for name, away in whole.distances[x].items() if away <= r}
+        return whole.farthest(x, neighbours) <= r
     ball = edge = {x}
     for _ in range(min(r, 2)):  # more is rarely worth the search
         edge = {friend for name in edge for friend in known.get(name, ())} - ball
         ball = ball | edge
-    return ball
+    return ball >= set(neighbours)
 
 
 def _records(data: bytes) -> list[tuple[str, tuple[str, ...]]]:

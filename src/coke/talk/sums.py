@@ -8,7 +8,6 @@ Every function here is one site's part of a conversation (`coke.talk.conversatio
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 from typing import Any, NamedTuple, Protocol
@@ -17,19 +16,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coke.data.site import Columns
+from coke.data.targets import LABELS
+from coke.data.units import Columns
 from coke.errors import DataError, MessageError
-from coke.maths.algorithms.codecs import (
-    decode_mixture,
-    encode_mixture,
-    pack_integers,
-    unpack_integers,
-)
+from coke.maths.algorithms.codecs import pack_integers, unpack_integers
+from coke.maths.algorithms.mixtures import decode_mixture, encode_mixture
 from coke.maths.arrays import Array
 from coke.maths.features.whitening import RANKS, Component, Gaussian, kind_of, reduced
 from coke.talk.conversation import Network, Talk, Turn
 
-_LABELS = 4096  # classes at most
 _LARGEST = 2**48  # whole number in a sum, far from where sums of many sites overflow
 _HALF, _HALVES = 1 << 14, 3  # whole numbers are packed in so large parts, and so many more at most
 
@@ -52,9 +47,9 @@ def swept(
     `totals`, for sites that join later.
     """
     parent = net.tree.parent.get(me)
-    children = [child for child, at in net.tree.parent.items() if at == me]
+    children = net.tree.children.get(me, [])
     heard = (yield Turn({}, children)) if children else {}
-    total = own([heard[child] for child in sorted(children)])
+    total = own([heard[child] for child in children])
     if parent is not None:
         total = (yield Turn({parent: total}, [parent]))[parent]
     else:
@@ -116,7 +111,7 @@ class Told(NamedTuple):
             raise MessageError(f"{len(data)} bytes tell nothing of columns: {error}") from error
         mean, sd, low, high = arrays
         good = [len(part) for part in arrays] == list(sizes) and 0 < T < 2**53
-        good = good and all(np.isfinite(part).all() for part in arrays) and len(labels) <= _LABELS
+        good = good and all(np.isfinite(part).all() for part in arrays) and len(labels) <= LABELS
         if not (good and (sd >= 0).all() and (low <= high).all()):
             raise MessageError(f"numbers of columns that cannot be, in {len(data)} bytes")
         return cls(Columns(T, mean, sd, low, high), tuple(labels))
@@ -157,9 +152,6 @@ class _Inputs(NamedTuple):
     spread: float  # standard deviation of the target
 
 
-_TARGET = struct.Struct("<3f")  # rows, mean and standard deviation of a site's target
-
-
 def describe_inputs(sweep: Sweep, own: Sequence[Component], y: Columns, s0: float) -> Talk[_Inputs]:
     """All sites' mixtures merged, as many components as the largest description has."""
     d = len(own[0].mean)
@@ -194,8 +186,9 @@ def add_grams(sweep: Sweep, A: Array, y: Columns) -> Talk[tuple[Array, float]]:
 
 def _packed(data: bytes, size: int) -> Array:
     if len(data) != 4 * size:
-        whole = _TARGET.size + len(data)
-        raise MessageError(f"{whole} bytes: expected a Gram matrix of {size} numbers")
+        raise MessageError(
+            f"{len(data)} bytes after the target: expected a Gram matrix of {size} numbers"
+        )
     found = np.frombuffer(data, "<f4").astype(np.float64)
     if not np.isfinite(found).all():
         raise MessageError("a Gram matrix with numbers that are not finite")
@@ -277,22 +270,26 @@ def add_targets(sweep: Sweep, y: Columns) -> Talk[float]:
 def _after_targets(
     sweep: Sweep, y: Columns, own: Callable[[Sequence[bytes]], bytes]
 ) -> Talk[tuple[bytes, float]]:
-    """A total that comes after the target's moments in every message; and the target's spread."""
+    """A total that comes after the targets' moments in every message; and the targets' spread."""
+    K = len(y.mean)
+    size = 4 * (1 + 2 * K)
 
     def merged(children: Sequence[bytes]) -> bytes:
-        target = reduce(Columns.merged, map(_target, children), y)
-        head = _TARGET.pack(target.T, target.mean[0], target.sd[0])
-        return head + own([child[_TARGET.size :] for child in children])
+        told = reduce(Columns.merged, (_targets(child, K) for child in children), y)
+        with np.errstate(over="ignore"):  # refused where it is read
+            head = np.concatenate([[told.T], told.mean, told.sd]).astype("<f4")
+        return head.tobytes() + own([child[size:] for child in children])
 
     total = yield from sweep(merged)
-    return total[_TARGET.size :], float(_target(total).sd[0])
+    return total[size:], _targets(total, K).spread
 
 
-def _target(data: bytes) -> Columns:
-    if len(data) < _TARGET.size:
-        raise MessageError(f"{len(data)} bytes: expected {_TARGET.size} for the target first")
-    T, mean, sd = _TARGET.unpack_from(data)
-    if not (0 < T < 2**53 and np.isfinite(mean) and 0 <= sd < np.inf):
+def _targets(data: bytes, K: int) -> Columns:
+    """Rows, means and standard deviations of a site's K targets, in float32."""
+    if len(data) < 4 * (1 + 2 * K):
+        raise MessageError(f"{len(data)} bytes: expected {4 * (1 + 2 * K)} for the target first")
+    found = np.frombuffer(data, "<f4", 1 + 2 * K).astype(np.float64)
+    T, mean, sd = float(found[0]), found[1 : 1 + K], found[1 + K :]
+    if not (0 < T < 2**53 and np.isfinite(found).all() and (sd >= 0).all()):
         raise MessageError("a target whose numbers cannot be")
-    at = np.array([mean])
-    return Columns(T, at, np.array([sd]), at, at)
+    return Columns.of_moments(T, mean, sd)

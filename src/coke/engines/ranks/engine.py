@@ -134,7 +134,7 @@ class Ranks(Engine):
     """One of several ranks, each with a block of the agents of this network."""
 
     def __init__(self, comm: MPI.Comm, A: sparse.csr_array, names: tuple[str, ...] = ()):
-        self.comm, self.first, self.A, self._names = comm, not comm.rank, A, names
+        self.comm, self.first, self.A = comm, not comm.rank, A
         self.own = block(A, partition(A, comm.size), comm.rank)
         self._order = self.own.order()
         rank_of = dict(zip(names, self.own.parts.tolist(), strict=False))  # where they have names
@@ -143,17 +143,16 @@ class Ranks(Engine):
     def agents(self, N: int) -> Sequence[int]:
         return self.own.agents.tolist()
 
-    def names(self, here: tuple[str, ...]) -> tuple[str, ...]:
-        return self._names
-
     def guarded(self, work: Callable[[], R]) -> R:
         return all_or_none(self.comm, work)
 
     def any(self, *flags: bool) -> tuple[bool, ...]:
+        """Which flags are up at any rank."""
         up: list[bool] = np.any(everyones(self.comm, np.array(flags)), axis=0).tolist()
         return tuple(up)
 
     def gather(self, rows: Rows) -> Rows | None:
+        """The rows of all agents (N, …) at the first process, None elsewhere."""
         arrived = self._arrived(rows, np.bincount(self.own.parts, minlength=self.comm.size))
         if arrived is None:
             return None
@@ -198,6 +197,7 @@ class Ranks(Engine):
         return record._replace(state=type(record.state)(*state), spent=spent, quiet=quiet)
 
     def whole(self, problem: Problem) -> Problem | None:
+        """The problem of all agents at the first process, None elsewhere."""
         train = self._risk(problem.train)
         test = None if problem.test is None else self._risk(problem.test)
         return Problem(train, test) if self.first else None

@@ -64,9 +64,9 @@ def simulate_block(
             f"rank {own.rank} holds {len(own.agents)} agents, but its problem has "
             f"{len(problem.train.T)}: build it from the rows of those agents, in that order"
         )
-    exchange, n = _Between(comm, own, algorithm.width(problem.train)), len(own.agents)
+    exchange, n = _Between(comm, own), len(own.agents)
     here = Here(A, own.agents, own.columns(A), exchange.heard, partial(everyones, comm))
-    stop = Stopping(limits.checked(), here, algorithm.told)
+    stop = Stopping(limits.checked(), here)
     nothing = np.zeros((n, 3), np.int64) if spent is None else spent
     at = Checkpoint(0, nothing, at_first(n), {}) if resume is None else resume
     account, threads = stop.begin(at.k, at.spent, at.quiet), OneThread()
@@ -82,9 +82,9 @@ class _Between:
     `hats` (n + m, W) are the block's own θ̂_i, which the caller writes, and then the last heard.
     """
 
-    def __init__(self, comm: MPI.Comm, own: Block, width: int):
+    def __init__(self, comm: MPI.Comm, own: Block):
         self.comm, self.own, self._n = comm, own, len(own.agents)
-        self.hats = np.zeros((self._n + len(own.ghosts), width))
+        self.hats = np.zeros((self._n + len(own.ghosts), 0))  # as wide as the first state's θ̂
 
     def heard(self, rows: Rows) -> Rows:
         """A row (n, …) of every agent, followed by those of the others that they hear."""
@@ -168,7 +168,8 @@ class _Held:
         if self.state is None:
             n = len(self.stop.d)
             whole = {name: np.empty((n, *x.shape[1:])) for name, x in first._asdict().items()}
-            whole["hat"] = self.exchange.hats[:n]
+            hats = np.zeros((len(self.exchange.hats), first.hat.shape[1]))
+            self.exchange.hats, whole["hat"] = hats, hats[:n]
             self.state = type(first)(**whole)
         _write(_take(self.state, rows), first)
 
@@ -183,8 +184,10 @@ class _Held:
         hats = self.exchange.hats
         last = hats if self.stop.idle else hats.copy()  # what `speak` writes over
         said = all_or_none(self.exchange.comm, partial(self._speak, at.k + 1))
-        hat, now = self.stop.after(at, last, self.state, said)
-        _write(self.state, self.state._replace(hat=hat))
+        now = self.stop.after(at, said, self.state.theta, self.algorithm.told(last))
+        if now.over is not None:
+            hat = np.where(now.over, last[: len(now.over)], self.state.hat)
+            _write(self.state, self.state._replace(hat=hat))
         self.exchange(now.spoke)
         for rows, own, W in self.pieces:
             before = _take(self.state, rows)

@@ -8,7 +8,7 @@ over whichever agents the caller holds. `docs/adding-an-algorithm.md` is a guide
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from scipy import sparse
@@ -19,6 +19,22 @@ from coke.maths.losses.risk import Risk
 
 State = Any
 """A named tuple of arrays with at least θ_i `theta`, θ̂_i `hat` (A, W) and `loss` (A,)."""
+
+
+class Payloads(Mapping[int, bytes]):
+    """Row ↦ its message, packed when it is asked for."""
+
+    def __init__(self, rows: Sequence[int], message: Callable[[int], bytes]):
+        self._at, self._message = {row: at for at, row in enumerate(rows)}, message
+
+    def __getitem__(self, row: int) -> bytes:
+        return self._message(self._at[row])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._at)
+
+    def __len__(self) -> int:
+        return len(self._at)
 
 
 class Spoken(NamedTuple):

@@ -1,4 +1,4 @@
-"""Innovations θ_i − θ̂_i as bytes and back, and mixtures of Gaussians.
+"""Innovations θ_i − θ̂_i as bytes and back.
 
 Every decoded innovation is GRID × an integer of size at most 2⁵², and never −0. So a sum of them is
 exact, hence the same bits in any order, on any machine, fused or not, as long as every partial
@@ -19,37 +19,36 @@ with n folded to 2|n| − [n > 0]: 0, 1, −1, 2, −2, … ↦ 0, 1, 2, 3, 4, �
 
 m is not sent: a larger m leaves fewer bits to `unary` and needs more ones there, so at most one
 m fits. Low bits and unary codes stand apart so that neither end needs a loop over entries.
-
-The numbers of a mixture of Gaussians (`coke.maths.features.whitening`) are such integers, too:
-
-    spreads and factors   sign(x) round(log(1 + |x|/(10 s₀)) / log 1.1)    steps of 10 %, s₀ near 0
-    means                 round(m_j / max(sd_j/10, s₀))                    a tenth of the spread
-    s₀ = 0.3 σ √(λ/N)     what the ridge hides anyway
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coke.errors import InputError, MessageError
-from coke.maths.arrays import SQRT_HALF, Array
-from coke.maths.features.whitening import RANKS, Component, kind_of
+from coke.maths.arrays import SQRT_HALF, Array, Sizes
 
 FINEST, COARSEST = -40, 12  # smallest and largest exponent of a step
 GRID, LIMIT = 2.0**FINEST, 2.0**COARSEST  # every decoded value: a multiple of, and at most
 DENSE = 15  # in place of r: no zero runs
 WIDTHS = np.arange(16)
-GROWTH = math.log(1.1)
-MOST = 2.0**40  # of a mixture's number: far beyond any input that could be scaled
 
 Integers = NDArray[np.int64]
 Bits = NDArray[np.uint8]
+
+
+class Coded(NamedTuple):
+    """Messages for rows, packed when they are asked for: a simulation only counts their bytes."""
+
+    values: Array  # (A, D) what is decoded of each
+    size: Sizes  # (A, 1) bytes of each
+    message: Callable[[int], bytes]  # row ↦ its message
 
 
 class Codec(Protocol):
@@ -61,6 +60,10 @@ class Codec(Protocol):
 
     def decode(self, data: bytes, size: int) -> Array:
         """The values (D,) on the grid, or MessageError; work and memory are O(D)."""
+        ...
+
+    def coded(self, X: Array) -> Coded:
+        """The messages for rows (A, D), each the same as of the row alone."""
         ...
 
 
@@ -76,17 +79,32 @@ class Coarse:
 
     def exponent(self, x: Array) -> int:
         """The e of step = 2ᵉ, −40 ≤ e ≤ 12; the same on every machine, though none needs it."""
-        rms = math.sqrt(float(np.cumsum(x * x)[-1]) / len(x))  # which adds in order, unlike `sum`
-        m, e = math.frexp(min(max(self.ratio * rms, GRID), LIMIT))
-        return e - (m < SQRT_HALF)
+        return int(self._steps(x[None])[0, 0])
+
+    def _steps(self, X: Array) -> NDArray[np.int32]:
+        """The same of each row (A, 1)."""
+        last = np.cumsum(X * X, axis=1)[:, -1:]  # which adds in order, unlike `sum`
+        m, e = np.frexp(np.clip(self.ratio * np.sqrt(last / X.shape[1]), GRID, LIMIT))
+        return np.asarray(e - (m < SQRT_HALF))
 
     def encode(self, x: Array) -> bytes:
         """At most |x − decoded| ≤ step / 2 away."""
-        x = checked(x)
-        e = self.exponent(x)
+        return self.coded(checked(x)[None]).message(0)
+
+    def coded(self, X: Array) -> Coded:
+        """A step for each row."""
+        X = checked(X, 2)
+        e = self._steps(X)
         # 2¹² is a multiple of every step, so rounding to nearest never leads beyond LIMIT.
-        packed = pack_integers(np.rint(np.ldexp(x, -e)).astype(np.int64))
-        return bytes((e % 256,)) + packed if packed else b""
+        n = np.rint(np.ldexp(X, -e))
+        plan = _planned(n.astype(np.int64))
+
+        def message(i: int) -> bytes:
+            packed = plan.packed(i)
+            return bytes((int(e[i, 0]) % 256,)) + packed if packed else b""
+
+        packed = plan.sizes()
+        return Coded(np.ldexp(n, e) + 0.0, packed + (packed > 0), message)  # −0 + 0 = 0
 
     def decode(self, data: bytes, size: int) -> Array:
         """Refuses what runs beyond the vector, the limit or the end of the bytes."""
@@ -103,17 +121,59 @@ class Coarse:
 
 def pack_integers(n: Integers) -> bytes:
     """r, k, low and unary bits of the integers n (D,); no byte where all are zero."""
-    folds = 2 * np.abs(n) - (n > 0)
-    at = np.flatnonzero(n)
-    if not at.size:
-        return b""
-    runs, rest = np.diff(at, prepend=-1) - 1, folds[at] - 1
-    (r, run_cost), (k, rest_cost), (dense, dense_cost) = map(_rice, (runs, rest, folds))
-    if dense_cost < run_cost + rest_cost:
-        r, k, bits = DENSE, dense, _joined((folds, dense))
-    else:
-        bits = _joined((runs, r), (rest, k))
-    return bytes((16 * r + k,)) + np.packbits(bits).tobytes()
+    return _planned(n[None]).packed(0)
+
+
+class _Plan(NamedTuple):
+    """The coded numbers of rows of integers, and of each row the cheapest low bits."""
+
+    n: Integers  # (A, D)
+    runs: Integers  # zeros before each entry that is not zero, row after row
+    rest: Integers  # each of these entries' fold − 1
+    ends: Integers  # (A + 1,) where a row's begin, and the last one's end
+    r: Integers  # (A,)
+    k: Integers  # (A,)
+    cost: Integers  # (A,) bits with these
+    dense: Integers  # (A,) k without runs
+    dense_cost: Integers  # (A,)
+
+    def sizes(self) -> Sizes:
+        """Bytes of each row (A, 1), packed."""
+        some = self.ends[1:] > self.ends[:-1]
+        return (some * (1 - (-np.minimum(self.cost, self.dense_cost) // 8)))[:, None]
+
+    def packed(self, i: int) -> bytes:
+        """Row i."""
+        own = slice(int(self.ends[i]), int(self.ends[i + 1]))
+        if own.start == own.stop:
+            return b""
+        if self.dense_cost[i] < self.cost[i]:
+            r, k = DENSE, int(self.dense[i])
+            bits = _joined((_folded(self.n[i]), k))
+        else:
+            r, k = int(self.r[i]), int(self.k[i])
+            bits = _joined((self.runs[own], r), (self.rest[own], k))
+        return bytes((16 * r + k,)) + np.packbits(bits).tobytes()
+
+
+def _planned(n: Integers) -> _Plan:
+    """Of the rows of n (A, D)."""
+    m, at, best = np.count_nonzero(n, axis=1), np.flatnonzero(n), np.zeros((3, 2, len(n)), np.int64)
+    ends, some = np.append(0, m.cumsum()), m > 0
+    first = ends[:-1][some]
+    runs, folds = at.copy(), _folded(n.ravel()[at])
+    runs[1:] -= at[:-1] + 1
+    runs[first] = at[first] % n.shape[1]  # a row's first run begins with the row
+    if at.size:
+        best[0][:, some] = _rice(runs, first, m[some])
+        best[1][:, some] = _rice(folds - 1, first, m[some])
+        best[2][:, some] = _rice(folds, first, n.shape[1])
+    (r, run_cost), (k, rest_cost), dense = best
+    return _Plan(n, runs, folds - 1, ends, r, k, run_cost + rest_cost, *dense)
+
+
+def _folded(n: Integers) -> Integers:
+    return np.asarray(2 * np.abs(n) - (n > 0))
 
 
 def unpack_integers(data: bytes, size: int) -> Integers:
@@ -144,8 +204,14 @@ class _Plain:
 
     def encode(self, x: Array) -> bytes:
         """At most GRID / 2 away, and for Float32 half a unit in the last place more."""
-        on_grid = np.ldexp(np.rint(np.ldexp(checked(x), -FINEST)), FINEST) + 0.0  # −0 + 0 = 0
-        return on_grid.astype(self.dtype).tobytes()
+        return self.coded(checked(x)[None]).message(0)
+
+    def coded(self, X: Array) -> Coded:
+        """Number by number."""
+        on_grid = np.ldexp(np.rint(np.ldexp(checked(X, 2), -FINEST)), FINEST) + 0.0  # −0 + 0 = 0
+        told = on_grid.astype(self.dtype)
+        size = np.full((len(X), 1), told.itemsize * told.shape[1])
+        return Coded(told.astype(np.float64), size, lambda i: told[i].tobytes())
 
     def decode(self, data: bytes, size: int) -> Array:
         """Refuses a wrong length, −0, and what is not finite, on the grid and within the limit."""
@@ -167,10 +233,10 @@ class Float64(_Plain):
     dtype: ClassVar[str] = "<f8"
 
 
-def checked(x: Array) -> Array:
-    """X as float64, if it is one vector of numbers that a message can carry."""
+def checked(x: Array, axes: int = 1) -> Array:
+    """X as float64, if it is one vector, or rows, of numbers that a message can carry."""
     x = np.asarray(x, dtype=np.float64)
-    if x.ndim != 1 or not x.size:
+    if x.ndim != axes or not x.shape[-1]:
         raise InputError(f"an array of shape {x.shape}: expected one vector; encode row by row")
     if not (np.abs(x) <= LIMIT).all():  # false for NaN, too
         bad = x[~(np.abs(x) <= LIMIT)][0]
@@ -190,11 +256,15 @@ def refuse(wrong: bool, what: str) -> None:
         )
 
 
-def _rice(values: Integers) -> tuple[int, int]:
-    """The cheapest number of low bits for these values, and the bits they then take."""
-    costs = (values >> WIDTHS[:DENSE, None]).sum(axis=1) + len(values) * (1 + WIDTHS[:DENSE])
-    k = int(costs.argmin())
-    return k, int(costs[k])
+def _rice(values: Integers, first: Integers, count: Integers | int) -> tuple[Integers, Integers]:
+    """The cheapest number of low bits for the values of each row, and the bits they then take.
+
+    A row's values begin at `first`; `count` is how many it codes, of which others are zero.
+    """
+    # Once no value has more bits, further ones only cost.
+    widths = WIDTHS[: min(DENSE, int(values.max()).bit_length() + 1), None]
+    costs = np.add.reduceat(values >> widths, first, axis=1) + count * (1 + widths)
+    return costs.argmin(axis=0), costs.min(axis=0)
 
 
 def _joined(*parts: tuple[Integers, int]) -> Bits:
@@ -226,56 +296,3 @@ def split(bits: Bits, *parts: tuple[int, int]) -> list[Integers]:
         values.append((quotients[first : first + m] << k) + low)
         at, first = at + m * k, first + m
     return values
-
-
-def encode_mixture(parts: Sequence[Component], s0: float) -> bytes:
-    """Head (kind, components, weights as float32), then all numbers as coded integers."""
-    spread = [_logs(part.spread, s0) for part in parts]
-    factors = [_logs(part.factors, s0) for part in parts]
-    sds = [_sd(_unlogs(f, s0), _unlogs(s, s0)) for f, s in zip(factors, spread, strict=True)]
-    means = [
-        np.rint(part.mean / _step(sd, s0)).astype(np.int64)
-        for part, sd in zip(parts, sds, strict=True)
-    ]
-    numbers = np.concatenate([x.ravel() for group in (spread, factors, means) for x in group])
-    weights = np.array([part.weight for part in parts], dtype="<f4").tobytes()
-    return bytes([kind_of(len(parts)), len(parts)]) + weights + pack_integers(numbers)
-
-
-def decode_mixture(data: bytes, d: int, s0: float) -> list[Component]:
-    """What such bytes say of inputs in R^d; `InputError` if they say nothing sensible."""
-    if len(data) < 2 or data[0] not in RANKS or not 1 <= data[1] <= data[0]:
-        raise InputError(f"{len(data)} bytes are no mixture: expected a kind and a number first")
-    kind, n = data[0], data[1]
-    rank, body = min(RANKS[kind], d), data[2 + 4 * n :]
-    weights = np.frombuffer(data[2 : 2 + 4 * n], dtype="<f4").astype(np.float64)
-    if len(weights) != n or not (np.isfinite(weights).all() and (weights > 0).all()):
-        raise InputError("a mixture's weights are missing or not positive")
-    numbers = unpack_integers(body, n * d * (rank + 2))
-    spread = _unlogs(numbers[: n * d].reshape(n, d), s0)
-    factors = _unlogs(numbers[n * d : n * d * (rank + 1)].reshape(n, rank, d), s0)
-    sds = np.sqrt(np.sum(factors**2, axis=1) + spread**2)
-    means = numbers[n * d * (rank + 1) :].reshape(n, d) * _step(sds, s0)
-    if max(np.abs(part).max() for part in (spread, factors, means)) > MOST:
-        raise InputError("a mixture's numbers are too large to be inputs")
-    rows = zip(weights.tolist(), means, factors, spread, strict=True)
-    return [Component(*row) for row in rows]
-
-
-def _logs(x: Array, s0: float) -> NDArray[np.int64]:
-    """sign(x) round(log(1 + |x|/(10 s₀)) / log 1.1)."""
-    return (np.sign(x) * np.rint(np.log1p(0.1 * np.abs(x) / s0) / GROWTH)).astype(np.int64)
-
-
-def _unlogs(n: NDArray[np.int64], s0: float) -> Array:
-    """The x that `_logs` takes to n, in the middle of all that it does; huge n saturate."""
-    size = np.minimum(np.abs(n), 1000)
-    return np.asarray(np.sign(n) * 10 * s0 * np.expm1(size * GROWTH))
-
-
-def _sd(factors: Array, spread: Array) -> Array:
-    return np.asarray(np.sqrt(np.sum(factors**2, axis=0) + spread**2))
-
-
-def _step(sd: Array, s0: float) -> Array:
-    return np.maximum(0.1 * sd, s0)

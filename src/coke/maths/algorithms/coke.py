@@ -22,11 +22,11 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from coke.errors import InputError
-from coke.maths.algorithms.algorithm import Algorithm, Spoken
+from coke.maths.algorithms.algorithm import Algorithm, Payloads, Spoken
 from coke.maths.algorithms.codecs import Coarse, Codec
 from coke.maths.arrays import Array, Mask
 from coke.maths.graph import Graph, adjacency, degrees
-from coke.maths.losses.problem import local_only
+from coke.maths.losses.problem import local_only, nearly_alone
 from coke.maths.losses.risk import Argmin, Risk
 
 FLOAT = 8  # bytes of an entry of θ in the paper's messages
@@ -193,12 +193,12 @@ def say(x: Array, hat: Array, news: Mask, codec: Codec | None) -> tuple[Array, S
     """
     if codec is None:
         return np.where(news, x, hat), Spoken(news * np.int64(FLOAT * x.shape[-1]))
-    hat, size, payloads = hat.copy(), np.zeros(news.shape, dtype=np.int64), dict[int, bytes]()
-    for i in np.flatnonzero(news).tolist():
-        payloads[i] = message = codec.encode(x[i] - hat[i])
-        hat[i] += codec.decode(message, x.shape[-1])
-        size[i] = len(message)
-    return hat, Spoken(size, payloads)
+    rows, size = np.flatnonzero(news), np.zeros(news.shape, dtype=np.int64)
+    innovation, hat = x[rows] - hat[rows], hat.copy()
+    said = codec.coded(innovation)
+    hat[rows] += said.values
+    size[rows] = said.size
+    return hat, Spoken(size, Payloads(rows.tolist(), said.message))
 
 
 @dataclass(frozen=True)
@@ -206,12 +206,15 @@ class COKE(Algorithm):
     """The paper's Algorithm 2; with the default threshold zero, its Algorithm 1.
 
     `codec` codes the messages. `warm` makes round 1 the agents' own minima, which everybody sends.
+    Not `exact`, a loss may move θ_i by a few steps towards the minimum instead, from one round to
+    the next; rest points are the same.
     """
 
     rho: float = 1e-2
     threshold: Threshold = NEVER_SILENT
     codec: Codec | None = None
     warm: bool = False
+    exact: bool = True
     elastic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -220,12 +223,15 @@ class COKE(Algorithm):
 
     def local(self, risk: Risk, d: Array) -> Local:
         """Prepares the agents of these risks, with d_i neighbours each (A, 1)."""
-        return Local(risk.argmin(self.rho * d), d, self.rho)
+        solver = risk.argmin if self.exact else risk.approach
+        return Local(solver(self.rho * d), d, self.rho)
 
     def start(self, risk: Risk) -> State:
         """Everything zero; or θ_i the agent's own minimum, not said to anybody yet."""
         zero = np.zeros((len(risk.T), risk.size))
-        theta = local_only(risk) if self.warm else zero
+        theta = zero
+        if self.warm:
+            theta = local_only(risk) if self.exact else nearly_alone(risk)
         h = np.full((len(zero), 1), self.threshold.start)
         return State(theta, zero, zero, zero, h, risk.losses(theta))
 
@@ -279,4 +285,4 @@ def automatic(kappa: float, graph: Graph, spread: float) -> COKE:
     ‖u − û‖ is nearly the root mean square change of the predictions, and the entries of an
     innovation are alike in size.
     """
-    return COKE(_step_size(kappa, graph), Shrinking(0.5 * spread), _COARSE, warm=True)
+    return COKE(_step_size(kappa, graph), Shrinking(0.5 * spread), _COARSE, warm=True, exact=False)

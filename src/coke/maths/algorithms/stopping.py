@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from coke.errors import InputError
-from coke.maths.algorithms.algorithm import Spoken, State
+from coke.maths.algorithms.algorithm import Spoken
 from coke.maths.arrays import Array, Mask, Sizes
-from coke.maths.graph import degrees
+from coke.maths.graph import degrees, steps
 from coke.maths.ledger import HEADER, Ledger, Spent
 
 Counts = NDArray[np.int64]
@@ -159,13 +159,14 @@ class Account(NamedTuple):
     ledger: Ledger  # of all agents
     ended: bool = False  # all agents stop after round k
     settled: bool = False  # and they do for having reached the tolerance
+    over: Mask | None = None  # (n, 1) whose message of round k exceeds its budget, so is not sent
 
 
 class Stopping:
     """Who may say what, what it costs, and when all agents stop, as each of them sees it."""
 
-    def __init__(self, limits: Limits, here: Here, told: Callable[[Array], Array]):
-        self.here, self._limits, self._told = here, limits, told
+    def __init__(self, limits: Limits, here: Here):
+        self.here, self._limits = here, limits
         self.idle, self._share = limits.idle, limits.share(here.A.shape[0])
         self.d, edges = degrees(here.edges), here.edges.tocoo()
         self._i, self._n = edges.row, edges.col  # both ends of every edge, both ways
@@ -173,12 +174,9 @@ class Stopping:
     @cached_property
     def diameter(self) -> int:
         """Of the graph: a search from every agent, each at its own process."""
-        far = np.zeros(1)
-        for some in _few(len(self.here.agents), _SEARCHES):
-            from_some = self.here.agents[some]
-            steps = sparse.csgraph.dijkstra(self.here.A, unweighted=True, indices=from_some)
-            far = np.maximum(far, steps.max())
-        return int(self.here.max(far)[0])
+        A, agents = self.here.A, self.here.agents
+        far = [steps(A, agents[some]).max() for some in _few(len(agents), _SEARCHES)]
+        return int(self.here.max(np.array([max(far)]))[0])
 
     def begin(self, k: int, spent: Spent, quiet: Quiet) -> Account:
         """After round k, or before round 1."""
@@ -188,24 +186,22 @@ class Stopping:
             k=k, spent=spent, quiet=quiet, least=least, spoke=nobody, ledger=self._ledger(spent)
         )
 
-    def after(self, at: Account, hats: Array, s: State, said: Spoken) -> tuple[Array, Account]:
-        """θ̂_i (n, W) of round k + 1 without the messages that exceed a budget, and its account.
+    def after(self, at: Account, said: Spoken, theta: Array, told: Array) -> Account:
+        """After round k + 1, in which the agents here come to θ_i (n, D) and would transmit `said`.
 
-        `hats` (n + m, W) are what the agents here, then the others they hear, last said; `s` is
-        the state that `speak` left, and `said` what it would transmit.
+        `told` (n + m, D) is θ as these agents, then the others they hear, last told it.
         """
         later = at.spent + _cost(said.size, self.d)
         if self.idle:
-            return s.hat, self.booked(at, later)
+            return self.booked(at, later)
         over = np.asarray((later > self._share).any(axis=1, keepdims=True) & (said.size > 0))
         if at.k == 0:
             self._refuse(over, at.ledger, later)
-        hat = s.hat
         if over.any():
-            hat = np.where(over, hats[: len(over)], hat)
             later = at.spent + _cost(np.where(over, 0, said.size), self.d)
-        quiet = counted(at.least, self._ok(self._told(hats), s.theta), self.diameter)
-        return hat, self.booked(at, later, quiet.declared(over[:, 0], self.diameter))
+        quiet = counted(at.least, self._ok(told, theta), self.diameter)
+        now = self.booked(at, later, quiet.declared(over[:, 0], self.diameter))
+        return now._replace(over=over) if over.any() else now
 
     def booked(self, at: Account, spent: Spent, quiet: Quiet | None = None) -> Account:
         """After one more round; without words where only the number of rounds ends the run."""

@@ -1,4 +1,8 @@
-"""Errors on rows that were left out: all of them from one decomposition."""
+"""Errors on rows that were left out: all of them from one decomposition.
+
+A site that has all rows knows them exactly (`left_out`). Of a model on all sites' rows it has its
+own alone, and of the others' what the basis says of them (`heights`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from coke.maths.arrays import Array
 NOISES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """The noise over the signal's variance, α: the ridge of a kernel matrix."""
 ROWS = 200
+_SLACK = 1e-9
+_DRAWN = 1000  # rows in place of the other sites' at most
 
 
 def left_out(K: Array, Y: Array) -> Array:
@@ -32,3 +38,20 @@ def coefficients(Phi: Array, Y: Array, noise: float) -> Array:
     K = Phi @ Phi.T
     K[np.diag_indices(len(K))] += noise
     return np.asarray(Phi.T @ np.linalg.solve(K, Y))
+
+
+def heights(white: Array, R: Array, share: float, rows: float) -> Array:
+    """h (n,) of a site's rows C⁻¹φ (n, D): what each adds to its own prediction of all rows' fit.
+
+    h_t = w ψ_tᵀ(w Σ ψψᵀ + (1 − share) B + R)⁻¹ψ_t with w = share/n. Own rows are as they are. B is
+    of as many rows as the others have, drawn with the covariance I − R that the basis stands for:
+    few rows leave directions empty, along which an own row has its way. A row that is left out has
+    error e_t/(1 − h_t).
+    """
+    n, D = white.shape
+    w, others = share / n, int(np.clip(rows - n, 1, _DRAWN))
+    C = np.linalg.cholesky((1.0 + _SLACK) * np.eye(D) - R)
+    drawn = np.random.default_rng(0).normal(size=(others, D)) @ C.T
+    S = w * white.T @ white + (1.0 - share) / others * drawn.T @ drawn + R
+    half = np.linalg.solve(np.linalg.cholesky(S + _SLACK * np.eye(D)), white.T)
+    return np.asarray(w * np.sum(half**2, axis=0))

@@ -27,28 +27,34 @@ _MOST = 0.9  # of h: where P is no picture of A, it may even be above one
 
 
 class Misses(NamedTuple):
-    """So many rows in each bin."""
+    """So many rows in each bin, for every target."""
 
-    counts: Array  # (BINS,)  of all rows
+    counts: Array  # (K, BINS)  of all rows
     seen: float  # how many of them were looked at
-    unit: float  # the target's spread, in its own units
+    unit: Array  # (K,)  the targets' spreads, in their own units
 
     @classmethod
-    def of(cls, errors: Array, rows: float, unit: float) -> Misses:
-        """Of errors (n,) in the target's units, which stand for so many rows."""
+    def of(cls, errors: Array, rows: float, unit: Array) -> Misses:
+        """Of errors (n, K) in the targets' units, which stand for so many rows."""
         n = len(errors)
-        bins = np.bincount(np.searchsorted(_EDGES, np.abs(errors) / unit), minlength=BINS)
-        return cls(np.asarray(bins * (rows / max(n, 1)), np.float64), float(n), unit)
+        bins = [
+            np.bincount(np.searchsorted(_EDGES, off), minlength=BINS)
+            for off in (np.abs(errors) / unit).T
+        ]
+        return cls(np.asarray(bins, np.float64) * (rows / max(n, 1)), float(n), unit)
 
     def checked(self) -> Misses:
         """Itself, or `ValueError`."""
-        good = (self.counts >= 0).all() and self.counts.sum() > 0
-        if not (good and self.seen > 0 and self.unit > 0):
+        good = (self.counts >= 0).all() and (self.counts.sum(axis=-1) > 0).all()
+        if not (good and self.seen > 0 and (self.unit > 0).all()):
             raise ValueError("counts of errors that cannot be")
         return self
 
-    def reach(self, share: float) -> float:
-        """Half the width of the interval that holds such a share, in the target's units."""
+    def reach(self, share: float) -> Array:
+        """(K,) half the widths of the intervals that hold such a share, in the targets' units."""
+        return self.unit * np.array([self._reached(share, counts) for counts in self.counts])
+
+    def _reached(self, share: float, counts: Array) -> float:
         n = self.seen
         rank = math.ceil((n + 1) * (share + _WARY * (1.0 - share)))
         if rank > n:
@@ -56,7 +62,7 @@ class Misses(NamedTuple):
                 f"interval={share}: {n:.0f} rows cannot say how far so rare a miss goes; "
                 f"expected at most {_most(n)}"
             )
-        upto = np.cumsum(self.counts) * (n / self.counts.sum())
+        upto = np.cumsum(counts) * (n / counts.sum())
         at = int(np.searchsorted(upto, rank))
         if at == BINS - 1:
             raise InputError(
@@ -65,7 +71,7 @@ class Misses(NamedTuple):
         low = float(_EDGES[at - 1]) if at else 0.0
         below = upto[at - 1] if at else 0.0
         within = float((rank - below) / (upto[at] - below))
-        return self.unit * (low + (float(_EDGES[at]) - low) * within)
+        return low + (float(_EDGES[at]) - low) * within
 
 
 def _most(n: float) -> str:
@@ -76,7 +82,7 @@ def _most(n: float) -> str:
 
 
 def left_out(errors: Array, white: Array, rows: float, freedom: float) -> Array:
-    """Errors (n,) as if each row had been left out of so many, given its C⁻¹φ (n, D).
+    """Errors (n, K) as if each row had been left out of so many, given its C⁻¹φ (n, D).
 
     All rows' h add up to the model's degrees of freedom, of which P has a picture too: a sample
     that has less of them is short of the rare rows with large h.
@@ -84,7 +90,7 @@ def left_out(errors: Array, white: Array, rows: float, freedom: float) -> Array:
     heights = np.vecdot(white, white) / rows
     heights *= max(1.0, freedom / (rows * max(float(heights.mean()), 1e-300)))
     heights /= max(1.0, _crowded(white)) ** 0.5
-    return np.asarray(errors / (1.0 - np.minimum(heights, _MOST)))
+    return np.asarray(errors / (1.0 - np.minimum(heights, _MOST))[:, None])
 
 
 def _crowded(white: Array) -> float:

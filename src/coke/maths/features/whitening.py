@@ -15,7 +15,7 @@ likewise the sines, and products of cosines and sines are sums of these.
 
 A site **describes its inputs** in few bytes: a small mixture of Gaussians (`algorithms.codecs`). A
 component is a weight, a mean and a covariance FᵀF + diag(s²) with few factors F. One Gaussian will
-do for most sites; where the Gram matrix it predicts is far from the site's own (`_misfit`), the
+do for most sites; where the Gram matrix it predicts is far from the site's own (`fits`), the
 inputs are split by k-means into 2 or 16 clusters with fewer factors each.
 """
 
@@ -30,10 +30,9 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from coke.errors import ConvergenceError, InputError
-from coke.maths.arrays import PART, Array
+from coke.maths.arrays import PART, SQRT_HALF, Array
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.losses.problem import matrix
-from coke.maths.losses.risk import Regulariser
+from coke.maths.symmetric import congruent, positive
 
 RANKS = {1: 5, 2: 3, 16: 1}  # factors per component, by the largest number of components
 ENOUGH = 1 << 17  # rows to find clusters in: the code's steps are a tenth of a spread
@@ -58,26 +57,30 @@ class Whitening(NamedTuple):
         """Φ̃ (T, D) from Φ (T, D), row by row."""
         return np.asarray(solve_triangular(self.C, Phi.T, lower=True)).T
 
-    def regulariser(self, G: Regulariser) -> Array:
+    def regulariser(self, G: Array) -> Array:
         """C⁻¹GC⁻ᵀ (D, D): what θᵀGθ is in u."""
-        half = solve_triangular(self.C, matrix(G, len(self.C)), lower=True)
-        R = solve_triangular(self.C, half.T, lower=True)
-        return np.asarray(0.5 * (R + R.T))
+        return congruent(self.C, G)
 
     def statistics(self, A: Array, b: Array) -> tuple[Array, Array]:
-        """A_i and b_i (N, …) in the new basis: C⁻¹A_iC⁻ᵀ and C⁻¹b_i."""
-        inverse = np.asarray(solve_triangular(self.C, np.eye(len(self.C)), lower=True))
-        whole = inverse @ A @ inverse.T
-        # Row by row: the bits of a product with all b_i at once depend on how many there are.
-        return 0.5 * (whole + whole.swapaxes(-1, -2)), np.matvec(inverse, b)
+        """A_i (N, D, D) and b_i (N, K·D) in the new basis: C⁻¹A_iC⁻ᵀ and C⁻¹b_i."""
+        white = np.empty_like(A)
+        for one, out in zip(
+            A.reshape(-1, *self.C.shape), white.reshape(-1, *self.C.shape), strict=True
+        ):
+            out[:] = congruent(self.C, one)
+        return white, self._by_row(b, "N")
 
     def theta(self, u: Array) -> Array:
         """θ (…, D) of u (…, D), for predictions with the plain features; row by row, to the bit."""
+        return self._by_row(u, "T")
+
+    def _by_row(self, r: Array, trans: str) -> Array:
+        """C⁻¹r or C⁻ᵀr: the bits of a product with all rows at once depend on how many they are."""
         rows = [
-            solve_triangular(self.C, row, lower=True, trans="T")
-            for row in u.reshape(-1, len(self.C))
+            solve_triangular(self.C, row, lower=True, trans=trans, check_finite=False)
+            for row in r.reshape(-1, len(self.C))
         ]
-        return np.array(rows).reshape(u.shape)
+        return np.array(rows).reshape(r.shape)
 
 
 class Gaussian(NamedTuple):
@@ -150,14 +153,16 @@ def _gaussian_gram(features: DrawnFeatures, part: Gaussian) -> Array:
     Q = omega @ part.cov @ omega.T
     spread = 0.5 * (np.diag(Q)[:, None] + np.diag(Q)[None, :])
     angle = omega @ part.mean + (features.phase if len(features.phase) else 0.0)
-    apart, along = angle[:, None] - angle[None, :], angle[:, None] + angle[None, :]
+    half = features.height * SQRT_HALF  # products of two waves are half a sum
+    c, s = half * np.cos(angle), half * np.sin(angle)
     minus, plus = np.exp(Q - spread), np.exp(-Q - spread)  # E cos of the difference, the sum
-    cc = minus * np.cos(apart) + plus * np.cos(along)  # 2 E cos cos
-    if len(features.phase):
-        return _with_lines(features, part, cc / max(len(omega), 1))
-    ss = minus * np.cos(apart) - plus * np.cos(along)  # 2 E sin sin
-    sc = plus * np.sin(along) + minus * np.sin(apart)  # 2 E sin cos
-    waves = np.block([[cc, sc.T], [sc, ss]]) / (2 * max(len(omega), 1))
+    even, odd, L = minus + plus, minus - plus, len(omega)
+    waves = np.empty((features.waves, features.waves))
+    waves[:L, :L] = even * np.outer(c, c) + odd * np.outer(s, s)  # E cos cos
+    if not len(features.phase):
+        waves[L:, L:] = odd * np.outer(c, c) + even * np.outer(s, s)  # E sin sin
+        waves[L:, :L] = even * np.outer(s, c) - odd * np.outer(c, s)  # E sin cos
+        waves[:L, L:] = waves[L:, :L].T
     return _with_lines(features, part, waves)
 
 
@@ -195,27 +200,68 @@ def reduced(mixture: Sequence[Gaussian], most: int) -> list[Gaussian]:
     w₁w₂/(w₁ + w₂) ‖m₁ − m₂‖² is what a merger adds to the spread within components. The order
     of the components decides ties, so that every site merges alike.
     """
-    parts = list(mixture)
-    while len(parts) > most:
-        i, j = min(_pairs(len(parts)), key=lambda pair: _ward(parts[pair[0]], parts[pair[1]]))
-        parts[i] = parts[i].merged(parts.pop(j))
-    return parts
+    parts, gone = list(mixture), set[int]()
+    if len(parts) <= most:
+        return parts
+    ward = _Ward(parts)
+    while len(parts) - len(gone) > most:
+        i, j = ward.nearest()
+        parts[i] = parts[i].merged(parts[j])
+        ward.merge(i, j, parts[i])
+        gone.add(j)
+    return [part for i, part in enumerate(parts) if i not in gone]
 
 
-def _pairs(n: int) -> list[tuple[int, int]]:
-    return [(i, j) for i in range(n) for j in range(i + 1, n)]
+class _Ward:
+    """Of each component the nearest one after it, kept up while pairs merge: O(n²) in all."""
+
+    def __init__(self, mixture: Sequence[Gaussian]):
+        self._weight = np.array([part.weight for part in mixture])
+        self._mean = np.stack([part.mean for part in mixture])
+        self._here = np.ones(len(mixture), np.bool_)
+        self._cost, self._at = np.full(len(mixture), np.inf), np.zeros(len(mixture), np.int64)
+        for i in range(len(mixture)):
+            self._look(i)
+
+    def nearest(self) -> tuple[int, int]:
+        """The pair of least cost; of several the first."""
+        i = int(self._cost.argmin())
+        return i, int(self._at[i])
+
+    def merge(self, i: int, j: int, both: Gaussian) -> None:
+        """Component i is both now, and j is none."""
+        self._weight[i], self._mean[i] = both.weight, both.mean
+        self._here[j], self._cost[j] = False, np.inf
+        new = self._costs(i, slice(0, i))
+        # Ward's cost is reducible: a merger comes nearer to nobody, but for rounding.
+        nearer = (new < self._cost[:i]) | ((new == self._cost[:i]) & (i < self._at[:i]))
+        lost = self._here & np.isin(self._at, (i, j))
+        self._cost[:i][nearer], self._at[:i][nearer] = new[nearer], i
+        lost[:i] &= ~nearer
+        for k in {i, *np.flatnonzero(lost).tolist()}:
+            self._look(k)
+
+    def _look(self, i: int) -> None:
+        costs = self._costs(i, slice(i + 1, None))
+        if costs.size:
+            j = int(costs.argmin())
+            self._cost[i], self._at[i] = costs[j], i + 1 + j
+
+    def _costs(self, i: int, others: slice) -> Array:
+        """Of merging component i with each of those; ∞ where there is none any more."""
+        apart, w = self._mean[others] - self._mean[i], self._weight[others]
+        costs = w * self._weight[i] / (w + self._weight[i]) * np.vecdot(apart, apart)
+        return np.where(self._here[others], costs, np.inf)
 
 
-def _ward(a: Gaussian, b: Gaussian) -> float:
-    apart = a.mean - b.mean
-    return a.weight * b.weight / (a.weight + b.weight) * float(apart @ apart)
+def fits(P: Array, A: Array, ridge: float, within: float) -> bool:
+    """Whether λ_max((P + ridge I)⁻¹(A + ridge I)) is below that: near one where P describes A.
 
-
-def _misfit(P: Array, A: Array, ridge: float) -> float:
-    """λ_max((P + ridge I)⁻¹(A + ridge I)): near one where P describes A, large where not."""
-    basis = Whitening.of(P + ridge * np.eye(len(P)))
-    inner, _ = basis.statistics(A + ridge * np.eye(len(A)), np.zeros(len(A)))
-    return float(np.linalg.eigvalsh(inner)[-1])
+    It is where `within`·(P + ridge I) − (A + ridge I) is positive definite.
+    """
+    apart = within * P - A
+    apart[np.diag_indices(len(A))] += (within - 1.0) * ridge
+    return positive(apart)
 
 
 def describe(
@@ -223,8 +269,10 @@ def describe(
 ) -> list[Component]:
     """A mixture for the rows of X (T, d) whose predicted Gram matrix is near the site's own A."""
     one = Gaussian.of(X).truncated(RANKS[1])
-    far = _misfit(expected_gram(features, [one.gaussian()]), A, ridge)
-    return clustered(X, 1 if far < 8 else 2 if far < 32 else 16, seed)
+    P = expected_gram(features, [one.gaussian()])
+    if fits(P, A, ridge, 8.0):
+        return [one]
+    return clustered(X, 2 if fits(P, A, ridge, 32.0) else 16, seed)
 
 
 def clustered(X: Array, K: int, seed: int) -> list[Component]:

@@ -37,7 +37,12 @@ class Loss:
     # Whether sums over the rows say all, so that no row is needed once they are known: what
     # out-of-core passes, differential privacy, compiled rounds and sweeps need.
     statistics: bool = False
-    probabilities: bool = False  # whether 1/(1 + exp(−f)) is the probability of a class
+    many: float = 0.0  # κ of more than two classes, where most rows are saturated; 0: the same
+    bend: float = 0.0  # its largest second derivative, where few steps by it do for a minimum
+    joint: bool = False  # whether it is of all classes at once, with K − 1 outputs
+    codes: bool = False  # whether its targets are numbers that stand for classes, see `codes`
+    probabilities: bool = False  # whether predictions say how probable a class is
+    rough: float = 1.0  # how much coarser than of numbers a tolerance may be
 
     @cached_property
     def of_row(self) -> RowLoss:
@@ -46,18 +51,34 @@ class Loss:
         made: RowLoss = getattr(import_module(module), name)()
         return made
 
+    @property
+    def simplex(self) -> bool:
+        """Whether predictions are of K − 1 numbers, in which classes are corners of a simplex."""
+        return self.codes or self.joint
+
+    def outputs(self, targets: int, classes: int) -> int:
+        """K, the vectors of which θ is made: one a target, a class, or a code's number."""
+        if self.kind == NUMBERS:
+            return targets
+        return classes - 1 if self.simplex or classes == 2 else classes
+
+    def curvature(self, outputs: int) -> float:
+        """κ, of so many outputs."""
+        return self.many if self.many and outputs > 1 else self.kappa
+
     def risk(
         self, phi: FeatureMap, X: Sequence[Any], y: Sequence[Any], G: Regulariser,
         *, classes: Labels = (), room: Room | None = None,
     ) -> Risk:  # fmt: skip
-        """The risks of agents with rows X_i (T_i, d) and targets y_i (T_i,), G being λ/N.
+        """The risks of agents with rows X_i (T_i, d) and targets y_i, G being λ/N.
 
+        Targets are labels (T_i,), or numbers (T_i,) or (T_i, K), which codes are, too.
         `classes` are the sorted labels, none for numbers. Features that are kept are in `room`.
         """
         if self.statistics:
-            from coke.maths.losses.problem import Quadratic
+            from coke.maths.losses.mixed import Mixed
 
-            return Quadratic.from_rows(phi, X, y, G)
+            return Mixed.from_rows(phi, X, y, G)
         from coke.maths.losses.one_vs_rest import risk_of_labels
         from coke.maths.losses.rowwise import Rowwise
 
@@ -75,13 +96,28 @@ LOSSES: dict[str, Loss] = {
         about="(y − f)², linear beyond 1", kind=NUMBERS, metric="huber", unit="mean Huber loss",
         kappa=2.0, row="coke.maths.losses.huber:Huber",
     ),
+    "auto": Loss(
+        about="of classes, chosen by how many rows there are", kind=CLASSES, metric="", unit="",
+        kappa=0.0, statistics=True, probabilities=True, rough=10.0,
+    ),
+    "least-squares": Loss(
+        about="‖v_y − f‖², classes as corners of a simplex", kind=CLASSES, metric="mse",
+        unit="mean squared error", kappa=2.0, statistics=True, codes=True,
+        probabilities=True, rough=10.0,
+    ),
+    "softmax": Loss(
+        about="log Σ_k exp f_k − f_y", kind=CLASSES, metric="log_loss", unit="mean log loss",
+        kappa=0.5, many=0.2, bend=0.5, row="coke.maths.losses.softmax:Softmax", joint=True,
+        probabilities=True, rough=10.0,
+    ),
     "logistic": Loss(
-        about="log(1 + exp(−yf))", kind=CLASSES, metric="logistic", unit="mean logistic loss",
-        kappa=0.25, row="coke.maths.losses.logistic:Logistic", probabilities=True,
+        about="log(1 + exp(−yf)), one class against the rest", kind=CLASSES, metric="logistic",
+        unit="mean logistic loss", kappa=0.25, many=0.1, bend=0.25,
+        row="coke.maths.losses.logistic:Logistic", probabilities=True, rough=10.0,
     ),
     "hinge": Loss(
         about="max(0, 1 − yf)", kind=CLASSES, metric="hinge", unit="mean hinge loss",
-        kappa=0.25, row="coke.maths.losses.hinge:Hinge",
+        kappa=0.25, row="coke.maths.losses.hinge:Hinge", rough=10.0,
     ),
 }  # fmt: skip
 

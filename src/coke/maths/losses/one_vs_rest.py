@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from coke.maths.arrays import Array, FeatureMap, Room
 from coke.maths.losses import Loss
-from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
-from coke.maths.losses.rowwise import Rowwise
+from coke.maths.losses.codes import which
+from coke.maths.losses.forms import matrix
+from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, apart
+from coke.maths.losses.rowwise import Bounded, Rowwise, approached
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
@@ -23,7 +25,13 @@ def risk_of_labels(
     phi: FeatureMap, X: Sequence[Array], y: Sequence[Any], G: Regulariser,
     *, loss: Loss, classes: Labels, room: Room | None = None,
 ) -> Rowwise | OneVsRest:  # fmt: skip
-    """Of rows X_i (T_i, d) with labels y_i (T_i,): two `classes`, sorted, are one risk, K are K."""
+    """Of rows X_i (T_i, d) with labels y_i (T_i,): two `classes`, sorted, are one risk, K are K.
+
+    They are one risk of K − 1 outputs where the loss is of all classes at once.
+    """
+    if loss.joint:
+        numbers = [which(yi, classes) for yi in y]
+        return Rowwise.from_rows(phi, X, numbers, G, loss=loss, room=room, outputs=len(classes) - 1)
     first, *others = zip(*(signs(yi, classes) for yi in y), strict=True)
     one = Rowwise.from_rows(phi, X, first, G, loss=loss, room=room)
     return OneVsRest(one, tuple(others)) if others else one
@@ -58,7 +66,7 @@ class OneVsRest:
     @property
     def kappa(self) -> float:
         """Of every part."""
-        return self.first.kappa
+        return self.first.loss.curvature(len(self.parts))
 
     @property
     def T(self) -> Array:
@@ -103,9 +111,24 @@ class OneVsRest:
 
         return solve
 
+    def approach(self, pull: Array) -> Argmin:
+        """A few steps for all classes at once: they have one bound in common."""
+        one = self.first
+        if not one.loss.bend:
+            return self.argmin(pull)
+        own = [
+            Bounded.of(one.loss, Phi, np.column_stack(y), matrix(one.G, one.size), float(c))
+            for Phi, c, *y in zip(one.Phi, pull[:, 0], one.y, *self.others, strict=True)
+        ]
+        return partial(approached, own)
+
     def gram(self, i: int) -> Array:
         """A_i: the classes share their features."""
         return self.first.gram(i)
+
+    def alone(self) -> Array:
+        """By the local solver."""
+        return apart(self)
 
     def losses(self, theta: Array) -> Array:
         """Mean over classes and rows."""

@@ -1,11 +1,13 @@
 """A learning problem: the agents' risks, held-out rows, and the answers to compare with.
 
-Its usual risks stand here, too: those of the quadratic loss (y − φᵀθ)², with the quadratic forms
-that all risks share, such as their regulariser θᵀGθ. One pass over the rows leaves statistics, and
-no row is read again:
+Its usual risks stand here, too: those of the quadratic loss (y − φᵀθ)². One pass over the rows
+leaves statistics, and no row is read again:
 
 A_i = (1/T_i) Σ_t φφᵀ,  b_i = (1/T_i) Σ_t φy,  y²_i = (1/T_i) Σ_t y²
 R_i(θ) = θᵀA_iθ − 2b_iᵀθ + y²_i + θᵀGθ
+
+A target of K numbers has K such vectors θ_k, end to end, and their losses add up. All share one
+A_i, hence one factorisation.
 """
 
 from __future__ import annotations
@@ -22,11 +24,14 @@ from coke.errors import InputError
 from coke.maths import compiled
 from coke.maths.arrays import Array, FeatureMap
 from coke.maths.losses import LOSSES
+from coke.maths.losses.forms import across, checked_regulariser, matrix, penalty, pulled, together
 from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, Risk
+from coke.maths.symmetric import inverse, solution
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
 
+_FIRST = 10  # rounds' worth of steps before the first message
 CHUNK = 4096  # rows whose features are in memory at a time
 
 
@@ -85,9 +90,18 @@ def pooled(losses: Array, T: Array) -> float:
 
 def local_only(risk: Risk) -> Array:
     """Each agent alone: argmin R_i(θ) (N, D), without a message."""
-    nobody = np.zeros((len(risk.T), 1))
-    zero = np.zeros((len(risk.T), risk.size))
-    return risk.argmin(nobody)(zero, zero)[0]
+    return risk.alone()
+
+
+def nearly_alone(risk: Risk) -> Array:
+    """Near argmin R_i(θ) (N, D): where a loss takes steps, as far as some come from zero."""
+    if risk.sums is not None:
+        return risk.alone()
+    theta = zero = np.zeros((len(risk.T), risk.size))
+    towards = risk.approach(np.zeros((len(risk.T), 1)))
+    for _ in range(_FIRST):
+        theta = towards(zero, theta)[0]
+    return theta
 
 
 def one_shot_average(risk: Risk) -> Array:
@@ -100,31 +114,34 @@ class Quadratic:
     """N quadratic risks, as their statistics."""
 
     A: Array  # (N, D, D)
-    b: Array  # (N, D)
-    yy: Array  # (N,)    y²_i
+    b: Array  # (N, K·D)
+    yy: Array  # (N,)    y²_i, of all K outputs
     T: Array  # (N,)
     G: Regulariser  # λ/N, or a matrix (D, D)
     fast: bool = False  # rounds compiled by Numba: other last bits, so one choice for all agents
+    squares: Array | None = None  # (N, K)  y²_i of each output, where that is known
     metric: ClassVar[str] = LOSSES["quadratic"].metric
     kappa: ClassVar[float] = LOSSES["quadratic"].kappa
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "G", checked_regulariser(self.G, self.size))
+        object.__setattr__(self, "G", checked_regulariser(self.G, self.A.shape[-1]))
         if self.fast and not compiled.available():
             raise InputError("fast=True needs Numba: install coke[fast], or leave it out")
+        if self.fast and self.size > self.A.shape[-1]:
+            raise InputError("fast=True with several outputs: only rounds of one are compiled")
 
     @classmethod
     def from_rows(
         cls, phi: FeatureMap, X: Sequence[Array], y: Sequence[Array], G: Regulariser
     ) -> Quadratic:
-        """The statistics of each agent's rows X_i (T_i, d), y_i (T_i,)."""
+        """The statistics of each agent's rows X_i (T_i, d), y_i (T_i,) or (T_i, K)."""
         A, b, yy = zip(*(statistics(phi, Xi, yi) for Xi, yi in zip(X, y, strict=True)), strict=True)
-        T = np.array([float(len(yi)) for yi in y])
-        return cls(np.stack(A), np.stack(b), np.array(yy), T, G)
+        T, squares = np.array([float(len(yi)) for yi in y]), np.stack(yy)
+        return cls(np.stack(A), np.stack(b), squares.sum(axis=1), T, G, squares=squares)
 
     @property
     def size(self) -> int:
-        """D."""
+        """K·D."""
         return self.b.shape[-1]
 
     @property
@@ -146,7 +163,9 @@ class Quadratic:
         return self._each(rows)
 
     def _each(self, of: Gather) -> Quadratic:
-        return replace(self, A=of(self.A), b=of(self.b), yy=of(self.yy), T=of(self.T))
+        squares = None if self.squares is None else of(self.squares)
+        A, b, yy, T = of(self.A), of(self.b), of(self.yy), of(self.T)
+        return replace(self, A=A, b=b, yy=yy, T=T, squares=squares)
 
     def argmin(self, pull: Array) -> Argmin:
         """θ_i = M_i r_i, M_i = (2A_i + 2G + 2ρd_i I)⁻¹, r_i = 2b_i + p_i; M_i is computed once.
@@ -160,7 +179,7 @@ class Quadratic:
 
         def solve(p: Array, start: Array) -> tuple[Array, Array]:
             r = two_b + p
-            theta = np.vecmat(r, M)  # as M is symmetric; reads it faster than matvec
+            theta = across(r, M)
             quadratic = 0.5 * np.vecdot(theta, r) - c * np.vecdot(theta, theta)
             if G is not None:
                 quadratic -= penalty(G, theta)
@@ -168,38 +187,57 @@ class Quadratic:
 
         return solve
 
+    def approach(self, pull: Array) -> Argmin:
+        """The minimum: no step costs less."""
+        return self.argmin(pull)
+
     def _shrinkage(self, rho_d: Array) -> tuple[Array, Array | None]:
         """(c, G): regulariser and ρd_i I as c_i I + G; no G where the regulariser is a number."""
         return (rho_d + self.G, None) if isinstance(self.G, float) else (rho_d, self.G)
 
     def _inverses(self, pull: Array) -> Array:
-        M = 2.0 * (self.A + matrix(self.G, self.size) + pull[:, :, None] * np.eye(self.size))
-        free = (pull[:, 0] == 0) & (not np.any(self.G))  # λ = 0 and no neighbour: of least norm
-        M[~free] = np.linalg.inv(M[~free])
-        M[free] = np.linalg.pinv(M[free], hermitian=True)
+        M, (c, G), diagonal = 2.0 * self.A, self._shrinkage(pull[:, 0]), np.arange(self.A.shape[-1])
+        twice = None if G is None else 2.0 * G
+        for one, c_i in zip(M, c, strict=True):
+            if twice is not None:
+                one += twice
+            one[diagonal, diagonal] += 2.0 * c_i
+            free = c_i == 0 and twice is None  # λ = 0 and no neighbour: of least norm
+            one[:] = np.linalg.pinv(one, hermitian=True) if free else inverse(one)
         return M
+
+    def alone(self) -> Array:
+        """(A_i + G)⁻¹b_i, of least norm where λ = 0 leaves a choice."""
+        return np.stack([self._solved(A, b, 1) for A, b in zip(self.A, self.b, strict=True)])
 
     def losses(self, theta: Array) -> Array:
         """θ_iᵀA_iθ_i − 2b_iᵀθ_i + y²_i."""
-        return _mse(np.matvec(self.A, theta), self.b, self.yy, theta)
+        return _mse(across(theta, self.A), self.b, self.yy, theta)
 
     def global_losses(self, theta: Array) -> Array:
         """The same with the statistics of all rows together."""
-        one = self._together
-        return _mse(theta @ one.A[0], one.b[0], one.yy[0], theta)
+        one = self._pooled
+        return _mse(together(theta, one.A[0]), one.b[0], one.yy[0], theta)
+
+    def by_output(self, theta: Array) -> Array:
+        """Mean loss (K,) of each output of one θ (K·D,) on the rows of all agents together."""
+        assert self.squares is not None  # whoever made these sums from rows has them
+        one, weights = self._pooled, self.T / self.T.sum()
+        each, b = theta.reshape(-1, len(one.A[0])), one.b.reshape(-1, len(one.A[0]))
+        return _mse(each @ one.A[0], b, weights @ self.squares, each)
 
     def objectives(self, theta: Array) -> Array:
         """The mean over agents, each with its own statistics, and the regulariser."""
         A, b, yy = self.A.mean(axis=0), self.b.mean(axis=0), np.asarray(self.yy.mean())
-        return _mse(theta @ A, b, yy, theta) + penalty(self.G, theta)
+        return _mse(together(theta, A), b, yy, theta) + penalty(self.G, theta)
 
     @cached_property
-    def _together(self) -> Quadratic:
+    def _pooled(self) -> Quadratic:
         return self.total(self.T / self.T.sum())
 
     def gradient(self, theta: Array) -> Array:
         """2(A_iθ_i − b_i + Gθ_i)."""
-        return 2.0 * (np.matvec(self.A, theta) - self.b + pulled(self.G, theta))
+        return 2.0 * (across(theta, self.A) - self.b + pulled(self.G, theta))
 
     def gram(self, i: int) -> Array:
         """A_i."""
@@ -208,61 +246,32 @@ class Quadratic:
     def whitened(self, basis: Whitening) -> Quadratic:
         """The same risks as functions of u = Cᵀθ."""
         A, b = basis.statistics(self.A, self.b)
-        return replace(self, A=A, b=b, G=basis.regulariser(self.G))
+        return replace(self, A=A, b=b, G=basis.regulariser(matrix(self.G, len(basis.C))))
 
     def optimum(self) -> Array:
         """(Σ_i A_i + N G)⁻¹ Σ_i b_i, of least norm where λ = 0 leaves a choice."""
-        H = self.A.sum(axis=0) + len(self.T) * matrix(self.G, self.size)
-        total = self.b.sum(axis=0)
+        return self._solved(self.A.sum(axis=0), self.b.sum(axis=0), len(self.T))
+
+    def _solved(self, A: Array, b: Array, times: int) -> Array:
+        """(A + times G)⁻¹b (K·D,)."""
+        each = b.reshape(-1, len(A)).T
         if not np.any(self.G):
-            return np.asarray(np.linalg.pinv(H, hermitian=True) @ total)
-        return np.asarray(np.linalg.solve(H, total), dtype=np.float64)
+            return np.asarray(np.linalg.pinv(A, hermitian=True) @ each).T.ravel()
+        return solution(A + times * matrix(self.G, len(A)), each).T.ravel()
 
 
-def statistics(phi: FeatureMap, X: Array, y: Array) -> tuple[Array, Array, float]:
-    """(A_i, b_i, y²_i) of one agent's rows, a chunk of features at a time."""
+def statistics(phi: FeatureMap, X: Array, y: Array) -> tuple[Array, Array, Array]:
+    """(A_i, b_i, y²_i (K,)) of one agent's rows, a chunk of features at a time."""
     D = phi(X[:1]).shape[1]
-    A, b = np.zeros((D, D)), np.zeros(D)
+    A, b = np.zeros((D, D)), np.zeros((D, *y.shape[1:]))
     for first in range(0, len(X), CHUNK):
         Phi = phi(X[first : first + CHUNK])
         A += Phi.T @ Phi
         b += Phi.T @ y[first : first + CHUNK]
     T = max(len(X), 1)  # a site may have no test rows
-    return A / T, b / T, float(y @ y) / T
+    each = y.reshape(len(y), -1).T
+    return A / T, (b / T).T.ravel(), np.vecdot(each, each) / T
 
 
 def _mse(A_theta: Array, b: Array, yy: Array, theta: Array) -> Array:
     return np.asarray(np.vecdot(theta, A_theta) - 2.0 * np.vecdot(theta, b) + yy)
-
-
-def checked_regulariser(G: Regulariser, size: int) -> Regulariser:
-    """G as a float ≥ 0 or a symmetric matrix (D, D) without negative eigenvalues, or why not."""
-    if np.ndim(G) == 0:
-        if not 0 <= float(G) < np.inf:
-            raise InputError(f"regulariser {G}: expected λ/N ≥ 0")
-        return float(G)
-    G = np.asarray(G, dtype=np.float64)
-    if G.shape != (size, size) or not np.allclose(G, G.T, rtol=1e-10, atol=0):
-        raise InputError(f"regulariser of shape {G.shape}: expected symmetric, {(size, size)}")
-    lowest = float(np.linalg.eigvalsh(G)[0])
-    if lowest < 0:
-        raise InputError(
-            f"the regulariser's smallest eigenvalue is {lowest:.1e}: expected a positive-definite "
-            "matrix, such as λ/N times the identity"
-        )
-    return G
-
-
-def penalty(G: Regulariser, theta: Array) -> Array:
-    """θ_iᵀ G θ_i (N,)."""
-    return np.asarray(np.vecdot(theta, pulled(G, theta)))
-
-
-def pulled(G: Regulariser, theta: Array) -> Array:
-    """G θ_i (N, D); one matrix–vector product a row, for a GEMM's bits depend on the row count."""
-    return G * theta if isinstance(G, float) else np.matvec(G, theta)
-
-
-def matrix(G: Regulariser, size: int) -> Array:
-    """G as a matrix (D, D)."""
-    return G * np.eye(size) if isinstance(G, float) else G

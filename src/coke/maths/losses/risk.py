@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from coke.maths.arrays import Array
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ class Risk(Protocol):
 
     @property
     def sums(self) -> Quadratic | None:
-        """Itself, where all that is kept are sums over the rows; None where rows are."""
+        """The same risks as sums over their rows, where sums say all; None where they do not."""
         ...
 
     def total(self, weights: Array) -> Quadratic | None:
@@ -67,6 +69,14 @@ class Risk(Protocol):
 
     def argmin(self, pull: Array) -> Argmin:
         """The exact local solver for `pull` = ρ d_i (N, 1), all that depends on it prepared."""
+        ...
+
+    def approach(self, pull: Array) -> Argmin:
+        """The same, or a few steps towards it where those do for a round."""
+        ...
+
+    def alone(self) -> Array:
+        """argmin R_i(θ) (N, D): what each agent would learn without a message."""
         ...
 
     def losses(self, theta: Array) -> Array:
@@ -99,3 +109,9 @@ class Risk(Protocol):
         Every agent weighs the same, so a row of an agent with few weighs more (as in the paper).
         """
         ...
+
+
+def apart(risk: Risk) -> Array:
+    """`Risk.alone` by the local solver, where nothing else is quicker."""
+    nobody, zero = np.zeros((len(risk.T), 1)), np.zeros((len(risk.T), risk.size))
+    return risk.argmin(nobody)(zero, zero)[0]

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from coke.errors import InputError
 from coke.maths.arrays import Array, FeatureMap, Room, mapped
 from coke.maths.losses import CLASSES, Loss
+from coke.maths.losses.forms import checked_regulariser, matrix, penalty, pulled
 from coke.maths.losses.newton import Again, Minimum, OneRisk, Proof
-from coke.maths.losses.problem import checked_regulariser, matrix, penalty, pulled
-from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
+from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, apart
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
 
 
 class RowLoss(Protocol):
-    """ℓ(f, y) of rows with predictions f and targets y, and its exact minimisers."""
+    """ℓ(f, y) of rows with predictions f and targets y, and its exact minimisers.
+
+    f is (T,), or (T, K) of a loss of K outputs.
+    """
 
     def value(self, f: Array, y: Array) -> Array:
-        """ℓ, of the shape of f."""
+        """ℓ of each row."""
         ...
 
     def slope(self, f: Array, y: Array) -> Array:
@@ -49,26 +52,27 @@ class Rowwise:
     """N risks that keep their rows' features and targets."""
 
     Phi: tuple[Array, ...]  # (T_i, D) each
-    y: tuple[Array, ...]  # (T_i,) each: numbers, or ±1
+    y: tuple[Array, ...]  # (T_i,) each: numbers, ±1, or numbers of classes
     G: Regulariser  # λ/N, or a matrix (D, D)
     loss: Loss
     room: Room = field(default=np.empty, repr=False, compare=False)  # for other features of them
+    outputs: int = 1  # K: θ is so many vectors end to end
 
     def __post_init__(self) -> None:
-        signs = self.loss.kind == CLASSES
+        signs = self.loss.kind == CLASSES and not self.loss.joint
         if signs and not all(np.isin(y, (-1.0, 1.0)).all() for y in self.y):
             raise InputError("labels other than -1 and +1: give one class +1, all others -1")
-        object.__setattr__(self, "G", checked_regulariser(self.G, self.size))
+        object.__setattr__(self, "G", checked_regulariser(self.G, self.Phi[0].shape[1]))
 
     @classmethod
     def from_rows(
         cls, phi: FeatureMap, X: Sequence[Array], y: Sequence[Array], G: Regulariser,
-        *, loss: Loss, room: Room | None = None,
+        *, loss: Loss, room: Room | None = None, outputs: int = 1,
     ) -> Rowwise:  # fmt: skip
         """Of each agent's rows X_i (T_i, d), y_i (T_i,); their features are in `room`."""
         room = room or np.empty
         D = phi(np.zeros((1, X[0].shape[1]))).shape[1]
-        return cls(mapped(phi, X, D, room), tuple(y), G, loss, room)
+        return cls(mapped(phi, X, D, room), tuple(y), G, loss, room, outputs)
 
     @property
     def metric(self) -> str:
@@ -78,7 +82,7 @@ class Rowwise:
     @property
     def kappa(self) -> float:
         """The loss's."""
-        return self.loss.kappa
+        return self.loss.curvature(self.outputs)
 
     @cached_property
     def T(self) -> Array:
@@ -87,8 +91,8 @@ class Rowwise:
 
     @property
     def size(self) -> int:
-        """D."""
-        return self.Phi[0].shape[1]
+        """K·D."""
+        return self.outputs * self.Phi[0].shape[1]
 
     @property
     def sums(self) -> None:
@@ -108,7 +112,8 @@ class Rowwise:
     def argmin(self, pull: Array) -> Argmin:
         """Solved anew each round, from the last answer on; no memory but that."""
         self._need_curvature()
-        H, one = matrix(self.G, self.size), np.eye(self.size)
+        D = self.Phi[0].shape[1]
+        H, one = matrix(self.G, D), np.eye(D)
         again = [
             self.loss.of_row.repeated(
                 OneRisk(Phi, y, np.full(len(y), 1.0 / len(y)), H + float(c) * one)
@@ -122,6 +127,17 @@ class Rowwise:
 
         return solve
 
+    def approach(self, pull: Array) -> Argmin:
+        """A few steps by the loss's bound; the minimum itself where it has none."""
+        if not self.loss.bend:
+            return self.argmin(pull)
+        self._need_curvature()
+        own = [
+            Bounded.of(self.loss, Phi, y, matrix(self.G, Phi.shape[1]), float(c))
+            for Phi, y, c in zip(self.Phi, self.y, pull[:, 0], strict=True)
+        ]
+        return partial(approached, own)
+
     def _need_curvature(self) -> None:
         if not np.any(self.G):
             raise InputError(
@@ -134,7 +150,7 @@ class Rowwise:
         self._need_curvature()
         y, Phi = np.concatenate(self.y), _end_to_end(self.Phi)
         c = np.repeat(1.0 / self.T, self.T.astype(np.int64))
-        H = len(self.T) * matrix(self.G, self.size)
+        H = len(self.T) * matrix(self.G, Phi.shape[1])
         zero = np.zeros(self.size)
         return self.loss.of_row.minimum(OneRisk(Phi, y, c, H), zero, zero)
 
@@ -144,18 +160,22 @@ class Rowwise:
 
     def whitened(self, basis: Whitening) -> Rowwise:
         """The same risks as functions of u = Cᵀθ."""
-        Phi = mapped(basis.features, self.Phi, self.size, self.room)
-        return replace(self, Phi=Phi, G=basis.regulariser(self.G))
+        Phi = mapped(basis.features, self.Phi, len(basis.C), self.room)
+        return replace(self, Phi=Phi, G=basis.regulariser(matrix(self.G, len(basis.C))))
 
     def optimum(self) -> Array:
         """θ* (D,)."""
         return self.proved().theta
 
+    def alone(self) -> Array:
+        """By the local solver."""
+        return apart(self)
+
     def losses(self, theta: Array) -> Array:
         """Mean loss of θ_i on the rows of agent i."""
         value, rows = self.loss.of_row.value, zip(self.Phi, self.y, theta, strict=True)
         # Σ/max(T, 1) and not a mean: a site may have no test rows.
-        return np.array([value(Phi @ t, y).sum() / max(len(y), 1) for Phi, y, t in rows])
+        return np.array([value(predicted(Phi, t), y).sum() / max(len(y), 1) for Phi, y, t in rows])
 
     def global_losses(self, theta: Array) -> Array:
         """Mean loss of each θ on the rows of all agents."""
@@ -169,14 +189,69 @@ class Rowwise:
         """Of each θ, the sum over agents of their rows' losses, or of the means of these."""
         total, value = np.zeros(len(theta)), self.loss.of_row.value
         for Phi, y in zip(self.Phi, self.y, strict=True):
-            total += over(value(Phi @ theta.T, y[:, None]), axis=0)
+            if not self.loss.joint:
+                total += over(value(Phi @ theta.T, y[:, None]), axis=0)
+            else:
+                total += [over(value(predicted(Phi, t), y)) for t in theta]
         return total
 
     def gradient(self, theta: Array) -> Array:
         """(1/T_i) Σ_t ∂ℓ/∂f_t φ_t + 2Gθ_i."""
         slope, rows = self.loss.of_row.slope, zip(self.Phi, self.y, theta, strict=True)
-        data = np.stack([slope(Phi @ t, y) @ Phi / len(y) for Phi, y, t in rows])
-        return data + 2.0 * pulled(self.G, theta)
+        data = [(slope(predicted(Phi, t), y).T @ Phi / len(y)).ravel() for Phi, y, t in rows]
+        return np.stack(data) + 2.0 * pulled(self.G, theta)
+
+
+STEPS = 3  # of a round: one costs more rounds than it saves, six save few
+
+
+def predicted(Phi: Array, theta: Array) -> Array:
+    """f (T,) of one vector, (T, K) of K end to end."""
+    D = Phi.shape[1]
+    return Phi @ (theta if len(theta) == D else theta.reshape(-1, D).T)
+
+
+class Bounded(NamedTuple):
+    """A risk whose Hessian is at most B = bend·A + 2(G + ρd I), for every one of its outputs.
+
+    θ ← θ − B⁻¹g never climbs, from anywhere. A few such steps a round are as good as the minimum:
+    where rounds no longer change θ, its gradient is zero.
+    """
+
+    loss: Loss
+    Phi: Array  # (T, D)
+    y: Array  # (T,), or (T, K) of several losses that add up
+    double: Array  # (D, D)  2(G + ρd I)
+    inverse: Array  # (D, D)  B⁻¹
+
+    @classmethod
+    def of(cls, loss: Loss, Phi: Array, y: Array, G: Array, rho_d: float) -> Bounded:
+        """With B inverted."""
+        double = 2.0 * (G + rho_d * np.eye(len(G)))
+        B = loss.bend / max(len(Phi), 1) * (Phi.T @ Phi) + double
+        return cls(loss, Phi, y, double, np.asarray(np.linalg.inv(B)))
+
+    def __call__(self, p: Array, start: Array) -> tuple[Array, float]:
+        """θ (K, D) a few steps nearer to the minimum of R_i(θ) + ρd‖θ‖² − pᵀθ; and its loss."""
+        theta, slope, T = start, self.loss.of_row.slope, len(self.Phi)
+        for _ in range(STEPS):
+            pulls = slope(self._predicted(theta), self.y).reshape(T, -1).T @ self.Phi / T
+            theta = theta - (theta @ self.double - p + pulls) @ self.inverse
+        return theta, float(self.loss.of_row.value(self._predicted(theta), self.y).mean())
+
+    def _predicted(self, theta: Array) -> Array:
+        f = self.Phi @ theta.T
+        return f if f.shape[1] > 1 else f[:, 0]
+
+
+def approached(own: Sequence[Bounded], p: Array, start: Array) -> tuple[Array, Array]:
+    """All agents' steps, each by itself."""
+    theta, loss = np.empty_like(p), np.empty(len(p))
+    for i, one in enumerate(own):
+        D = len(one.double)
+        found, loss[i] = one(p[i].reshape(-1, D), start[i].reshape(-1, D))
+        theta[i] = found.ravel()
+    return theta, loss
 
 
 def _end_to_end(parts: Sequence[Array]) -> Array:

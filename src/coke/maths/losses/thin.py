@@ -8,9 +8,9 @@ is ridge regression on what q = C⁻¹p leaves to explain:
 
     α = (I + 2FC⁻¹Fᵀ)⁻¹ (z − Fq),   θ = q + 2C⁻¹Fᵀα,   and α = z − Fθ are the residuals.
 
-So a round reads T_i (D + T_i) numbers of an agent where `Quadratic` reads D², and the loss ‖α‖² is
-free and never negative. A regulariser matrix G = U diag(w) Uᵀ is common to all agents: in the basis
-U every C is diagonal.
+So a round reads T_i (2D + T_i) numbers of an agent where `Quadratic` reads D², and the loss ‖α‖² is
+free and never negative. Of a regulariser matrix G there is one C⁻¹ (D, D) for each number of
+neighbours. Targets of K outputs have a column of z and D entries of θ each.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coke.errors import InputError
 from coke.maths.arrays import Array, FeatureMap
-from coke.maths.losses.problem import Quadratic, checked_regulariser, penalty, pulled
-from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
+from coke.maths.losses.forms import checked_regulariser, matrix, penalty, pulled
+from coke.maths.losses.problem import Quadratic
+from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, apart
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
@@ -38,52 +39,48 @@ Rows = NDArray[Any]  # float64, or float32: half the memory, rows rounded by 6e-
 
 @dataclass(frozen=True)
 class Thin:
-    """N quadratic risks as their few rows, each agent's filled up with zeros to the same number.
+    """N quadratic risks as their few rows, of which each agent has as many.
 
-    The bits of a product depend on that number W: blocks of one problem must have it in common.
     Arithmetic is float64 whatever the type of F, so the answer is exact for the rows as kept.
     """
 
     F: Rows  # (N, W, D)  φ(x_it)/√T_i
-    z: Array  # (N, W)    y_it/√T_i
+    z: Array  # (N, W, K)  y_it/√T_i
     T: Array  # (N,)
     G: Regulariser  # λ/N, or a matrix (D, D)
     metric: ClassVar[str] = Quadratic.metric
     kappa: ClassVar[float] = Quadratic.kappa
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "G", checked_regulariser(self.G, self.size))
+        object.__setattr__(self, "G", checked_regulariser(self.G, self.F.shape[-1]))
 
     @classmethod
     def from_rows(
-        cls,
-        phi: FeatureMap,
-        X: Sequence[Array],
-        y: Sequence[Array],
-        G: Regulariser,
-        *,
-        width: int | None = None,
-        dtype: type[np.floating[Any]] = np.float64,
-    ) -> Thin:
-        """Of each agent's rows X_i (T_i, d), y_i (T_i,); `width` is W, at least the most rows."""
-        most = max(map(len, y))
-        if width is not None and width < most:
-            raise InputError(f"width={width}: an agent has {most} rows; expected at least as many")
-        W, D = width or most, phi(X[0][:1]).shape[1]
-        F, z = np.zeros((len(X), W, D), dtype), np.zeros((len(X), W))
-        for i, (Xi, yi) in enumerate(zip(X, y, strict=True)):
-            root = np.sqrt(max(len(yi), 1))  # a site may have no test rows
-            F[i, : len(yi)], z[i, : len(yi)] = phi(Xi) / root, yi / root
-        return cls(F, z, np.array([float(len(yi)) for yi in y]), G)
+        cls, phi: FeatureMap, X: Sequence[Array], y: Sequence[Array], G: Regulariser,
+        *, dtype: type[np.floating[Any]] = np.float64,
+    ) -> Thin:  # fmt: skip
+        """Of each agent's rows X_i (W, d), y_i (W,), as many of each."""
+        if len(set(map(len, y))) > 1:
+            raise InputError(f"agents with {sorted(set(map(len, y)))[:8]} rows: use `Mixed`")
+        W, D = len(y[0]), phi(X[0][:1]).shape[1]
+        F, root = np.empty((len(X), W, D), dtype), np.sqrt(max(W, 1))  # there may be no test rows
+        for Fi, Xi in zip(F, X, strict=True):
+            Fi[:] = phi(Xi) / root
+        return cls(F, np.stack(y).reshape(len(y), W, -1) / root, np.full(len(y), float(W)), G)
 
     @property
     def size(self) -> int:
-        """D."""
-        return self.F.shape[-1]
+        """K·D."""
+        return self.F.shape[-1] * self.z.shape[-1]
 
     @property
-    def sums(self) -> None:
-        """None: kept as rows."""
+    def sums(self) -> Quadratic:
+        """A_i = F_iᵀF_i, b_i = F_iᵀz_i, y²_i = ‖z_i‖²."""
+        F, z = self.F.astype(np.float64, copy=False), self.z.swapaxes(1, 2)
+        b = (z @ F).reshape(len(F), -1)
+        yy = np.vecdot(z, z)  # (N, K)
+        A = F.swapaxes(1, 2) @ F
+        return Quadratic(A, b, yy.sum(axis=1), self.T, self.G, squares=yy)
 
     def rows(self, agents: slice) -> Thin:
         """The risks of those agents alone."""
@@ -95,55 +92,63 @@ class Thin:
 
     def argmin(self, pull: Array) -> Argmin:
         """θ_i = q_i + 2C_i⁻¹F_iᵀα_i; (I + 2F_iC_i⁻¹F_iᵀ)⁻¹ (W, W) is computed once."""
-        w, U = self._spectrum
-        C = 2.0 * (w + pull)  # (N, 1), or (N, D) in the basis U
-        if not (C > 0).all():
+        if not (np.any(self.G) or (pull > 0).all()):
             raise InputError(
                 "an agent with neither regulariser nor neighbours: expected λ > 0; few rows do not "
                 "say which θ is best, or use `Quadratic`, which takes the one of least norm"
             )
-        F, K = _turned(self.F, U), np.empty((len(self.T), *2 * self.z.shape[1:]))
-        for part in _parts(len(K)):
-            K[part] = _inverse(F[part].astype(np.float64), C[part])
+        some = list(self._alike(pull))
 
         def solve(p: Array, start: Array) -> tuple[Array, Array]:
             theta, loss = np.empty_like(p), np.empty(len(p))
-            for part in _parts(len(p)):
-                rows, c = F[part].astype(np.float64, copy=False), C[part]
-                q = (p[part] if U is None else np.matvec(U.T, p[part])) / c
-                alpha = np.matvec(K[part], self.z[part] - np.matvec(rows, q))
-                turned = q + 2.0 * np.vecmat(alpha, rows) / c
-                theta[part] = turned if U is None else np.matvec(U, turned)
-                loss[part] = np.vecdot(alpha, alpha)
+            for one in some:
+                theta[one.agents], loss[one.agents] = one.solved(p[one.agents])
             return theta, loss
 
         return solve
 
-    @cached_property
-    def _spectrum(self) -> tuple[Array, Array | None]:
-        """The eigenvalues of G, and U; no U where G is a number."""
+    def approach(self, pull: Array) -> Argmin:
+        """The minimum: no step costs less."""
+        return self.argmin(pull)
+
+    def _alike(self, pull: Array) -> Iterator[_Alike]:
+        """A few agents at a time; with a matrix G those that have one C in common."""
         if isinstance(self.G, float):
-            return np.array([self.G]), None
-        w, U = np.linalg.eigh(self.G)
-        return np.maximum(w, 0.0), np.ascontiguousarray(U)
+            for part in _parts(len(self.T)):
+                c = 2.0 * (self.G + pull[part, :, None])
+                yield _Alike.of(part, self.F[part], self.z[part], c)
+            return
+        for rho_d in np.unique(pull):
+            at = np.flatnonzero(pull[:, 0] == rho_d)
+            inverse = np.linalg.inv(2.0 * (self.G + rho_d * np.eye(len(self.G))))
+            for part in _parts(len(at)):
+                some = at[part]
+                yield _Alike.of(some, self.F[some], self.z[some], inverse)
+
+    def alone(self) -> Array:
+        """By the local solver."""
+        return apart(self)
 
     def losses(self, theta: Array) -> Array:
         """‖z_i − F_iθ_i‖²."""
         left = self._residuals(theta)
-        return np.asarray(np.vecdot(left, left))
+        return np.asarray(np.vecdot(left, left).sum(axis=1))
 
     def _residuals(self, theta: Array) -> Array:
-        left = np.empty_like(self.z)
+        """(N, K, W)."""
+        left = self.z.swapaxes(1, 2).copy()
         for part in _parts(len(self.T)):
-            left[part] = self.z[part] - np.matvec(self.F[part].astype(np.float64), theta[part])
+            F = self.F[part, None].astype(np.float64, copy=False)
+            left[part] -= np.matvec(F, _outputs(theta[part], F))
         return left
 
     def gradient(self, theta: Array) -> Array:
         """2(Gθ_i − F_iᵀ(z_i − F_iθ_i))."""
         left, slope = self._residuals(theta), np.empty_like(theta)
         for part in _parts(len(self.T)):
-            slope[part] = np.vecmat(left[part], self.F[part].astype(np.float64))
-        return 2.0 * (pulled(self.G, theta) - slope)
+            F = self.F[part, None].astype(np.float64, copy=False)
+            slope[part] = np.vecmat(left[part], F).reshape(theta[part].shape)
+        return 2.0 * (pulled(self.G, _outputs(theta, self.F)).reshape(theta.shape) - slope)
 
     def gram(self, i: int) -> Array:
         """A_i = F_iᵀF_i."""
@@ -152,13 +157,14 @@ class Thin:
 
     def total(self, weights: Array) -> Quadratic:
         """Σ_i w_i (A_i, b_i, y²_i)."""
-        A, b, root = np.zeros((self.size, self.size)), np.zeros(self.size), np.sqrt(weights)
+        D, K = self.F.shape[-1], self.z.shape[-1]
+        A, b, root = np.zeros((D, D)), np.zeros((K, D)), np.sqrt(weights)[:, None, None]
         for part in _parts(len(self.T)):
-            F = (root[part, None, None] * self.F[part]).reshape(-1, self.size)
+            F = (root[part] * self.F[part]).reshape(-1, D)
             A += F.T @ F
-            b += (root[part, None] * self.z[part]).ravel() @ F
-        yy = np.reshape(weights @ np.vecdot(self.z, self.z), 1)
-        return Quadratic(A[None], b[None], yy, np.ones(1), self.G)
+            b += (root[part] * self.z[part]).reshape(-1, K).T @ F
+        yy = np.reshape(weights @ (self.z**2).sum(axis=(1, 2)), 1)
+        return Quadratic(A[None], b.reshape(1, -1), yy, np.ones(1), self.G)
 
     @cached_property
     def _pooled(self) -> Quadratic:
@@ -185,24 +191,43 @@ class Thin:
         F = np.empty_like(self.F)
         for i, rows in enumerate(self.F):
             F[i] = basis.features(rows.astype(np.float64))
-        return replace(self, F=F, G=basis.regulariser(self.G))
+        return replace(self, F=F, G=basis.regulariser(matrix(self.G, self.size)))
+
+
+class _Alike(NamedTuple):
+    """Some agents, and what their argmin needs."""
+
+    agents: slice | NDArray[np.int64]
+    F: Rows  # (n, 1, W, D)
+    z: Array  # (n, K, W)
+    K: Array  # (n, 1, W, W)  (I + 2F C⁻¹Fᵀ)⁻¹
+    C: Array  # (n, 1, 1), numbers; or C⁻¹ (D, D), and then there is
+    B: Array | None  # (n, 1, W, D)  2F C⁻¹
+
+    @classmethod
+    def of(cls, agents: slice | NDArray[np.int64], F: Rows, z: Array, C: Array) -> _Alike:
+        """Prepared."""
+        wide = F.astype(np.float64, copy=False)
+        B = 2.0 * (wide / C if C.ndim == 3 else wide @ C)
+        K = np.asarray(np.linalg.inv(wide @ B.swapaxes(1, 2) + np.eye(F.shape[1])), np.float64)
+        z = np.ascontiguousarray(z.swapaxes(1, 2))
+        return cls(agents, F[:, None], z, K[:, None], C, B[:, None] if C.ndim == 2 else None)
+
+    def solved(self, p: Array) -> tuple[Array, Array]:
+        """θ_i (n, K·D) for p_i, and ‖α_i‖² (n,)."""
+        q, F = _outputs(p, self.F), self.F.astype(np.float64, copy=False)
+        q = q / self.C if self.B is None else np.matvec(self.C, q)
+        alpha = np.matvec(self.K, self.z - np.matvec(F, q))
+        back = np.vecmat(alpha, F if self.B is None else self.B)
+        if self.B is None:
+            back *= 2.0 / self.C
+        return (q + back).reshape(p.shape), np.vecdot(alpha, alpha).sum(axis=1)
 
 
 def _parts(N: int) -> Iterator[slice]:
     return (slice(i, min(i + AGENTS, N)) for i in range(0, N, AGENTS))
 
 
-def _turned(F: Rows, U: Array | None) -> Rows:
-    """F_i U (N, W, D)."""
-    if U is None:
-        return F
-    turned = np.empty_like(F)
-    for part in _parts(len(F)):
-        turned[part] = F[part].astype(np.float64) @ U
-    return turned
-
-
-def _inverse(F: Array, C: Array) -> Array:
-    """(I + 2F_iC_i⁻¹F_iᵀ)⁻¹ (N, W, W)."""
-    K = F @ (2.0 * F / C[:, None]).swapaxes(1, 2) + np.eye(F.shape[1])
-    return np.asarray(np.linalg.inv(K))
+def _outputs(theta: Array, F: Rows) -> Array:
+    """θ_i (N, K, D), output by output."""
+    return theta.reshape(len(theta), -1, F.shape[-1])

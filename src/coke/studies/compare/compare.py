@@ -61,7 +61,10 @@ class Comparison:
     def __init__(self, ready: Ready, goal: float, rounds: int):
         self.ready, self.ours = ready, ready.case("coke")
         self.risk, self.tree = ready.problem.train, spanning_tree(ready.graph)
-        self.goal, self.agreed = Goal(ready.problem, goal), Ledger.of(self.ours.spent)
+        self.goal, self.agreed = (
+            Goal(ready.problem, ready.optimum, goal),
+            Ledger.of(self.ours.spent),
+        )
         self._calls: dict[str, Callable[[], Row]] = {
             "coke": self.coke,
             "coke-paper": partial(self.plain, "coke-paper", "coke-paper", rounds),
@@ -91,12 +94,12 @@ class Comparison:
     @property
     def quadratic(self) -> Quadratic:
         """The statistics that CG and the Gram sum add up."""
-        if not isinstance(self.risk, Quadratic):
+        if self.risk.sums is None:
             raise InputError(
                 f"{', '.join(QUADRATIC)} add up the statistics of the quadratic loss: "
                 f"expected it, not {self.goal.metric}; leave these methods out"
             )
-        return self.risk
+        return self.risk.sums
 
     def coke(self) -> Row:
         """Ours: whitened, warm, coded, with thresholds that shrink in silence; nothing to tune."""
@@ -154,9 +157,11 @@ class Comparison:
         factor = cho_factor(self.ours.basis.C @ self.ours.basis.C.T)
         size = FLOAT32 * (NUMBERS * len(self.ready.agreement.terms.columns) + 1)
         ledger = self.tree.summed(Ledger(), size)
-        points = conjugate_gradients(
-            self.quadratic, self.tree, FLOAT32, lambda r: np.asarray(cho_solve(factor, r)), ledger
-        )
+
+        def solved(r: Array) -> Array:
+            return np.asarray(cho_solve(factor, r.reshape(-1, len(factor[0])).T)).T.ravel()
+
+        points = conjugate_gradients(self.quadratic, self.tree, FLOAT32, solved, ledger)
         return self.trees("tree-pcg", points, ledger.bytes)
 
     def tree_gradient(self) -> Row:

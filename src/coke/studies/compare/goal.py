@@ -56,13 +56,13 @@ class Row(NamedTuple):
 class Goal:
     """A wanted accuracy on one problem."""
 
-    def __init__(self, problem: Problem, factor: float):
+    def __init__(self, problem: Problem, best: Array, factor: float):
         if not factor > 1:
             raise InputError(f"goal={factor}: expected a factor above 1, such as 1.01")
         self.problem, self.metric = problem, problem.train.metric
         # Where sums over the rows say all, the loss on everybody's rows is free in every round.
         self.by_loss = problem.train.sums is not None
-        self.optimum = self.value(problem.optimum[None])
+        self.optimum = self.value(best[None])
         self.wanted = factor * self.optimum
 
     def value(self, theta: Array) -> float:

@@ -25,7 +25,8 @@ from coke.maths.algorithms.coke import COKE, FLOAT
 from coke.maths.arrays import Array, Mask
 from coke.maths.graph import Graph, adjacency, checked_graph, degrees
 from coke.maths.ledger import HEADER, Ledger
-from coke.maths.losses.problem import Problem, Quadratic, matrix, penalty
+from coke.maths.losses.forms import matrix, penalty
+from coke.maths.losses.problem import Problem, Quadratic
 from coke.maths.losses.risk import Risk
 from coke.threads import OneThread
 
@@ -43,7 +44,7 @@ class Swept(NamedTuple):
     test: Array  # (S,)
     global_train: Array  # (S,)
     global_test: Array  # (S,)
-    theta: Array  # (N, R, D)
+    theta: Array  # (N, R, K·D)
 
     def ledger(self, s: int) -> Ledger:
         """What setting s has sent since the start."""
@@ -77,7 +78,8 @@ def sweep(
 
 
 def _checked(risk: Risk, algorithms: Sequence[COKE], rounds: int) -> Quadratic:
-    if not isinstance(risk, Quadratic):
+    sums = risk.sums
+    if sums is None:
         raise InputError(
             f"a sweep over the {risk.metric} loss: expected the quadratic one, whose local solver "
             "is one matrix for all settings; run `simulate` for each setting"
@@ -91,7 +93,7 @@ def _checked(risk: Risk, algorithms: Sequence[COKE], rounds: int) -> Quadratic:
             "a sweep over coded messages or warm starts: expected the paper's float64 messages "
             "from zero (codec=None, warm=False); run `simulate` for each setting"
         )
-    return risk
+    return sums
 
 
 class _Fixed(NamedTuple):
@@ -114,7 +116,7 @@ class _Fixed(NamedTuple):
 
 
 def _fixed(risk: Quadratic, graph: Graph) -> _Fixed:
-    w, Q = np.linalg.eigh(risk.A + matrix(risk.G, risk.size))
+    w, Q = np.linalg.eigh(risk.A + matrix(risk.G, risk.A.shape[-1]))
     W = adjacency(graph)
     # A dense product costs about a 40th of a sparse one per entry.
     return _Fixed(Q, w, degrees(W)[:, 0], W.toarray() if 40 * W.nnz > W.shape[0] ** 2 else W, risk)
@@ -139,9 +141,9 @@ class _State(NamedTuple):
     on: NDArray[np.intp]  # (R,)
     rho: Array  # (R, 1)
     gain: Array  # (N, R, D)
-    hat: Array  # (N, R, D)
-    heard: Array  # (N, R, D)
-    g: Array  # (N, R, D)   γ/ρ of the round before
+    hat: Array  # (N, R, K·D)
+    heard: Array  # (N, R, K·D)
+    g: Array  # (N, R, K·D)   γ/ρ of the round before
     h: Array  # (N, R)
 
     def only(self, kept: Mask) -> _State:
@@ -192,11 +194,11 @@ def _rounds(run: _Sweep, going: Going | None, alone: OneThread) -> Iterator[Swep
 
 
 def _round(f: _Fixed, s: _State) -> tuple[Array, Array, Mask]:
-    """θ (N, R, D), its losses (N, R) and who spoke (N, R); one agent at a time, to stay in cache.
+    """θ (N, R, K·D), its losses (N, R) and who spoke (N, R); one agent at a time, to stay in cache.
 
     With g⁺ = g + d θ̂ − heard,  d θ̂ + heard − g⁺ = 2 heard − g.
     """
-    theta, loss = np.empty_like(s.hat), np.empty_like(s.h)
+    theta, loss, D = np.empty_like(s.hat), np.empty_like(s.h), f.Q.shape[-1]
     spoke = np.empty(s.h.shape, np.bool_)
     for i, d in enumerate(f.d):
         r = 2.0 * s.heard[i]
@@ -205,11 +207,11 @@ def _round(f: _Fixed, s: _State) -> tuple[Array, Array, Mask]:
         r += 2.0 * f.risk.b[i]
         s.g[i] += d * s.hat[i]
         s.g[i] -= s.heard[i]
-        u = r @ f.Q[i]
-        u *= s.gain[i]
-        np.matmul(u, f.Q[i].T, out=theta[i])
+        u = (r.reshape(-1, D) @ f.Q[i]).reshape(len(r), -1, D)
+        u *= s.gain[i][:, None]
+        np.matmul(u.reshape(-1, D), f.Q[i].T, out=theta[i].reshape(-1, D))
         loss[i] = _loss(f.risk, i, s.rho[:, 0] * d, r, theta[i])
-        apart = np.subtract(theta[i], s.hat[i], out=u)
+        apart = np.subtract(theta[i], s.hat[i], out=u.reshape(r.shape))
         spoke[i] = np.sqrt(np.vecdot(apart, apart)) >= s.h[i]
         np.copyto(s.hat[i], theta[i], where=spoke[i][:, None])
     s.heard[...] = (f.W @ s.hat.reshape(len(f.d), -1)).reshape(s.hat.shape)

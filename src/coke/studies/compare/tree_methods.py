@@ -15,7 +15,8 @@ from coke.errors import ConvergenceError
 from coke.maths.algorithms.codecs import Codec
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
-from coke.maths.losses.problem import Quadratic, pulled
+from coke.maths.losses.forms import across, pulled
+from coke.maths.losses.problem import Quadratic
 from coke.maths.losses.risk import Risk
 from coke.talk.conversation import Tree
 
@@ -39,7 +40,8 @@ def conjugate_gradients(
     number = np.float32 if width == FLOAT32 else np.float64
 
     def total(p: Array) -> Array:
-        local = np.matvec(risk.A, p) + pulled(risk.G, np.tile(p, (N, 1)))
+        everywhere = np.tile(p, (N, 1))
+        local = across(everywhere, risk.A) + pulled(risk.G, everywhere)
         return local.astype(number).sum(axis=0).astype(np.float64)
 
     theta, r = np.zeros(risk.size), risk.b.astype(number).sum(axis=0).astype(np.float64)
@@ -61,8 +63,8 @@ def conjugate_gradients(
 
 def gram_sum(risk: Quadratic, tree: Tree) -> Iterator[Point]:
     """All A_i and b_i added up once, then solved by everybody: most bytes, and reveals most."""
-    D = risk.size
-    size = FLOAT64 * (D * (D + 1) // 2 + D)
+    D = risk.A.shape[-1]
+    size = FLOAT64 * (D * (D + 1) // 2 + risk.size)
     yield Point(1, risk.optimum(), tree.summed(Ledger(), size))
 
 

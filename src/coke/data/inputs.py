@@ -1,0 +1,61 @@
+"""Rows to predict: the columns a model was trained on, a chunk at a time, without a target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from coke.data.formats import (
+    CHUNK,
+    Named,
+    columns_of_batch,
+    exact_float,
+    guarded,
+    numpy_type,
+    opener,
+)
+from coke.data.npy import open_arrays
+from coke.data.sources import Chunk, Numbers, Source, complete
+from coke.data.tables import NUMBERS, plain, require
+from coke.errors import DataError, FileError
+
+
+def open_inputs(path: Path, columns: Sequence[str]) -> Source:
+    """The named columns of a Parquet, CSV or Arrow file; of a .npy file, all of as many."""
+    source = open_arrays(path) if path.suffix == ".npy" else _table(path, columns)
+    if len(source.columns) != len(columns):
+        raise DataError(
+            f"{path} has {len(source.columns)} columns: the model needs {len(columns)}, {columns}"
+        )
+    return source
+
+
+def in_chunks(source: Source) -> Iterator[Numbers]:
+    """X (t, d), one after another; a missing value is refused."""
+    return (chunk.X for chunk in complete(source))
+
+
+def _table(path: Path, columns: Sequence[str]) -> Source:
+    open_ = opener(path)
+    schema, rows, batches, _ = guarded(str(path), FileError, lambda: open_(path, CHUNK, Named()))
+    names = guarded(str(path), FileError, lambda: list(schema.names))
+    lacking = [name for name in columns if name not in names]
+    if lacking:
+        raise DataError(f"columns {lacking[:8]} are missing: the model needs {columns}")
+    kinds = [schema.field(name).type for name in columns]
+    empty = pa.table({n: plain(pa.array([], k)) for n, k in zip(columns, kinds, strict=True)})
+    require(empty, columns, *NUMBERS)
+    dtype = exact_float(*map(numpy_type, kinds))
+
+    def chunks() -> Iterator[Chunk]:
+        reading = iter(batches(columns))
+        while (batch := guarded(str(path), FileError, lambda: next(reading, None))) is not None:
+            for first in range(0, batch.num_rows, CHUNK):
+                some = batch.slice(first, CHUNK)
+                X = columns_of_batch(some, columns, dtype)
+                yield Chunk(X, np.zeros(len(X)), None, ())
+
+    return Source(tuple(columns), rows, chunks)

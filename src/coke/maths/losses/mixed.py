@@ -1,0 +1,235 @@
+"""Quadratic risks, each agent's in the smaller of two forms: a few `Thin` rows, or their sums.
+
+A round reads T_i (2D + T_i) numbers of rows, or D² of sums: rows are fewer while T_i < (√2 − 1)D.
+
+Which one is for T_i and D alone to say, and agents with different numbers of rows are never filled
+up to a common one. So an agent's arithmetic is the same among any others: in a simulation, on a
+rank, or alone in the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial, reduce
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coke.maths.arrays import Array, FeatureMap
+from coke.maths.losses.forms import penalty
+from coke.maths.losses.problem import Quadratic
+from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
+from coke.maths.losses.thin import Thin
+
+if TYPE_CHECKING:
+    from coke.maths.features.whitening import Whitening
+
+Index = NDArray[np.int64]
+Form = Quadratic | Thin
+
+
+def widths(T: Sequence[int], D: int) -> list[int]:
+    """As many rows as agents keep of T_i: all if they are few, none where sums are shorter.
+
+    D is 0 where λ is: few rows do not say which θ is best then, sums take the one of least norm.
+    """
+    return [t if t * (2 * D + t) < D * D else 0 for t in T]
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """N quadratic risks, by their form and number of rows."""
+
+    risks: tuple[Form, ...]
+    agents: tuple[Index, ...]  # whose each of these are, in order
+    metric: ClassVar[str] = Quadratic.metric
+    kappa: ClassVar[float] = Quadratic.kappa
+
+    @classmethod
+    def from_rows(
+        cls, phi: FeatureMap, X: Sequence[Array], y: Sequence[Array], G: Regulariser
+    ) -> Mixed:
+        """Of each agent's rows X_i (T_i, d), y_i (T_i,) or (T_i, K)."""
+        D = phi(X[0][:1]).shape[1]
+
+        def made(kind: type[Quadratic] | type[Thin], at: Index) -> Form:
+            return kind.from_rows(phi, [X[i] for i in at], [y[i] for i in at], G)
+
+        few = widths(list(map(len, y)), D if np.any(G) else 0)
+        return cls.of(few, partial(made, Thin), partial(made, Quadratic))
+
+    @classmethod
+    def of(
+        cls, widths: Sequence[int], thin: Callable[[Index], Form], sums: Callable[[Index], Form]
+    ) -> Mixed:
+        """Agents with so many rows in the one form, with none in the other."""
+        agents = _alike(widths)
+        return cls(tuple((thin if widths[at[0]] else sums)(at) for at in agents), agents)
+
+    @property
+    def size(self) -> int:
+        """Entries of θ."""
+        return self.risks[0].size
+
+    @property
+    def G(self) -> Regulariser:
+        """Common to all."""
+        return self.risks[0].G
+
+    @cached_property
+    def T(self) -> Array:
+        """T_i (N,)."""
+        return self._each(lambda risk, at: risk.T)
+
+    @cached_property
+    def sums(self) -> Quadratic:
+        """All agents by their sums."""
+        every = [risk.sums for risk in self.risks]
+        if len(every) == 1:
+            return every[0]
+        order = np.argsort(np.concatenate(self.agents), kind="stable")
+        A, b, yy, T, squares = (
+            np.concatenate([getattr(one, name) for one in every])[order]
+            for name in ("A", "b", "yy", "T", "squares")
+        )
+        return Quadratic(A, b, yy, T, self.G, squares=squares)
+
+    def total(self, weights: Array) -> Quadratic:
+        """Σ_i w_i (A_i, b_i, y²_i)."""
+        every = [risk.total(weights[at]) for risk, at in self._both]
+        A, b, yy = (
+            reduce(np.add, [getattr(one, name) for one in every]) for name in ("A", "b", "yy")
+        )
+        return Quadratic(A, b, yy, np.ones(1), self.G)
+
+    def rows(self, agents: slice) -> Mixed:
+        """The risks of those agents alone."""
+        first, last, _ = agents.indices(len(self.T))
+        some = list[tuple[Form, Index]]()
+        for risk, at in self._both:
+            a, b = np.searchsorted(at, [first, last]).tolist()
+            if b > a:
+                some.append((risk.rows(slice(a, b)), at[a:b] - first))
+        risks, whose = zip(*some, strict=True)
+        return Mixed(risks, whose)
+
+    def gathered(self, rows: Gather, parts: GatherParts) -> Mixed:
+        """From everybody's: of each agent W rows of D numbers, or D of them where it has sums."""
+        own = dict[int, tuple[Array, Array]]()
+        for risk, at in self._both:
+            own |= dict(zip(at.tolist(), zip(*_matrices(risk), strict=True), strict=True))
+        F, z = (parts([own[i][j] for i in range(len(own))]) for j in (0, 1))
+        T, yy = rows(self.T), rows(self._each(_squares))  # (N,), (N, K)
+        agents = _alike(list(map(len, F)))
+        risks = [
+            _risk(np.stack([F[i] for i in at]), np.stack([z[i] for i in at]), yy[at], T[at], self.G)
+            for at in agents
+        ]
+        return Mixed(tuple(risks), agents)
+
+    def argmin(self, pull: Array) -> Argmin:
+        """Each form's own."""
+        solvers = [risk.argmin(pull[at]) for risk, at in self._both]
+        if len(solvers) == 1:
+            return solvers[0]
+
+        def solve(p: Array, start: Array) -> tuple[Array, Array]:
+            theta, loss = np.empty_like(p), np.empty(len(p))
+            for own, at in zip(solvers, self.agents, strict=True):
+                theta[at], loss[at] = own(p[at], start[at])
+            return theta, loss
+
+        return solve
+
+    def approach(self, pull: Array) -> Argmin:
+        """The minimum: no step costs less."""
+        return self.argmin(pull)
+
+    def alone(self) -> Array:
+        """Each form's own."""
+        return self._each(lambda risk, at: risk.alone())
+
+    def losses(self, theta: Array) -> Array:
+        """Mean loss of θ_i on the rows of agent i."""
+        return self._each(lambda risk, at: risk.losses(theta[at]))
+
+    def gradient(self, theta: Array) -> Array:
+        """∇R_i(θ_i)."""
+        return self._each(lambda risk, at: risk.gradient(theta[at]))
+
+    def gram(self, i: int) -> Array:
+        """A_i."""
+        for risk, at in self._both:
+            place = int(np.searchsorted(at, i))
+            if place < len(at) and at[place] == i:
+                return risk.gram(place)
+        raise IndexError(i)
+
+    def global_losses(self, theta: Array) -> Array:
+        """The loss on the rows of all agents together."""
+        return self._pooled.global_losses(theta)
+
+    def objectives(self, theta: Array) -> Array:
+        """The mean over agents, and the regulariser."""
+        if len(self.risks) == 1:
+            return self.risks[0].objectives(theta)
+        return self._mean.global_losses(theta) + penalty(self.G, theta)
+
+    def optimum(self) -> Array:
+        """(Σ_i A_i + N G)⁻¹ Σ_i b_i."""
+        return self.risks[0].optimum() if len(self.risks) == 1 else self._mean.optimum()
+
+    def whitened(self, basis: Whitening) -> Mixed:
+        """The same risks as functions of u = Cᵀθ."""
+        return Mixed(tuple(risk.whitened(basis) for risk in self.risks), self.agents)
+
+    @property
+    def _both(self) -> zip[tuple[Form, Index]]:
+        return zip(self.risks, self.agents, strict=True)
+
+    def _each(self, answer: Callable[[Form, Index], Array]) -> Array:
+        """What each form answers for its agents, in the order of all agents (N, …)."""
+        found = [answer(risk, at) for risk, at in self._both]
+        if len(found) == 1:
+            return found[0]
+        whole = np.empty((sum(map(len, found)), *found[0].shape[1:]))
+        for at, part in zip(self.agents, found, strict=True):
+            whole[at] = part
+        return whole
+
+    @cached_property
+    def _pooled(self) -> Quadratic:
+        return self.total(self.T / self.T.sum())
+
+    @cached_property
+    def _mean(self) -> Quadratic:
+        return self.total(np.full(len(self.T), 1.0 / len(self.T)))
+
+
+def _alike(wide: Sequence[int]) -> tuple[Index, ...]:
+    """The agents of each width."""
+    return tuple(np.flatnonzero(np.array(wide) == W) for W in sorted(set(wide)))
+
+
+def _matrices(risk: Form) -> tuple[Array, Array]:
+    """Of each agent F_i (W, D) and z_i (W, K), or A_i (D, D) and b_i (D, K)."""
+    if isinstance(risk, Thin):
+        return risk.F, risk.z
+    return risk.A, risk.b.reshape(len(risk.b), -1, risk.A.shape[-1]).swapaxes(1, 2)
+
+
+def _squares(risk: Form, at: Index) -> Array:
+    """y²_i of each output."""
+    if isinstance(risk, Thin):
+        return np.asarray((risk.z**2).sum(axis=1))
+    return risk.yy[:, None] if risk.squares is None else risk.squares
+
+
+def _risk(F: Array, z: Array, yy: Array, T: Array, G: Regulariser) -> Form:
+    """What `_matrices` has taken apart: only A is square, for rows are fewer than features."""
+    if F.shape[1] < F.shape[2]:
+        return Thin(F, z, T, G)
+    b = z.swapaxes(1, 2).reshape(len(z), -1)
+    return Quadratic(F, b, yy.sum(axis=1), T, G, squares=yy)
