@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import time
@@ -50,7 +51,8 @@ def agent(
     """
     with _signals(_exit):  # until there is an agent to stop, and after
         settings = read_site(site)
-        from coke.field.store import Store  # here: what is refused needs no NumPy
+        with _lasting():
+            from coke.field.store import Store  # here: what is refused needs no NumPy
 
         store = Store(Path(settings.site.state))
         with store.claimed():
@@ -77,11 +79,12 @@ def _run(
     warn: Callable[[str], None],
 ) -> dict[str, Any] | None:
     """What it came to; None where the site has left."""
-    from coke.field.agent import Agent
-    from coke.field.carriers import CARRIERS
-    from coke.field.mission import Mission
-    from coke.field.phases import Pace
-    from coke.studies.audit import site_warnings
+    with _lasting():
+        from coke.field.agent import Agent
+        from coke.field.carriers import CARRIERS
+        from coke.field.mission import Mission
+        from coke.field.phases import Pace
+        from coke.studies.audit import site_warnings
 
     opening, pace = CARRIERS[settings.site.carrier], Pace.of(settings.site.patience)
     if opening.together:
@@ -107,6 +110,20 @@ def _run(
     if own.node is None or not own.node.done:
         return None
     return _leave(own) | {"frames": sent, "warnings": warnings}
+
+
+@contextmanager
+def _lasting() -> Iterator[None]:
+    """Imports that stay for good: nobody looks for garbage among them, now or when all ends.
+
+    It would take a third of an agent's time to start and to end.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _warn(line: str) -> None:
