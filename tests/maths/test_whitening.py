@@ -18,14 +18,8 @@ from coke.engines.process import simulate
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithms.coke import dkla
 from coke.maths.features.features import KERNELS, FeatureSettings, draw_features
-from coke.maths.features.whitening import (
-    Gaussian,
-    Whitening,
-    describe,
-    expected_gram,
-    fits,
-    reduced,
-)
+from coke.maths.features.mixtures import Gaussian, reduced
+from coke.maths.features.whitening import Whitening, describe, expected_gram, fits
 from coke.maths.losses.problem import Problem, Quadratic
 from kit.problems import GRAPHS, case
 

@@ -19,7 +19,7 @@ from coke.data.units import Columns, columns_of, fit_scaling
 from coke.errors import CokeError, GraphError, InputError, MessageError
 from coke.learning.agreement import Agreement, Terms
 from coke.learning.basis import Own, common_basis
-from coke.maths.features.whitening import Gaussian
+from coke.maths.features.mixtures import Gaussian
 from coke.maths.graph import GRAPHS as KINDS
 from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import HEADER, Ledger

@@ -15,9 +15,10 @@ import numpy as np
 
 from coke.data.targets import numbers_of
 from coke.errors import MessageError
+from coke.learning.case import Case
 from coke.learning.choice import FINE
 from coke.learning.model import Closed
-from coke.learning.ready import Case, Ready
+from coke.learning.ready import Ready
 from coke.maths.alike import alike
 from coke.maths.arrays import Array, side_by_side
 from coke.maths.choice.misses import BINS, Misses, left_out

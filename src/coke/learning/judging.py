@@ -25,7 +25,8 @@ from coke.maths.arrays import Array
 from coke.maths.choice.conjugate import Conjugate, first_step
 from coke.maths.choice.errors import heights
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.features.whitening import Gaussian, Whitening, clustered, mixture_basis
+from coke.maths.features.mixtures import Gaussian, clustered
+from coke.maths.features.whitening import Whitening, mixture_basis
 from coke.talk.conversation import Talk
 from coke.talk.sums import Integers, Sweep, add_integers, describe_inputs
 
