@@ -5,6 +5,7 @@ Each opener gives Arrow's record batches; `open_table` makes chunks of them.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
@@ -19,19 +20,8 @@ import pyarrow.ipc
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from coke.data.kinds import (
-    NUMBERS,
-    SITES,
-    SUMMED,
-    TARGETS,
-    Test,
-    as_classes,
-    encoded,
-    plain,
-    require,
-)
 from coke.data.sources import Chunk, Numbers, Source
-from coke.data.tables import input_names
+from coke.data.tables import NUMBERS, SITES, TARGETS, Test, computing, input_names, plain, require
 from coke.errors import DataError, FileError
 from coke.maths.arrays import Array
 
@@ -39,6 +29,7 @@ CHUNK = 16384  # rows
 BUFFER = 1 << 12  # bytes read ahead of each Parquet column; 0 would read whole row groups
 MANY = 1 << 18  # rows of Parquet after which Arrow gives back the memory it keeps for itself
 BLOCK = 1 << 23  # bytes of CSV text at a time
+TARGET = (NUMBERS[0], "the statistics of the quadratic loss need numbers; convert it before")
 REFUSALS = (  # what NumPy's and Arrow's readers raise
     *(OSError, ValueError, TypeError, EOFError, OverflowError, pa.ArrowException),
     *(SyntaxError, TokenError, MemoryError, UserWarning),  # heads of .npy files are Python
@@ -86,7 +77,7 @@ def open_table(
     open_ = opener(source, chunk, _Named(site, targets[0] if classes else None))
     schema, rows, batches, near = guarded(said, kind, open_)
     guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
-    inputs = _inputs(schema, targets, site, drop, TARGETS if classes else SUMMED)
+    inputs = _inputs(schema, targets, site, drop, TARGETS if classes else TARGET)
     dtype = exact_float(*(schema.field(name).type for name in inputs))
 
     def chunks(batches: _Batches, inputs: Sequence[str] = inputs) -> Iterator[Chunk]:
@@ -149,6 +140,26 @@ def columns_of_batch(batch: pa.RecordBatch, names: Sequence[str], dtype: Any) ->
         same = values if values.type == kind else values.cast(kind, safe=False)
         x[:] = same.to_numpy(zero_copy_only=False)
     return X.T
+
+
+def encoded(labels: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
+    """Each label's place among the different ones (t,), −1 where it is missing; and those."""
+    text = labels.cast(pa.string()) if pa.types.is_temporal(labels.type) else labels
+    if pa.types.is_floating(text.type):
+        text = computing().add(text, 0.0)  # −0 is 0
+    found = text.dictionary_encode()
+    codes = found.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    names = tuple(found.dictionary.to_pylist())
+    for place, name in enumerate(names):
+        if name != name:  # NaN
+            codes[codes == place] = -1
+    return codes, names
+
+
+def as_classes(codes: NDArray[np.int64], classes: tuple[Any, ...]) -> tuple[Array, tuple[Any, ...]]:
+    """The same codes as numbers, so that what is missing is NaN as elsewhere."""
+    lost = [i for i, name in enumerate(classes) if isinstance(name, float) and math.isinf(name)]
+    return np.where((codes < 0) | np.isin(codes, lost), np.nan, codes), classes
 
 
 def guarded(said: str, kind: type[Exception], work: Callable[[], Any]) -> Any:

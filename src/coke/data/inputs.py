@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from coke.data.formats import CHUNK, columns_of_batch, exact_float, guarded, opener
-from coke.data.kinds import NUMBERS, plain, require
 from coke.data.npy import open_arrays
 from coke.data.sources import Chunk, Source
+from coke.data.tables import NUMBERS, plain, require
 from coke.errors import DataError, FileError
 
 

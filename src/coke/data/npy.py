@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from coke.data.formats import CHUNK, exact_float, guarded
-from coke.data.kinds import as_classes, encoded, plain
+from coke.data.formats import CHUNK, as_classes, encoded, exact_float, guarded
 from coke.data.sources import Chunk, Numbers, Source
+from coke.data.tables import plain
 from coke.errors import DataError, FileError
 
 
