@@ -66,7 +66,7 @@ def test_passes_tell_and_sum_what_rows_in_memory_do(
     here, how = sorted(agents), making(y)
     passed, kept = (sites.of(here) for sites in both(y, chunk, test, seed))
     for i in range(len(here)):
-        for a, b in zip(list[Any](passed.columns(i)), kept.columns(i), strict=True):
+        for a, b in zip(*map(list[Any], (passed.columns(i), kept.columns(i))), strict=True):
             assert_allclose(a, b, rtol=1e-9)
         assert passed.labels(i) == kept.labels(i)
         if y is KINDS:
