@@ -29,7 +29,8 @@ def model(classes: Any = (), loss: str = "quadratic", targets: int = 1) -> Model
     theta = np.random.default_rng(0).normal(size=(outputs, features.size))
     K = outputs if LOSSES[loss].codes else targets
     scaling = Scaling(np.ones(3), np.full(3, 2.0), np.arange(5.0, 5.0 + K), np.full(K, 3.0))
-    return Model(theta, features, scaling, loss, np.array(classes), ("a", "b", "c"))
+    found = Model(theta, features, scaling, loss, np.array(classes), ("a", "b", "c"))
+    return found if targets == 1 else found._replace(targets=("heat", "yield")[:targets])
 
 
 MODELS = {

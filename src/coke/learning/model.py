@@ -125,7 +125,7 @@ class Model(NamedTuple):
     @property
     def outputs(self) -> int:
         """Columns that it predicts."""
-        return len(self.theta) if LOSSES[self.loss].kind == NUMBERS else 1
+        return self.scaling.y_shift.size if LOSSES[self.loss].kind == NUMBERS else 1
 
     def labels(self, f: Array) -> Labels:
         """The classes that such decisions (T, K) speak for."""
