@@ -90,7 +90,7 @@ def test_sites_that_one_gaussian_does_not_describe_get_more() -> None:
 
     def described(X: np.ndarray) -> tuple[int, float]:
         A = f(X).T @ f(X) / len(X)
-        parts = describe(X, f, A, 1e-4, seed=0)
+        parts = describe(X, f, lambda: A, 1e-4, seed=0)
         P = expected_gram(f, [part.gaussian() for part in parts])
         return len(parts), _misfit(P, A, 1e-4)
 

@@ -32,10 +32,11 @@ class _Question:
 
 def alike(work: Callable[P, R]) -> Callable[P, R]:
     """The same, but the last answers are kept; it must depend on its arguments alone."""
+    whole: Callable[..., R] = work
 
     @lru_cache(maxsize=_KEPT)
     def kept(question: _Question) -> R:
-        return work(*question.args)
+        return whole(*question.args)
 
     @wraps(work)
     def answer(*args: P.args, **kwargs: P.kwargs) -> R:

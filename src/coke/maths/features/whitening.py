@@ -21,7 +21,7 @@ inputs are split by k-means into 2 or 16 clusters with fewer factors each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -37,6 +37,7 @@ from coke.maths.losses.problem import matrix
 from coke.maths.losses.risk import Regulariser
 
 RANKS = {1: 5, 2: 3, 16: 1}  # factors per component, by the largest number of components
+_ROUNDED = 1e-6  # of a bound, far more than rounding
 ENOUGH = 1 << 17  # rows to find clusters in: the code's steps are a tenth of a spread
 
 
@@ -196,66 +197,6 @@ def mixture_basis(features: DrawnFeatures, mixture: Sequence[Gaussian], ridge: f
     return Whitening.of(expected_gram(features, mixture) + ridge * np.eye(features.size))
 
 
-def reduced(mixture: Sequence[Gaussian], most: int) -> list[Gaussian]:
-    """At most so many components: the pair nearest by Ward's cost is merged, again and again.
-
-    w₁w₂/(w₁ + w₂) ‖m₁ − m₂‖² is what a merger adds to the spread within components. The order
-    of the components decides ties, so that every site merges alike.
-    """
-    parts, gone = list(mixture), set[int]()
-    if len(parts) <= most:
-        return parts
-    ward = _Ward(parts)
-    while len(parts) - len(gone) > most:
-        i, j = ward.nearest()
-        parts[i] = parts[i].merged(parts[j])
-        ward.merge(i, j, parts[i])
-        gone.add(j)
-    return [part for i, part in enumerate(parts) if i not in gone]
-
-
-class _Ward:
-    """Of each component the nearest one after it, kept up while pairs merge: O(n²) in all."""
-
-    def __init__(self, mixture: Sequence[Gaussian]):
-        self._weight = np.array([part.weight for part in mixture])
-        self._mean = np.stack([part.mean for part in mixture])
-        self._here = np.ones(len(mixture), np.bool_)
-        self._cost, self._at = np.full(len(mixture), np.inf), np.zeros(len(mixture), np.int64)
-        for i in range(len(mixture)):
-            self._look(i)
-
-    def nearest(self) -> tuple[int, int]:
-        """The pair of least cost; of several the first."""
-        i = int(self._cost.argmin())
-        return i, int(self._at[i])
-
-    def merge(self, i: int, j: int, both: Gaussian) -> None:
-        """Component i is both now, and j is none."""
-        self._weight[i], self._mean[i] = both.weight, both.mean
-        self._here[j], self._cost[j] = False, np.inf
-        new = self._costs(i, slice(0, i))
-        # Ward's cost is reducible: a merger comes nearer to nobody, but for rounding.
-        nearer = (new < self._cost[:i]) | ((new == self._cost[:i]) & (i < self._at[:i]))
-        lost = self._here & np.isin(self._at, (i, j))
-        self._cost[:i][nearer], self._at[:i][nearer] = new[nearer], i
-        lost[:i] &= ~nearer
-        for k in {i, *np.flatnonzero(lost).tolist()}:
-            self._look(k)
-
-    def _look(self, i: int) -> None:
-        costs = self._costs(i, slice(i + 1, None))
-        if costs.size:
-            j = int(costs.argmin())
-            self._cost[i], self._at[i] = costs[j], i + 1 + j
-
-    def _costs(self, i: int, others: slice) -> Array:
-        """Of merging component i with each of those; ∞ where there is none any more."""
-        apart, w = self._mean[others] - self._mean[i], self._weight[others]
-        costs = w * self._weight[i] / (w + self._weight[i]) * np.vecdot(apart, apart)
-        return np.where(self._here[others], costs, np.inf)
-
-
 def _misfit(P: Array, A: Array, ridge: float) -> float:
     """λ_max((P + ridge I)⁻¹(A + ridge I)): near one where P describes A, large where not."""
     basis = Whitening.of(P + ridge * np.eye(len(P)))
@@ -264,12 +205,32 @@ def _misfit(P: Array, A: Array, ridge: float) -> float:
 
 
 def describe(
-    X: Array, features: DrawnFeatures, A: Array, ridge: float, seed: int
+    X: Array, features: DrawnFeatures, gram: Callable[[], Array], ridge: float, seed: int
 ) -> list[Component]:
-    """A mixture for the rows of X (T, d) whose predicted Gram matrix is near the site's own A."""
+    """A mixture for rows X (T, d) whose predicted Gram matrix is near the site's own, `gram`."""
     one = Gaussian.of(X).truncated(RANKS[1])
-    far = _misfit(expected_gram(features, [one.gaussian()]), A, ridge)
-    return clustered(X, 1 if far < 8 else 2 if far < 32 else 16, seed)
+    if len(X) < 8:  # which are too few for two clusters
+        return [one]
+    P, kinds = expected_gram(features, [one.gaussian()]), set[int]()
+    if len(X) < features.size:
+        kinds = {_clusters(far) for far in _bounds(P, features(X), ridge)}
+    if len(kinds) != 1:
+        kinds = {_clusters(_misfit(P, gram(), ridge))}
+    return clustered(X, kinds.pop(), seed)
+
+
+def _clusters(far: float) -> int:
+    return 1 if far < 8 else 2 if far < 32 else 16
+
+
+def _bounds(P: Array, Phi: Array, ridge: float) -> tuple[float, float]:
+    """λ_max(F(P + ridge I)⁻¹Fᵀ) with F = Φ/√T, and one more: `_misfit` of rows Φ is between them.
+
+    For A = FᵀF, and 0 ≤ ridge (P + ridge I)⁻¹ ≤ I. With few rows that is far less work.
+    """
+    F = Whitening.of(P + ridge * np.eye(len(P))).features(Phi / np.sqrt(len(Phi)))
+    least = float(np.linalg.eigvalsh(F @ F.T)[-1])
+    return least * (1 - _ROUNDED), (least + 1) * (1 + _ROUNDED)
 
 
 def clustered(X: Array, K: int, seed: int) -> list[Component]:
