@@ -83,7 +83,7 @@ def test_sites_that_one_gaussian_does_not_describe_get_more() -> None:
     clouds = 0.1 * cloud + np.where(RNG.random((3000, 1)) < 0.5, 5.0, -5.0)
 
     def described(X: np.ndarray) -> list[Gaussian]:
-        parts = describe(X, f, f(X).T @ f(X) / len(X), 1e-4, seed=0)
+        parts = describe(X, f, lambda: f(X).T @ f(X) / len(X), 1e-4, seed=0)
         return [part.gaussian() for part in parts]
 
     def fit(mixture: list[Gaussian]) -> bool:

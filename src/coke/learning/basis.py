@@ -63,7 +63,7 @@ def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
     else:
         told = [Gaussian.of(own.X).truncated(RANKS[1])]
         if how == "mixture":
-            told = describe(own.X, f, own.gram(), ridge, agreement.terms.settings.seed)
+            told = describe(own.X, f, own.gram, ridge, agreement.terms.settings.seed)
         s0 = 0.3 * agreement.sigma * math.sqrt(ridge)
         mixture, spread = yield from describe_inputs(sweep, told, own.y, s0)
         whitening = mixture_basis(f, mixture, ridge)

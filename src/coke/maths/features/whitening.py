@@ -21,7 +21,7 @@ inputs are split by k-means into 2 or 16 clusters with fewer factors each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,8 @@ from coke.maths.arrays import SQRT_HALF, Array
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.mixtures import RANKS, Component, Gaussian, clustered
 from coke.maths.symmetric import congruent, positive
+
+_ROUNDED = 1e-6  # of a bound, far more than rounding
 
 
 class Whitening(NamedTuple):
@@ -154,11 +156,31 @@ def fits(P: Array, A: Array, ridge: float, within: float) -> bool:
 
 
 def describe(
-    X: Array, features: DrawnFeatures, A: Array, ridge: float, seed: int
+    X: Array, features: DrawnFeatures, gram: Callable[[], Array], ridge: float, seed: int
 ) -> list[Component]:
-    """A mixture for the rows of X (T, d) whose predicted Gram matrix is near the site's own A."""
+    """A mixture for rows X (T, d) whose predicted Gram matrix is near the site's own, `gram`."""
     one = Gaussian.of(X).truncated(RANKS[1])
-    P = expected_gram(features, [one.gaussian()])
-    if fits(P, A, ridge, 8.0):
+    if len(X) < 8:  # which are too few for two clusters
         return [one]
-    return clustered(X, 2 if fits(P, A, ridge, 32.0) else 16, seed)
+    P, kinds = expected_gram(features, [one.gaussian()]), set[int]()
+    if len(X) < features.size:
+        kinds = {_clusters(far.__lt__) for far in bounds(P, features(X), ridge)}
+    if len(kinds) != 1:
+        A = gram()
+        kinds = {_clusters(lambda most: fits(P, A, ridge, most))}
+    return clustered(X, kinds.pop(), seed)
+
+
+def _clusters(below: Callable[[float], bool]) -> int:
+    """The larger λ_max is, the more of them."""
+    return 1 if below(8.0) else 2 if below(32.0) else 16
+
+
+def bounds(P: Array, Phi: Array, ridge: float) -> tuple[float, float]:
+    """λ_max(F(P + ridge I)⁻¹Fᵀ) with F = Φ/√T, and one more: that of `fits` is between them.
+
+    For A = FᵀF, and 0 ≤ ridge (P + ridge I)⁻¹ ≤ I. With few rows that is far less work.
+    """
+    F = Whitening.of(P + ridge * np.eye(len(P))).features(Phi / np.sqrt(len(Phi)))
+    least = float(np.linalg.eigvalsh(F @ F.T)[-1])
+    return least * (1 - _ROUNDED), (least + 1) * (1 + _ROUNDED)
