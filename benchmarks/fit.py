@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,8 @@ from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import Ridge
 
 from coke import COKERegressor, Features, Model
-from coke.data.inputs import in_chunks, open_inputs
+from coke.data.inputs import open_inputs
+from coke.data.sources import complete
 from coke.learning.predicting import Asked, predict_file
 from figures import Found, Goal, Section, by_turns, cpu, main, ratio
 from floors import FLOORS, cosines, spent
@@ -102,7 +104,7 @@ def predictions(T: int, folder: Path) -> Found:
     pa.csv.write_csv(table, folder / "x.csv")
 
     def read(name: str) -> Callable[[], object]:
-        return lambda: sum(map(len, in_chunks(open_inputs(folder / name, model.columns))))
+        return lambda: deque(complete(open_inputs(folder / name, model.columns)), maxlen=0)
 
     def whole(name: str, out: str) -> Callable[[], object]:
         return lambda: predict_file(model, folder / name, folder / out, Asked())

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from numpy.testing import assert_allclose
 
 from coke import History, load_model
 from coke.cli.main import main
@@ -80,7 +81,7 @@ def test_predict_writes_what_the_model_says(folder: Path) -> None:
     run = coke("predict", "o/model.coke", "new.parquet", "--out", "p.parquet", "--json", cwd=folder)
     assert json.loads(run.stdout) == {"rows": 7, "out": "p.parquet"}
     found = pa.parquet.read_table(folder / "p.parquet")["prediction"].to_numpy()
-    assert (found == load_model(folder / "o/model.coke").predict(X)).all()
+    assert_allclose(found, load_model(folder / "o/model.coke").predict(X), rtol=1e-5)
     coke("predict", "o/model.coke", "new.parquet", cwd=folder)
     assert (folder / "predictions.csv").read_text().startswith('"prediction"\n')
 

@@ -112,14 +112,14 @@ import sys
 from mpi4py import MPI
 from coke.cli.main import main
 from coke.errors import DataError
-from coke.maths.features.features import DrawnFeatures
+from coke.data.bare import BareFeatures
 
-made = DrawnFeatures.__call__
-def fails(*given):
+made = BareFeatures.__call__
+def fails(*given, **how):
     if MPI.COMM_WORLD.rank == 1:
         raise {error}
-    return made(*given)
-DrawnFeatures.__call__ = fails
+    return made(*given, **how)
+BareFeatures.__call__ = fails
 sys.argv[0] = "coke"
 main()
 """

@@ -82,7 +82,11 @@ def test_what_cannot_be_private_is_refused(changes: dict[str, Any], said: str) -
         COKERegressor(**{**GOOD, **changes}).fit(X, y)
 
 
-def test_classes_cannot_be_learned_privately() -> None:
-    ranges = {"x0": (-3, 3), "x1": (-3, 3)}
-    with pytest.raises(ConfigError, match="only the quadratic loss"):
-        COKEClassifier(**{**GOOD, "ranges": ranges}).fit(X, y > 0)
+def test_classes_are_learned_privately_by_least_squares_once_they_are_public() -> None:
+    how = {**GOOD, "ranges": {"x0": (-3, 3), "x1": (-3, 3)}}
+    public = {"privacy": DP(3.0, classes=[False, True])}
+    with pytest.raises(ConfigError, match="list all that there can be"):
+        COKEClassifier(**how).fit(X, y > 0)
+    with pytest.raises(ConfigError, match="only the quadratic or least-squares loss"):
+        COKEClassifier(**how | public, loss="logistic").fit(X, y > 0)
+    assert COKEClassifier(**how | public).fit(X, y > 0).score(X, y > 0) > 0.8

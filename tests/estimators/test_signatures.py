@@ -23,13 +23,14 @@ PARAMETERS = {  # of an estimator ↦ the setting
 GROUPED: dict[Any, list[str]] = {
     coke.Features: [key for key in KNOBS if key.startswith("features.")],
     coke.Until: ["rounds", "tol", "max_bytes", "max_transmissions"],
-    coke.DP: ["epsilon", "delta", "secure_sum", "colluding", "new_budget"],
+    coke.DP: ["epsilon", "delta", "secure_sum", "colluding", "new_budget", "classes"],
     coke.Coke: ["whitening", "sample"],
     **{kind: list(ALGORITHMS[name].uses) for name, kind in CHOSEN.items() if name != "coke"},
 }
 OTHERWISE = {  # what estimators say in another way, and why
     (coke.DP, "releases"),  # a run has its folder for them
     (coke.DP, "epsilon"),  # is given with privacy
+    (coke.DP, "classes"),  # an array will do
     (coke.Coke, "sample"),  # an array here, a file there
 }
 

@@ -47,6 +47,7 @@ PINNED = {
     ),
 }
 T, AGENTS, EDGES, SEED = 240, 4, 4, 1
+MANY = 2000  # rows with numbers: so many at a site that their features are computed in float32
 
 
 class Case(NamedTuple):
@@ -70,10 +71,10 @@ CASES = [
 
 def rows(classes: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Inputs, targets, and sites of different sizes that see different inputs."""
-    rng = np.random.default_rng(7)
-    where = np.sort(rng.integers(0, AGENTS, T))
-    X = rng.normal(size=(T, 3)) + 0.4 * where[:, None]
-    f = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=T)
+    rng, n = np.random.default_rng(7), T if classes else MANY
+    where = np.sort(rng.integers(0, AGENTS, n))
+    X = rng.normal(size=(n, 3)) + 0.4 * where[:, None]
+    f = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=n)
     y = f if not classes else np.digitize(f, np.quantile(f, np.arange(1, classes) / classes))
     return X, y, where
 

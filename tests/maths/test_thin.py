@@ -73,10 +73,29 @@ def test_few_rows_are_kept_and_many_are_summed() -> None:
     c = case(3, L=4)
     X, y = _first(c.X, [3, 4, 3]), _first(c.y, [3, 4, 3])
     mixed = Mixed.from_rows(c.features, X, y, 0.1)
-    assert [type(risk) for risk in mixed.risks] == [Thin, Quadratic]
-    assert [at.tolist() for at in mixed.agents] == [[0, 2], [1]]
+    assert [type(risk) for risk in mixed.risks] == [Quadratic, Thin]
+    assert [at.tolist() for at in mixed.agents] == [[1], [0, 2]]
     free = Mixed.from_rows(c.features, X, y, 0.0)
     assert_allclose(free.losses(local_only(free))[[0, 2]], 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("white", [False, True])
+def test_few_rows_of_several_outputs_say_what_their_sums_do(white: bool) -> None:
+    """One answer from rows or from sums, for K targets, in any basis."""
+    c, rng = case(3, L=4), np.random.default_rng(2)
+    X, Y = _first(c.X, [3, 2, 3]), [rng.normal(size=(n, 3)) for n in (3, 2, 3)]
+    few = Mixed.from_rows(c.features, X, Y, 0.1)
+    sums = Quadratic.from_rows(c.features, X, Y, 0.1)
+    if white:
+        basis = Whitening(np.eye(8) + 0.1 * np.tril(rng.normal(size=(8, 8))))
+        few, sums = few.whitened(basis), sums.whitened(basis)
+    theta, pull = rng.normal(size=(3, 24)), np.full((3, 1), 0.3)
+    for a, b in zip(_answers(few, theta, pull), _answers(sums, theta, pull), strict=True):
+        assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+    assert_allclose(few.alone(), sums.alone(), rtol=1e-7, atol=1e-9)
+    assert few.sums.squares is not None
+    assert sums.squares is not None
+    assert_allclose(few.sums.squares, sums.squares)
 
 
 def _first(rows: Sequence[Array], few: list[int]) -> list[Array]:

@@ -22,7 +22,6 @@ from coke.privacy.attacks import (
     Probing,
     _added_row,
     _inverted,
-    _least_epsilon,
     auc,
     from_probes,
     full_view,
@@ -33,6 +32,7 @@ from coke.privacy.attacks import (
     reconstruct,
     recovered_rows,
 )
+from coke.privacy.auditing import _least_epsilon
 from coke.privacy.noise import Statistics
 from kit.problems import Array
 

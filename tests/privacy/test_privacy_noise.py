@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.stats import kstest, norm
 
 from coke.errors import InputError
-from coke.privacy.attacks import audited
+from coke.privacy.auditing import audited
 from coke.privacy.noise import (
     Budget,
     Noise,

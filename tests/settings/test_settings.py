@@ -213,7 +213,7 @@ def test_every_setting_that_reads_raw_rows_is_refused_with_its_reason() -> None:
     }  # fmt: skip
     checked_settings(merged({}, good))
     wrong: list[tuple[str, Any, str]] = [
-        ("loss", "logistic", "quadratic loss"),
+        ("loss", "logistic", "quadratic or least-squares loss"),
         ("loss", "hinge", "every round"),
         ("features.sigma", "auto", "looks at raw rows"),
         *(("whitening", name, "raw inputs are not noised") for name in LOOKING),
@@ -248,7 +248,7 @@ def test_what_cannot_run_somewhere_is_refused_with_the_declared_reason(
 def test_studies_of_statistics_refuse_losses_that_have_none(face: Face, tmp_path: Path) -> None:
     changes = {"loss": "hinge", "data.file": str(tmp_path / "rows.csv"), "data.target": "y"}
     assert wanted(None, changes, Face.RUN)
-    with pytest.raises(ConfigError, match="quadratic loss"):
+    with pytest.raises(ConfigError, match="quadratic or least-squares loss"):
         wanted(None, changes, face)
 
 

@@ -19,6 +19,7 @@ from coke.settings.reading import wanted
 
 Wanted = Callable[..., Settings]  # reads and checks the settings of a command
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
+_LABELS = KNOBS["classes"].kind  # texts or numbers
 FILE = typer.Argument(help="TOML file; without it, the paper's synthetic problem.")
 
 
@@ -80,7 +81,8 @@ def _kind(one: Declared) -> Any:
         return list[str]
     if len(kinds) > 1:  # a number or a word
         return str
-    return list[str] if get_origin(kinds[0]) is dict else kinds[0]
+    lines = get_origin(kinds[0]) is dict or kinds[0] == _LABELS
+    return list[str] if lines else kinds[0]
 
 
 def _value(one: Declared, said: Any) -> Any:
@@ -89,6 +91,8 @@ def _value(one: Declared, said: Any) -> Any:
         return str(said.resolve())
     if get_origin(one.kind) is dict:
         return _table(one, said)
+    if one.kind == _LABELS:
+        return [number_or_word(label, int) for label in said]
     numbers = [kind for kind in (int, float) if kind in get_args(one.kind)]
     return number_or_word(said, numbers[0]) if numbers and isinstance(said, str) else said
 

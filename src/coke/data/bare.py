@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CACHE = 1 << 20  # bytes of features that stay in cache from their angles to their waves
 REACH = 256.0  # most ‖ω‖‖x‖ in float32, whose angles are then wrong by 2e-5 at most or so
+FEW = 256  # rows below which float32 saves nothing
 ROWS = 1024  # to predict, whose features are in memory at a time
 SMALL = 100.0  # most ‖θ‖ of predictions in float32, which are then within 1e-4 of one spread
 
@@ -99,11 +100,10 @@ class BareFeatures:
 def decisions(theta: Array, features: DrawnFeatures, scaling: Scaling, X: Numbers) -> Array:
     """θ_kᵀφ (T, K) of rows X (T, d) as they came, some rows' features at a time.
 
-    In float32, which changes them by about 1e-7 ‖θ_k‖, or in float64 where θ is large: so it
-    depends on the model, not on how many rows are asked for.
+    In float32, which changes them by about 1e-7 ‖θ_k‖; in float64 where θ is large or rows are few.
     """
     phi, f = BareFeatures(features, scaling), np.empty((len(X), len(theta)))
-    single = bool(np.linalg.norm(theta, axis=1).max() <= SMALL)
+    single = len(X) >= FEW and bool(np.linalg.norm(theta, axis=1).max() <= SMALL)
     for first in range(0, len(X), ROWS):
         Phi = phi(X[first : first + ROWS], single=single)
         f[first : first + ROWS] = Phi @ (phi.height * theta.T).astype(Phi.dtype)

@@ -49,7 +49,7 @@ class _Opened(NamedTuple):
     """Names of sites ↦ how many rows are left, and they, without most of the other sites'."""
 
 
-class Named(NamedTuple):
+class _Named(NamedTuple):
     """Columns whose values are names, whatever they look like."""
 
     site: str | None = None
@@ -73,12 +73,12 @@ def open_table(
     said, kind = (
         (str(source), FileError) if isinstance(source, str | Path) else ("table", DataError)
     )
-    open_, targets = opener(source), (target,) if isinstance(target, str) else tuple(target)
-    named = Named(site, targets[0] if classes else None)
-    schema, rows, batches, near = guarded(said, kind, lambda: open_(source, chunk, named))
+    targets = (target,) if isinstance(target, str) else tuple(target)
+    open_ = opener(source, chunk, _Named(site, targets[0] if classes else None))
+    schema, rows, batches, near = guarded(said, kind, open_)
     guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
     inputs = _inputs(schema, targets, site, drop, TARGETS if classes else TARGET)
-    dtype = exact_float(*(numpy_type(schema.field(name).type) for name in inputs))
+    dtype = exact_float(*(schema.field(name).type for name in inputs))
 
     def chunks(batches: _Batches, inputs: Sequence[str] = inputs) -> Iterator[Chunk]:
         reading = iter(batches([*inputs, *targets, *([] if site is None else [site])]))
@@ -125,7 +125,7 @@ def _inputs(
     return inputs
 
 
-def numpy_type(kind: pa.DataType) -> Any:
+def _numpy_type(kind: pa.DataType) -> Any:
     """NumPy's name for it; float64 for decimals and what else is written out first."""
     t = pa.types
     known = t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind)
@@ -173,24 +173,25 @@ def guarded(said: str, kind: type[Exception], work: Callable[[], Any]) -> Any:
 
 
 def exact_float(*kinds: Any) -> type[np.floating[Any]]:
-    """float32 where it holds every value of these types exactly, else float64."""
-    return np.float32 if all(np.can_cast(kind, np.float32) for kind in kinds) else np.float64
+    """float32 where it holds every value of these types exactly, NumPy's or Arrow's."""
+    known = (_numpy_type(kind) if isinstance(kind, pa.DataType) else kind for kind in kinds)
+    return np.float32 if all(np.can_cast(kind, np.float32) for kind in known) else np.float64
 
 
-def opener(source: Any) -> Callable[[Any, int, Named], _Opened]:
-    """What opens that: it is given the source and rows of a batch."""
+def opener(source: Any, chunk: int, named: _Named | None = None) -> Callable[[], _Opened]:
+    """What opens that, in batches of so many rows."""
     if hasattr(source, "__arrow_c_stream__"):
-        return _memory
+        return partial(_memory, source, chunk, named or _Named())
     openers = {".parquet": _parquet, ".csv": _csv, ".arrow": _ipc, ".feather": _ipc}
     if not isinstance(source, str | Path) or Path(source).suffix.lower() not in openers:
         raise DataError(
             f"cannot read rows from {source!s:.200}: expected a file ending in "
             f"{', '.join(openers)}, or a pandas, polars or Arrow table"
         )
-    return openers[Path(source).suffix.lower()]
+    return partial(openers[Path(source).suffix.lower()], source, chunk, named or _Named())
 
 
-def _memory(source: Any, chunk: int, named: Named) -> _Opened:
+def _memory(source: Any, chunk: int, named: _Named) -> _Opened:
     def reader() -> pa.RecordBatchReader:
         once = isinstance(source, pa.RecordBatchReader)
         return source if once else pa.RecordBatchReader.from_stream(source)
@@ -199,7 +200,7 @@ def _memory(source: Any, chunk: int, named: Named) -> _Opened:
     return _Opened(reader().schema, rows, lambda names: (b.select(list(names)) for b in reader()))
 
 
-def _parquet(path: Any, chunk: int, named: Named) -> _Opened:
+def _parquet(path: Any, chunk: int, named: _Named) -> _Opened:
     # A page of every column at a time. Reading ahead by row groups is no faster on one core, and
     # takes memory by the size of the groups: a million rows where the writer was left alone.
     def file() -> pa.parquet.ParquetFile:
@@ -268,7 +269,7 @@ def _may_hold(
     return True
 
 
-def _csv(path: Any, chunk: int, named: Named) -> _Opened:
+def _csv(path: Any, chunk: int, named: _Named) -> _Opened:
     blocks = pa.csv.ReadOptions(block_size=BLOCK)
     with pa.csv.open_csv(path, read_options=blocks) as head:
         found = head.schema
@@ -289,7 +290,7 @@ def _csv(path: Any, chunk: int, named: Named) -> _Opened:
     return _Opened(found, None, batches)
 
 
-def _ipc(path: Any, chunk: int, named: Named) -> _Opened:
+def _ipc(path: Any, chunk: int, named: _Named) -> _Opened:
     def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as rows:
             for i in range(rows.num_record_batches):

@@ -8,17 +8,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from coke.data.formats import (
-    CHUNK,
-    Named,
-    columns_of_batch,
-    exact_float,
-    guarded,
-    numpy_type,
-    opener,
-)
+from coke.data.formats import CHUNK, columns_of_batch, exact_float, guarded, opener
 from coke.data.npy import open_arrays
-from coke.data.sources import Chunk, Numbers, Source, complete
+from coke.data.sources import Chunk, Source
 from coke.data.tables import NUMBERS, plain, require
 from coke.errors import DataError, FileError
 
@@ -33,14 +25,8 @@ def open_inputs(path: Path, columns: Sequence[str]) -> Source:
     return source
 
 
-def in_chunks(source: Source) -> Iterator[Numbers]:
-    """X (t, d), one after another; a missing value is refused."""
-    return (chunk.X for chunk in complete(source))
-
-
 def _table(path: Path, columns: Sequence[str]) -> Source:
-    open_ = opener(path)
-    schema, rows, batches, _ = guarded(str(path), FileError, lambda: open_(path, CHUNK, Named()))
+    schema, rows, batches, _ = guarded(str(path), FileError, opener(path, CHUNK))
     names = guarded(str(path), FileError, lambda: list(schema.names))
     lacking = [name for name in columns if name not in names]
     if lacking:
@@ -48,7 +34,7 @@ def _table(path: Path, columns: Sequence[str]) -> Source:
     kinds = [schema.field(name).type for name in columns]
     empty = pa.table({n: plain(pa.array([], k)) for n, k in zip(columns, kinds, strict=True)})
     require(empty, columns, *NUMBERS)
-    dtype = exact_float(*map(numpy_type, kinds))
+    dtype = exact_float(*kinds)
 
     def chunks() -> Iterator[Chunk]:
         reading = iter(batches(columns))

@@ -227,7 +227,7 @@ class Passed(Sites):
 
         rows = Source(self.source.columns, None, chunks)
         plain = self.how._replace(progress=None)
-        if precise(how.features, how.G):
+        if precise(how):
             plain = plain._replace(precision="double")
         _, train, test = stream_statistics(rows, how.features, how.units, lam=0.0, how=plain)
         return Problem(replace(train, G=how.G), None if test is None else replace(test, G=how.G))

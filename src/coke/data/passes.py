@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coke.data.sources import PLAIN, Chunk, Numbers, Passing, Source, complete
-from coke.data.summing import Block, Sum, Summing, Sums, block_rows, risk
+from coke.data.summing import RowBlock, Summing, Sums, risk
 from coke.data.units import Scaling
 from coke.errors import DataError, InputError
 from coke.maths.arrays import Array
@@ -50,16 +50,16 @@ def stream_statistics(
         )
     loops = compiled_loops() if how.checked().fast else NUMPY
     kernel = Summing(features, scaling or Scaling.none(d), loops, double=how.precision == "double")
-    sums: dict[_Whose, Sum] = {}
+    sums: dict[_Whose, Sums] = {}
     with OneThread().limit():
         # A block of a site's rows is to wait in no more room than the site's sums take.
-        most = block_rows(features)
+        most, zeros = kernel.rows, (features.size, features.size)
         rows = min(most, max(64, features.size**2 // max(1, d)))
         blocks = _blocks(complete(source, how), rows, most)
         for part in _in_order(kernel, blocks, how.workers):
             if part.site not in sums:
-                sums[part.site] = kernel.nothing()
-            sums[part.site].add(part)
+                sums[part.site] = kernel.nothing(part.site, np.zeros(zeros))
+            sums[part.site].add(part, loops)
     try:
         labels = sorted({whose.site for whose in sums})
     except TypeError as error:
@@ -70,18 +70,21 @@ def stream_statistics(
     train = made([sums[_Whose(name)] for name in labels])
     test = None
     if any(whose.held for whose in sums):
-        test = made([sums.get(_Whose(name, True), kernel.nothing()) for name in labels])
+        none = kernel.nothing(None, np.zeros(zeros))
+        test = made([sums.get(_Whose(name, True), none) for name in labels])
     return _Streamed(tuple(map(str, labels)), train, test)
 
 
-def _made(sums: Sequence[Sum], unit: float, G: float) -> Quadratic:
+def _made(sums: Sequence[Sums], unit: float, G: float) -> Quadratic:
     whole = np.empty((len(sums), *sums[0].A.shape))
     for A, one in zip(whole, sums, strict=True):
-        A[:], one.A = one.A, A  # one copy is enough
+        A[:] = one.A
+        if one.T:
+            one.A = A  # one copy is enough
     return risk(whole, sums, unit, G)
 
 
-def _blocks(chunks: Iterable[Chunk], rows: int, most: int) -> Iterator[Block]:
+def _blocks(chunks: Iterable[Chunk], rows: int, most: int) -> Iterator[RowBlock]:
     """Each site's rows in the order they came, so many at a time; without sites, the most.
 
     What a block holds depends on its site's rows alone, so ranks make the sums of one process.
@@ -110,7 +113,7 @@ class _Waiting:
         self.site, self.size, self.rows = site, size, 0
         self._parts: list[tuple[Numbers, Array]] = []
 
-    def full(self, X: Numbers, y: Array) -> Iterator[Block]:
+    def full(self, X: Numbers, y: Array) -> Iterator[RowBlock]:
         """The blocks that are full with these rows; what is over waits."""
         first = 0
         if self._parts and self.rows + len(y) >= self.size:
@@ -118,18 +121,18 @@ class _Waiting:
             self._parts.append((X[:first], y[:first]))
             yield from self.rest()
         while len(y) - first >= self.size:
-            yield Block(self.site, X[first : first + self.size], y[first : first + self.size])
+            yield RowBlock(self.site, X[first : first + self.size], y[first : first + self.size])
             first += self.size
         if first < len(y):
             self._parts.append((X[first:].copy(), y[first:].copy()))  # or the whole chunk waits
             self.rows += len(y) - first
 
-    def rest(self) -> Iterator[Block]:
+    def rest(self) -> Iterator[RowBlock]:
         """All that wait."""
         parts, self._parts, self.rows = self._parts, [], 0
         if parts:
             X, y = (np.concatenate(each) for each in zip(*parts, strict=True))
-            yield Block(self.site, X, y)
+            yield RowBlock(self.site, X, y)
 
 
 def _by_site(chunk: Chunk) -> Iterator[tuple[_Whose, Numbers, Array]]:
@@ -149,7 +152,7 @@ def _by_site(chunk: Chunk) -> Iterator[tuple[_Whose, Numbers, Array]]:
 
 
 def _in_order(
-    kernel: Callable[[Block], Sums], blocks: Iterator[Block], workers: int
+    kernel: Callable[[RowBlock], Sums], blocks: Iterator[RowBlock], workers: int
 ) -> Iterator[Sums]:
     """kernel(block) of every block in their order, so that sums do not depend on the threads."""
     if workers == 1:

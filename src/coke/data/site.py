@@ -19,7 +19,7 @@ from coke.data.summing import by_size
 from coke.data.tables import Labels
 from coke.data.targets import numbers_of
 from coke.data.units import Columns, Making, Scaling, columns_of, size_of
-from coke.maths.arrays import Array, Room, mapped
+from coke.maths.arrays import Array, Room, mapped, side_by_side
 from coke.maths.losses import LOSSES
 from coke.maths.losses.codes import which
 from coke.maths.losses.problem import Problem
@@ -137,7 +137,7 @@ class Kept(Sites):
         """Of the rows themselves."""
         y, T = how.targets(self.y[i]), float(len(self.y[i]))
         if self.numbers:
-            return columns_of(y.reshape(len(y), -1))
+            return columns_of(side_by_side(y))
         codes = LOSSES[how.loss].codes
         return size_of(T, float(np.mean(np.vecdot(y, y))) if codes else 1.0)
 

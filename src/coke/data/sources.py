@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from coke.data.tables import checked_rows
 from coke.errors import DataError, InputError, unknown
 from coke.maths import compiled
-from coke.maths.arrays import Array, Mask, finite
+from coke.maths.arrays import Array, Mask, finite, side_by_side
 
 PRECISIONS = ("auto", "double")
 MISSING = ("refuse", "drop")
@@ -126,7 +126,7 @@ def _whole(chunk: Chunk) -> bool:
 def _repaired(chunk: Chunk, source: Source, missing: str, first: int) -> Chunk:
     sites = np.zeros(len(chunk.y), np.int64) if chunk.codes is None else chunk.codes
     if missing == "drop":
-        there = np.isfinite(chunk.y.reshape(len(chunk.y), -1)).all(axis=1)
+        there = np.isfinite(side_by_side(chunk.y)).all(axis=1)
         good = np.isfinite(chunk.X).all(axis=1) & there & (sites >= 0)
         codes = None if chunk.codes is None else chunk.codes[good]
         return chunk._replace(X=chunk.X[good], y=chunk.y[good], codes=codes)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from coke.data.bare import BareFeatures
+from coke.data.bare import FEW, BareFeatures
 from coke.errors import DataError
-from coke.maths.arrays import Array, finite
+from coke.maths.arrays import Array, finite, side_by_side
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.waves import PLAIN, Loops, Numbers
 from coke.maths.losses.mixed import Index, Mixed, widths
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
 
 BLOCK = 1024  # rows whose sums are made in one product, of few features
 SMALL = 512  # D for which A stays in cache
-FEW = 256  # rows of a block below which float32 saves nothing
 LEAST = 1e-5  # of the ridge in float32: predictions then change by some 1e-5 of the spread
 
 
-def precise(features: DrawnFeatures, ridge: Regulariser) -> bool:
-    """Whether float64 is needed: with a ridge λ/N below 1e-5, or a linear part, of any size.
+def precise(how: Making) -> bool:
+    """Whether float64 is needed: where it is asked for, and with a linear part or λ/N below 1e-5.
 
     It depends on what all sites know alike, so that every engine decides alike.
     """
-    return bool(features.linear) or not np.min(ridge) >= LEAST
+    small = not np.min(how.G) >= LEAST
+    return how.precision == "double" or bool(how.features.linear) or small
 
 
 def summed(
     X: Sequence[Numbers], y: Sequence[Array], how: Making, told: Callable[[int], None]
 ) -> Quadratic:
     """The statistics of each site's rows in memory, X_i (T_i, d) and y_i (T_i,), as they came."""
-    kernel = Summing(how.features, how.units, double=precise(how.features, how.G))
+    kernel = Summing(how.features, how.units, double=precise(how))
     whole = np.zeros((len(y), how.features.size, how.features.size))
-    sums = [Sum(A, PLAIN) for A in whole]
+    sums = [kernel.nothing(0, A) for A in whole]
     for X_i, y_i, one in zip(X, y, sums, strict=True):
-        for block in _blocks(X_i, y_i, block_rows(how.features)):
-            one.add(kernel(block))
+        for block in _blocks(X_i, y_i, kernel.rows):
+            one.add(kernel(block), PLAIN)
             told(len(block.y))
     return risk(whole, sums, kernel.unit, how.G)
 
@@ -74,17 +74,12 @@ def by_size(
     return Mixed.of(widths(list(map(len, y)), D), thin, sums)
 
 
-def block_rows(features: DrawnFeatures) -> int:
-    """Rows of a block: more where A leaves the cache, for adding to it takes longer there."""
-    return BLOCK if features.size <= SMALL else 4 * BLOCK
-
-
-def _blocks(X: Numbers, y: Array, rows: int) -> Iterator[Block]:
+def _blocks(X: Numbers, y: Array, rows: int) -> Iterator[RowBlock]:
     for first in range(0, len(y), rows):
-        yield Block(0, X[first : first + rows], y[first : first + rows])
+        yield RowBlock(0, X[first : first + rows], y[first : first + rows])
 
 
-class Block(NamedTuple):
+class RowBlock(NamedTuple):
     """Some rows of one site, whose sums are made in one product."""
 
     site: Any
@@ -92,32 +87,21 @@ class Block(NamedTuple):
     y: Array  # (t,), or (t, K) of K outputs
 
 
-class Sums(NamedTuple):
-    """Sums over one block, of bare features: their height comes last (`Summing.unit`)."""
+class Sums:
+    """Over rows of one site, of bare features: their height comes last (`Summing.unit`)."""
 
-    site: Any
-    A: Numbers  # (D, D)
-    b: Array  # (K, D)
-    yy: Array  # (K,)
-    T: int
+    def __init__(self, site: Any, A: Numbers, b: Array, yy: Array, T: int = 0):
+        self.site, self.A, self.b, self.yy, self.T = site, A, b, yy, T  # (D, D), (K, D), (K,)
 
-
-class Sum:
-    """Parts of one site added up in float64, beginning with zeros A (D, D)."""
-
-    def __init__(self, A: Array, loops: Loops):
-        self.A, self.b, self.yy, self.T = A, np.zeros((1, len(A))), np.zeros(1), 0
-        self._add = loops.add
-
-    def add(self, part: Sums) -> None:
-        """One more."""
-        self._add(self.A, part.A)
+    def add(self, part: Sums, loops: Loops) -> None:
+        """A ← A + those of a part, in float64 whatever the part."""
+        loops.add(self.A, part.A)
         self.b = self.b + part.b
         self.yy = self.yy + part.yy
         self.T += part.T
 
 
-def risk(whole: Array, sums: Sequence[Sum], unit: float, G: Regulariser) -> Quadratic:
+def risk(whole: Array, sums: Sequence[Sums], unit: float, G: Regulariser) -> Quadratic:
     """The sums over T_i, those of φφᵀ in `whole` (N, D, D); a site without rows has zeros."""
     T = np.array([float(one.T) for one in sums])
     outputs = max(len(one.b) for one in sums)
@@ -146,15 +130,19 @@ class Summing:
         """By which sums of bare features are too large."""
         return self.bare.height**2
 
-    def nothing(self) -> Sum:
-        """The sums of no rows."""
-        D = self.bare.features.size
-        return Sum(np.zeros((D, D)), self.bare.loops)
+    @property
+    def rows(self) -> int:
+        """Of a block: more where A leaves the cache, for adding to it takes longer there."""
+        return BLOCK if self.bare.features.size <= SMALL else 4 * BLOCK
 
-    def __call__(self, block: Block) -> Sums:
+    def nothing(self, site: Any, A: Array) -> Sums:
+        """The sums of no rows, A being zeros (D, D)."""
+        return Sums(site, A, np.zeros((1, len(A))), np.zeros(1))
+
+    def __call__(self, block: RowBlock) -> Sums:
         """The sums of one block."""
         with np.errstate(over="ignore", invalid="ignore"):  # checked when all is added up
-            y = self.scaling.targets(block.y).reshape(len(block.y), -1)
+            y = side_by_side(self.scaling.targets(block.y))
             yy = np.vecdot(y.T, y.T)
             small = yy.sum() < 1e30 and len(y) >= FEW and not self.wide
             Phi = self.bare(block.X, single=bool(small))

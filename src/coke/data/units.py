@@ -99,6 +99,7 @@ class Making(NamedTuple):
     loss: str
     classes: Labels  # sorted; none for numbers
     G: float  # λ/N
+    precision: str = "auto"  # of features for sums, see `coke.data.summing`
 
     def numbers(self, y: Labels) -> Array:
         """Targets as numbers in their own units; classes as codes."""
@@ -109,6 +110,10 @@ class Making(NamedTuple):
         loss = LOSSES[self.loss]
         numbers = loss.codes or loss.kind == NUMBERS
         return self.units.targets(self.numbers(y)) if numbers else y
+
+    def coded(self, y: Labels) -> Array:
+        """Targets that are in the common units already, classes as codes."""
+        return self.targets(y) if LOSSES[self.loss].codes else y
 
 
 def fit_scaling(how: str, d: int, told: Columns, targets: int = 1) -> Scaling:

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from coke.estimators.consensus import Consensus, validated
 from coke.learning.model import named
+from coke.maths.arrays import side_by_side
 from coke.maths.losses import NUMBERS
 
 
@@ -94,7 +95,7 @@ class COKERegressor(RegressorMixin, Consensus):
         check_is_fitted(self)
         X = validated(self, X, reset=False)
         found = [self.model_.predict(X)] if interval is None else self.model_.interval(X, interval)
-        like = [part if self._one else part.reshape(len(X), -1) for part in found]
+        like = [part if self._one else side_by_side(part) for part in found]
         return like[0] if interval is None else tuple(like)
 
     def __sklearn_tags__(self) -> Any:

@@ -19,6 +19,7 @@ from coke.errors import ConfigError
 from coke.field.moves import Setup
 from coke.learning.agreement import Terms
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
+from coke.learning.public import check_labels
 from coke.learning.ready import Case, Ready, Wanted
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
@@ -72,6 +73,7 @@ class Mission:
         rows = rows._replace(sites=None)
         places = split({self.name: np.arange(len(rows.y))}, test=data.test, seed=config.seed)
         self.rows: Kept = places.kept(rows, numbers=LOSSES[config.loss].kind == NUMBERS)
+        check_labels(config, self.rows)
         self.columns = rows.columns
         # All that must be the same at all sites, in words.
         self.settings = {"coke": version("coke"), **compared(config)}

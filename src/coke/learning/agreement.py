@@ -20,19 +20,19 @@ from coke.data.site import Site
 from coke.data.tables import Labels
 from coke.data.targets import checked_classes, numbers_of
 from coke.data.units import Columns, Making, Scaling, fit_scaling
-from coke.errors import ConfigError, MessageError
+from coke.errors import MessageError
 from coke.learning.choice import FINE, Choice, Samples, Wish
 from coke.learning.choosing import choose
-from coke.maths.arrays import Array
+from coke.learning.public import public_classes, public_units
+from coke.maths.arrays import Array, side_by_side
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.features.whitening import Whitening
 from coke.maths.losses import LOSSES, NUMBERS, Loss
-from coke.maths.losses.codes import corners
+from coke.maths.losses.codes import coded, corners
 from coke.maths.losses.one_vs_rest import signs
 from coke.privacy.noise import Budget
-from coke.privacy.private import SPREAD, Private, Public
-from coke.privacy.release import public_scaling
-from coke.settings.declaration import AUTO, PLAIN, PLAIN_LAMBDA, PUBLIC, Settings
+from coke.privacy.private import Private, Public
+from coke.settings.declaration import AUTO, PLAIN, PLAIN_LAMBDA, Settings
 from coke.talk.conversation import Network, Talk
 from coke.talk.sums import Sweep, Told, add_integers, tell
 from coke.threads import OneThread
@@ -92,26 +92,18 @@ class Terms(NamedTuple):
             return None
         assert self.releases is not None  # whoever reads private settings finds a place for them
         colluding = s.colluding if s.secure_sum else None
-        return Private(Budget(s.epsilon, s.delta), self.releases, s.new_budget, colluding)
+        return Private(
+            budget=Budget(s.epsilon, s.delta),
+            folder=self.releases,
+            again=s.new_budget,
+            colluding=colluding,
+            classes=len(s.classes),
+        )
 
     @property
     def public(self) -> Scaling | None:
-        """Inputs and target to [−1, 1], from ranges that were known before any row."""
-        data = self.settings.data
-        if data.scale != PUBLIC:
-            return None
-        wanted = (*self.columns, *(data.targets if self.numbers else ()))
-        lacking = [name for name in wanted if name not in data.ranges]
-        if lacking:
-            raise ConfigError(
-                f'scale = "public" without ranges of {", ".join(lacking[:8])}: give [low, high] '
-                "for each in data.ranges, known before any row was looked at"
-            )
-        low, high = zip(*(data.ranges[name] for name in self.columns), strict=True)
-        ends = [data.ranges[name] if self.numbers else (-1.0, 1.0) for name in data.targets]
-        each = [public_scaling(np.array(low), np.array(high), pair) for pair in ends]
-        shift, scale = zip(*((one.y_shift[0], one.y_scale[0]) for one in each), strict=True)
-        return each[0]._replace(y_shift=np.array(shift), y_scale=np.array(scale))
+        """Units that were known before any row, where these are wanted."""
+        return public_units(self.settings, self.columns)
 
 
 def feature_settings(settings: Settings) -> FeatureSettings:
@@ -209,9 +201,9 @@ class Agreement:
     @property
     def making(self) -> Making:
         """How rows in the common units become risks, with λ/N at each site."""
-        share, loss = self.lam / self.N, self.terms.settings.loss
-        classes = self.classes
-        return Making(self.features, self.units, loss, classes, share)
+        share, settings = self.lam / self.N, self.terms.settings
+        precision = settings.data.precision
+        return Making(self.features, self.units, settings.loss, self.classes, share, precision)
 
     @property
     def lam(self) -> float:
@@ -227,9 +219,12 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreem
     if private is not None and units is not None:
         X, y = site.rows()
         features = draw_features(feature_settings(terms.settings), X.shape[1])
-        mine = (site.name, features, units.inputs(X), units.targets(numbers_of(y)))
+        terms, known = terms.with_loss(_NOTHING), public_classes(terms.settings)
+        y = numbers_of(y) if terms.numbers else coded(y, checked_classes(known))
+        mine = (site.name, features, units.inputs(X), units.targets(y))
         public = yield from private.agree(sweep, net.names, *mine)
-        return Agreement(terms, net, units, _NOTHING, public, SPREAD)
+        classes = _NOTHING._replace(labels=known)
+        return Agreement(terms, net, units, classes, public, private.spread)
     with OneThread().limit():
         told = _told(site, terms)
     everyones = _NOTHING if told is None else (yield from tell(sweep, told))
@@ -275,7 +270,7 @@ def _choosing(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Agreement]:
 def _targets(terms: Terms, standard: Scaling, y: Labels, labels: tuple[Any, ...]) -> Array:
     """(n, K): numbers in standard units, classes as ±1."""
     if terms.numbers:
-        return standard.targets(numbers_of(y)).reshape(len(y), -1)
+        return side_by_side(standard.targets(numbers_of(y)))
     return np.column_stack(signs(y, checked_classes(labels)))
 
 

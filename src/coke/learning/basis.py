@@ -51,6 +51,8 @@ def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
     mixture, total = list[Gaussian](), np.empty(0)
     f, how, spread = agreement.features, agreement.terms.settings.whitening, agreement.spread
     ridge = max(2.0 * own.G / agreement.kappa, _LEAST)
+    if how == "sample" and agreement.terms.sample is None:
+        raise ConfigError('whitening = "sample" without a sample: name a file of public inputs')
     if how in ("sample", "range"):
         if spread is None:
             spread = yield from add_targets(sweep, own.y)
@@ -92,7 +94,6 @@ def _public_gram(agreement: Agreement) -> Array:
     f, sample, d = agreement.features, agreement.terms.sample, len(agreement.terms.columns)
     if agreement.terms.settings.whitening == "range":
         return expected_gram(f, [Gaussian(1.0, np.zeros(d), np.eye(d) / 3)])
-    if sample is None:
-        raise ConfigError('whitening = "sample" without a sample: name a file of public inputs')
+    assert sample is not None  # or it was refused before
     Phi = f(agreement.units.inputs(sample))
     return np.asarray(Phi.T @ Phi / len(sample))

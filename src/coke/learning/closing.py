@@ -3,7 +3,8 @@
 Every site looks at a sample of its own rows once more, as if each had been left out. Of numbers it
 tells a histogram of its errors (`coke.maths.choice.misses`), for intervals around predictions; of
 classes that least squares has learnt their log loss for a range of sharpnesses
-(`coke.maths.losses.codes`), for probabilities.
+(`coke.maths.losses.codes`), for probabilities. Private sites look at no row: they tell two numbers
+that follow from their noised statistics.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from coke.errors import MessageError
 from coke.learning.choice import FINE
 from coke.learning.model import Closed
 from coke.learning.ready import Case, Ready
-from coke.maths.arrays import Array
+from coke.maths.arrays import Array, side_by_side
 from coke.maths.choice.misses import BINS, Misses, left_out
 from coke.maths.ledger import Ledger
-from coke.maths.losses.codes import coded, scores, sharpest, surprises, which
-from coke.maths.losses.forms import matrix
+from coke.maths.losses.codes import coded, explained, scores, sharpest, surprises, which
+from coke.maths.losses.forms import across, matrix
+from coke.maths.losses.problem import Quadratic
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers, swept
 from coke.threads import OneThread
@@ -31,6 +33,8 @@ _WORST = 1e3  # log loss of a row at most, so that one site cannot be heard alon
 
 def closing(sweep: Sweep, ready: Ready, case: Case, i: int, theta: Array) -> Talk[Closed]:
     """One site's part; θ (K·D,) is its own, in the plain features."""
+    if ready.noised is not None:
+        return (yield from _explained(sweep, ready, ready.noised.risk.rows(slice(i, i + 1)), theta))
     looked = _Looked(ready, case, i, theta)
     if not ready.agreement.terms.numbers:
         return (yield from _sharpened(sweep, looked))
@@ -54,6 +58,16 @@ def _sharpened(sweep: Sweep, looked: _Looked) -> Talk[Closed]:
     if not total[-1] > 0:
         raise MessageError("log losses of no rows: expected those of all sites")
     return Closed(sharpness=sharpest(total[:-1] / total[-1]))
+
+
+def _explained(sweep: Sweep, ready: Ready, own: Quadratic, theta: Array) -> Talk[Closed]:
+    """From the sites' noised statistics alone: post-processing, which costs no privacy."""
+    vf, ff = own.b[0] @ theta, across(theta[None], own.A)[0] @ theta
+    total = (yield from add_integers(sweep, FINE * np.array([vf, ff]))).astype(np.float64)
+    vf, ff = total / (FINE * ready.agreement.N)
+    K, public = len(ready.agreement.classes), ready.agreement.public
+    total_known = public is not None and public.release is not None
+    return Closed(sharpness=explained(vf, ff, K, total=total_known))
 
 
 def closed(ready: Ready, case: Case, theta: Array) -> tuple[Closed, Ledger]:
@@ -81,7 +95,7 @@ class _Looked:
     def misses(self) -> Misses:
         """In the targets' own units."""
         agreement = self.ready.agreement
-        y = numbers_of(self.y).reshape(len(self.y), -1)
+        y = side_by_side(numbers_of(self.y))
         whole = self._left_out(y - agreement.units.predictions(self._f))
         sd = agreement.told.columns.sd[-y.shape[1] :]  # all told it, for the choice
         return Misses.of(whole, self.ready.targets[self.i].T, np.where(sd > 0, sd, 1.0))

@@ -11,8 +11,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from coke.data.files import atomically
-from coke.data.inputs import in_chunks, open_inputs
-from coke.data.sources import Numbers
+from coke.data.inputs import open_inputs
+from coke.data.sources import Numbers, complete
 from coke.learning.model import Model
 
 FORMATS = (".csv", ".parquet")
@@ -25,7 +25,7 @@ class Asked(NamedTuple):
     interval: float | None = None  # the ends of intervals that hold such a share
 
 
-def predicted(model: Model, X: Numbers, asked: Asked) -> pa.Table:
+def _predicted(model: Model, X: Numbers, asked: Asked) -> pa.Table:
     """The columns of these rows."""
     found = [model.predict(X)] if asked.interval is None else model.interval(X, asked.interval)
     columns = dict(zip(("prediction", "low", "high"), found, strict=False))
@@ -47,7 +47,8 @@ def predict_file(model: Model, data: Path, out: Path, asked: Asked) -> int:
 
     def write(part: Path) -> None:
         nonlocal rows
-        tables = (predicted(model, X, asked) for X in in_chunks(open_inputs(data, model.columns)))
+        chunks = complete(open_inputs(data, model.columns))
+        tables = (_predicted(model, chunk.X, asked) for chunk in chunks)
         first = next(tables)  # a file without rows is refused
         with _writer(out.suffix, part, first.schema) as writer:
             for table in chain([first], tables):

@@ -24,6 +24,7 @@ from coke.errors import CokeError, DataError, MessageError
 from coke.learning.agreement import Agreement, Terms, numbers
 from coke.learning.basis import Basis, Own, common_basis
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
+from coke.learning.public import check_labels
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
@@ -31,7 +32,7 @@ from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.ledger import Spent
 from coke.maths.losses.problem import Problem
-from coke.privacy.private import SPREAD, Noised, Private
+from coke.privacy.private import Noised, Private
 from coke.settings.declaration import AUTO
 from coke.talk.conversation import Talk, flood, network, network_of, outcome
 from coke.talk.flooded import flooded
@@ -190,7 +191,7 @@ class Ready:
         """Errors are added up with a model chosen and a basis agreed on, sharpness is of codes."""
         terms = self.agreement.terms
         errors = terms.settings.model == AUTO and terms.numbers and basis
-        return self.noised is None and (errors or terms.loss.codes)
+        return errors or terms.loss.codes
 
 
 def agree(
@@ -207,6 +208,7 @@ def agree(
     names, here = names or sites.names, sites.names
     if len(set(names)) != len(names):
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
+    engine.guarded(lambda: check_labels(terms.settings, sites))
     with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
         net = network(names, graph)
         talks = {
@@ -295,12 +297,14 @@ def _noised(ready: Ready, private: Private) -> Ready:
     """From noised statistics; the training rows are out of reach afterwards."""
     raw, public, agreement = ready.problem.train.sums, ready.agreement.public, ready.agreement
     assert raw is not None  # other losses are refused with the settings
-    assert ready.rows is not None
     assert public is not None
-    found = private.noised(ready.rows, raw, agreement.features, agreement.lam, public)
+    rows = ready.sites.units(agreement.units)
+    assert rows is not None  # settings that keep none are refused
+    rows = replace(rows, y=tuple(map(agreement.making.coded, rows.y)))
+    found = private.noised(rows, raw, agreement.features, agreement.lam, public)
     return replace(
         ready,
         problem=Problem(found.risk, ready.problem.test),
-        targets=tuple(size_of(float(T), SPREAD**2) for T in found.risk.T),
+        targets=tuple(size_of(float(T), private.spread**2) for T in found.risk.T),
         noised=found,
     )

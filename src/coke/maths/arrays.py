@@ -35,6 +35,11 @@ def mapped(phi: FeatureMap, parts: Sequence[Array], D: int, room: Room) -> tuple
     return found
 
 
+def side_by_side(y: NDArray[Any]) -> NDArray[Any]:
+    """(T, K) as it is; (T,) as one column."""
+    return y if y.ndim == 2 else y[:, None]
+
+
 def finite(X: NDArray[Any]) -> bool:
     """Whether all numbers are, as a rule for the price of one dot product."""
     x = X.ravel("K")

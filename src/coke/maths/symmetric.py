@@ -13,7 +13,7 @@ from coke.maths.arrays import Array
 BLOCK = 64  # rows and columns that are mirrored at a time, so that they stay in cache
 
 
-def mirrored(M: Array) -> Array:
+def _mirrored(M: Array) -> Array:
     """M (D, D) with its lower triangle in place of the upper one, too."""
     for first in range(0, len(M), BLOCK):
         here, below = slice(first, first + BLOCK), slice(first + BLOCK, None)
@@ -38,7 +38,7 @@ def inverse(M: Array) -> Array:
     factor, failed = _factor(M)
     if failed:
         return np.asarray(np.linalg.inv(M))
-    return mirrored(lapack.dpotri(factor, lower=0, overwrite_c=1)[0].T)
+    return _mirrored(lapack.dpotri(factor, lower=0, overwrite_c=1)[0].T)
 
 
 def solution(M: Array, r: Array) -> Array:
@@ -51,4 +51,4 @@ def solution(M: Array, r: Array) -> Array:
 
 def congruent(C: Array, A: Array) -> Array:
     """C⁻¹AC⁻ᵀ (D, D) for a lower triangle C."""
-    return mirrored(lapack.dsygst(A.T, C.T, itype=1, lower=0)[0].T)
+    return _mirrored(lapack.dsygst(A.T, C.T, itype=1, lower=0)[0].T)

@@ -4,17 +4,16 @@ An agent's θ_iᵏ minimises a quadratic whose linear part is known to whoever h
 
     A_i θ_iᵏ − b_i = ½ rᵏ − (G + ρ d_i) θ_iᵏ,    rᵏ = −γ_iᵏ⁻¹ + ρ Σ_n (θ̂_i + θ̂_n)ᵏ⁻¹,
 
-one linear equation in (A_i, b_i) a message, and D + 1 messages determine both. From A_i and b_i
-follow rows of small sites, the row that came between two runs, and who was in the data.
+one linear equation in (A_i, b_i) a message, and D + 1 messages determine both. Of K outputs a
+message has K such equations in one A_i, so (D + K)/K messages do. From A_i and b_i follow rows of
+small sites, the row that came between two runs, and who was in the data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betaincinv
 
 from coke.errors import InputError
 from coke.maths.algorithms.coke import COKE
@@ -23,7 +22,7 @@ from coke.maths.features.features import DrawnFeatures
 from coke.maths.graph import Graph, adjacency, degrees
 from coke.maths.losses.forms import matrix
 from coke.maths.losses.risk import Regulariser, Risk
-from coke.privacy.noise import Noise, Statistics, draws, noised
+from coke.privacy.noise import Statistics
 
 STEPS = 60  # of Levenberg and Marquardt
 FOUND = 1e-9  # a residual this small is a solution
@@ -39,15 +38,15 @@ class Known(NamedTuple):
 
 
 class _View(NamedTuple):
-    """What was said around agent i in rounds 1 … K."""
+    """What was said around agent i in rounds 1 … R."""
 
-    hat: Array  # (K, D)    θ̂_iᵏ
-    heard: Array  # (K, D)  Σ_n θ̂_nᵏ, or what an onlooker takes for it
-    spoke: Mask  # (K,)     whether i said something in round k
+    hat: Array  # (R, K·D)    θ̂_iᵏ
+    heard: Array  # (R, K·D)  Σ_n θ̂_nᵏ, or what an onlooker takes for it
+    spoke: Mask  # (R,)       whether i said something in round k
 
 
 def full_view(hats: Array, spoke: Mask, graph: Graph, i: int) -> _View:
-    """All messages around agent i, from θ̂ (K, N, D) and who spoke (K, N)."""
+    """All messages around agent i, from θ̂ (R, N, K·D) and who spoke (R, N)."""
     return _View(hats[:, i], hats[:, sorted(graph[i])].sum(axis=1), spoke[:, i])
 
 
@@ -64,25 +63,31 @@ def neighbours_view(hats: Array, spoke: Mask, graph: Graph, i: int, n: int) -> _
     return _View(hats[:, i], seen + unseen * hats[:, i], spoke[:, i])
 
 
-def reconstruct(view: _View, known: Known, guess: Array | None = None) -> Statistics:
+def reconstruct(
+    view: _View, known: Known, guess: Array | None = None, outputs: int = 1
+) -> Statistics:
     """(A_i, b_i) by least squares from all rounds in which i spoke.
 
     A `guess` of A_i, such as the agreed P, helps where messages are coarse: least squares with
     1e-2 ‖A − guess‖² added.
     """
-    theta, right = _equations(view, known)
-    left = np.hstack([theta, -np.ones((len(theta), 1))])
+    D = view.hat.shape[1] // outputs
+    theta, right = _equations(view, known, D)
+    rounds, K, _ = theta.shape
+    left = np.concatenate([theta, np.broadcast_to(-np.eye(K), (rounds, K, K))], axis=2)
+    left, right = left.reshape(rounds * K, -1), right.reshape(rounds * K, -1)
     size = np.linalg.norm(left, axis=1, keepdims=True)
     left, right = left / size, right / size
     if guess is not None:
-        prior = 0.1 * np.eye(len(guess), len(guess) + 1)
+        prior = 0.1 * np.eye(D, D + K)
         left, right = np.vstack([left, prior]), np.vstack([right, 0.1 * guess])
     solution = np.linalg.lstsq(left, right, rcond=None)[0]
-    return Statistics(0.5 * (solution[:-1] + solution[:-1].T), solution[-1])
+    A = solution[:D]
+    return Statistics(0.5 * (A + A.T), solution[D:].ravel())
 
 
-def _equations(view: _View, known: Known) -> tuple[Array, Array]:
-    """θ_iᵏ and ½ rᵏ − (G + ρ d_i) θ_iᵏ, a row for each round in which i spoke."""
+def _equations(view: _View, known: Known, D: int) -> tuple[Array, Array]:
+    """θ_iᵏ and ½ rᵏ − (G + ρ d_i) θ_iᵏ (R, K, D) of the rounds in which i spoke."""
     nothing = np.zeros((1, view.hat.shape[1]))
     hat = np.vstack([nothing, view.hat[:-1]])
     heard = np.vstack([nothing, view.heard[:-1]])
@@ -90,9 +95,8 @@ def _equations(view: _View, known: Known) -> tuple[Array, Array]:
     pull = np.full((len(hat), 1), known.rho * known.d)
     pull[0] *= not known.warm
     r = known.rho * (known.d * hat + heard - g)
-    G = matrix(known.G, hat.shape[1])
-    right = 0.5 * r - view.hat @ G - pull * view.hat
-    return view.hat[view.spoke], right[view.spoke]
+    theta, right = (x.reshape(len(hat), -1, D) for x in (view.hat, 0.5 * r - pull * view.hat))
+    return theta[view.spoke], (right - theta @ matrix(known.G, D))[view.spoke]
 
 
 class Probing(NamedTuple):
@@ -174,7 +178,7 @@ def _inverted(features: DrawnFeatures, phi: Array, starts: Array) -> tuple[Array
 def recovered_rows(
     features: DrawnFeatures, found: Statistics, T: int, starts: Array
 ) -> tuple[Array, Array]:
-    """Rows X (t, d), y (t,), t ≤ T, of a site with few rows: the x with φ(x) in the range of A.
+    """Rows X (t, d), y (t,) or (t, K) of a site with few rows: the x with φ(x) in the range of A.
 
     Rows found are taken away, so that the range of the rest is smaller and the search easier.
     """
@@ -187,8 +191,9 @@ def recovered_rows(
         X = np.vstack([X, fresh])
         if len(X) == T or not len(fresh):
             break
-    y = np.linalg.lstsq(features(X).T, T * found.b, rcond=None)[0]
-    return X, np.asarray(y)
+    b = found.b.reshape(-1, features.size)
+    y = np.linalg.lstsq(features(X).T, T * b.T, rcond=None)[0]
+    return X, np.asarray(y[:, 0] if len(b) == 1 else y)
 
 
 def _distinct(X: Array, new: Array) -> Array:
@@ -224,7 +229,7 @@ class _Population(NamedTuple):
 
 
 def population(Phi: Array, y: Array) -> _Population:
-    """From rows Φ (R, D), y (R,) of the same kind."""
+    """From rows Φ (R, D), y (R,) or (R, K) of the same kind."""
     v = _products(Phi, y)
     values, vectors = np.linalg.eigh(np.cov(v, rowvar=False))
     return _Population(v.mean(axis=0), np.maximum(values, 0.0), vectors)
@@ -241,45 +246,11 @@ def membership_scores(found: Statistics, T: int, usual: _Population, Phi: Array,
 
 def _products(Phi: Array, y: Array) -> Array:
     rows, columns = np.tril_indices(Phi.shape[1])
-    return np.hstack([Phi[:, rows] * Phi[:, columns], Phi * y[:, None]])
+    targets = y.reshape(len(y), -1).T
+    return np.hstack([Phi[:, rows] * Phi[:, columns], *(Phi * z[:, None] for z in targets)])
 
 
 def auc(members: Array, others: Array) -> float:
     """The chance that a member scores higher than another: ½ is guessing, 1 is certainty."""
     beaten = [np.searchsorted(np.sort(others), members, side).mean() for side in ("left", "right")]
     return float(sum(beaten) / (2 * len(others)))  # a tie counts half
-
-
-def _least_epsilon(hits: tuple[int, int], n: int, delta: float, error: float = 0.05) -> float:
-    """A lower bound of ε that holds with probability 1 − error, from one fixed test of two worlds.
-
-    `hits` of n draws in each world passed the test; (ε, δ) means P(pass | with) ≤ e^ε P(pass |
-    without) + δ. Clopper and Pearson bound both chances.
-    """
-    without, with_ = hits
-    high = betaincinv(without + 1, n - without, 1 - error / 2) if without < n else 1.0
-    low = betaincinv(with_, n - with_ + 1, error / 2) if with_ else 0.0
-    return float(np.log((low - delta) / high)) if low > delta else 0.0
-
-
-def audited(noise: Noise, delta: float, normals: Callable[[int], Array], n: int) -> float:
-    """A lower bound of the noise's true ε, from n draws in each of the two worst worlds.
-
-    B = Y = 1 and one row, replaced by the one that moves (A, b) most: φᵀφ' = ½, y = −y'. The test
-    is along the line between the worlds; its threshold is chosen on other draws.
-    """
-    p, q = np.array([1.0, 0.0]), np.array([0.5, np.sqrt(0.75)])
-    worlds = Statistics(np.outer(p, p), p), Statistics(np.outer(q, q), -q)
-    A, b = worlds[1].A - worlds[0].A, worlds[1].b - worlds[0].b
-
-    def scores(exact: Statistics, n: int) -> Array:
-        found = noised(exact, 1, noise, normals(n * draws(2)).reshape(n, -1))
-        return np.asarray((found.A * A).sum(axis=(1, 2)) + found.b @ b)
-
-    def bound(at: float, pair: list[Array]) -> float:
-        without, with_ = (int((one > at).sum()) for one in pair)
-        return _least_epsilon((without, with_), len(pair[0]), delta)
-
-    pilot = [scores(world, n // 4) for world in worlds]
-    at = max(np.quantile(pilot[0], 1 - np.geomspace(1e-3, 0.5, 12)), key=lambda t: bound(t, pilot))
-    return bound(float(at), [scores(world, n) for world in worlds])

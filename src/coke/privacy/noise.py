@@ -1,14 +1,17 @@
-"""Differential privacy for the quadratic loss: noise the statistics once, before anything is said.
+"""Differential privacy for squared errors: noise the statistics once, before anything is said.
 
 All that a site ever says is a function of A = (1/T) Σ φφᵀ and b = (1/T) Σ φy. So noise on these
 two covers rounds, restarts, probing and collusion: what comes after is post-processing.
 
     two sites are neighbours if one row is replaced; T, the features and the bound Y are public
-    Δ = √2 (B² + Y²/2)             the most (TA, Tb) can move, for ‖φ‖ ≤ B and |y| ≤ Y
+    Δ = √2 (B² + Y²/2)             the most (TA, Tb) can move, for ‖φ‖ ≤ B and ‖y‖ ≤ Y
     δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)       the analytic Gaussian mechanism; s = Δ/μ
     Ã = PSD(A + S/T),  S_ll ~ N(0, s²),  S_lm = S_ml ~ N(0, s²/2);    b̃ = b + N(0, s² I)/T
 
 Off the diagonal the variance is halved because the Frobenius norm counts those entries twice.
+
+A target of K numbers has K vectors b, end to end. Of n classes these are the n − 1 numbers of a
+code (`coke.maths.losses.codes`), centred at 1/n of each class, which is public: ‖y‖ = √(1 − 1/n).
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ class Statistics(NamedTuple):
     """A and b of one site, or of many draws."""
 
     A: Array  # (…, D, D)
-    b: Array  # (…, D)
+    b: Array  # (…, K·D)
 
 
 def _profile(epsilon: float, mu: float) -> float:
@@ -94,16 +97,18 @@ def norm_bound(mapping: str) -> float:
 def sensitivity(B: float, Y: float) -> float:
     """Δ = max √(‖φφᵀ − φ'φ'ᵀ‖² + ‖φy − φ'y'‖²) = √2 (B² + Y²/2), or 2BY if Y² > 2B².
 
-    With c = φᵀφ', ‖φ‖ = ‖φ'‖ = B and y = −y' = Y the square is 2B⁴ − 2c² + 2Y²(B² + c), largest
-    at c = Y²/2, or at c = B² if that is less. Shorter φ and other y, y' give less.
+    With c = φᵀφ' the square is ‖φ‖⁴ + ‖φ'‖⁴ − 2c² + ‖φ‖²‖y‖² + ‖φ'‖²‖y'‖² − 2c yᵀy'. It grows with
+    every norm, and −c yᵀy' ≤ |c| Y²: at most 2B⁴ − 2c² + 2Y²(B² + |c|), largest at |c| = Y²/2, or
+    at B² if that is less. Numbers reach it with y' = −y and c > 0; two rows of one class, whose
+    codes are the same, with c < 0. Rows of two classes, with yᵀy' = −1/n, come near only.
     """
     if not (0 < B < math.inf and 0 < Y < math.inf):
         raise InputError(f"bounds B={B}, Y={Y}: expected positive numbers that hold for every row")
     return math.sqrt(2.0) * (B * B + Y * Y / 2) if Y * Y <= 2 * B * B else 2 * B * Y
 
 
-def calibrated(budget: Budget, B: float, Y: float, D: int) -> Noise:
-    """The noise that makes one release of D-dimensional statistics (ε, δ)-private.
+def calibrated(budget: Budget, B: float, Y: float, D: int, K: int = 1) -> Noise:
+    """The noise that makes one release of A (D, D) and K vectors b (ε, δ)-private.
 
     Sums are rounded to a grid before noise on the same grid is added, so the last bits of a float
     say nothing of the rows. Rounding, and sums in another order, move (TA, Tb) by 2 steps an entry
@@ -111,43 +116,43 @@ def calibrated(budget: Budget, B: float, Y: float, D: int) -> Noise:
     """
     mu, delta = _separation(budget), sensitivity(B, Y)
     grid = 2.0 ** math.floor(math.log2(FINE * delta / mu))
-    return Noise((delta + 2 * grid * math.sqrt(D * D + D)) / mu, grid)
+    return Noise((delta + 2 * grid * math.sqrt(D * D + K * D)) / mu, grid)
 
 
-def draws(D: int) -> int:
-    """Normals that one release takes: D(D + 1)/2 for A and D for b."""
-    return D * (D + 1) // 2 + D
+def draws(D: int, K: int = 1) -> int:
+    """Normals that one release takes: D(D + 1)/2 for A and D for each of K vectors b."""
+    return D * (D + 1) // 2 + K * D
 
 
 def steps(exact: Statistics, T: float, noise: Noise, z: Array) -> Array:
-    """T(A, b) + noise in steps of the grid, whole numbers (…, draws(D)): half of A, then b.
+    """T(A, b) + noise in steps of the grid, whole numbers (…, draws(D, K)): half of A, then b.
 
     Z are standard normals. round(TA) + round(S) = round(round(TA) + S): rounding the noise is
     post-processing.
     """
-    D = exact.b.shape[-1]
+    D = exact.A.shape[-1]
     below, off = np.tril_indices(D), ~np.equal(*np.tril_indices(D))
     sums = T * np.concatenate([exact.A[..., *below], exact.b], axis=-1)
     if not (np.abs(sums) < LARGEST * noise.grid).all():
         raise InputError(
             f"sums over {T} rows beyond {LARGEST * noise.grid:.1e}: too large to noise"
         )
-    scale = np.full(draws(D), noise.s)
+    scale = np.full(sums.shape[-1], noise.s)
     scale[: len(off)][off] *= math.sqrt(0.5)
     return np.asarray(np.rint(sums / noise.grid) + np.rint(scale * z / noise.grid))
 
 
 def unpacked(flat: Array, D: int) -> Statistics:
-    """A and b from half of A and b (…, draws(D))."""
-    below = np.tril_indices(D)
+    """A and b from half of A and b (…, draws(D, K))."""
+    below, half = np.tril_indices(D), D * (D + 1) // 2
     A = np.empty((*flat.shape[:-1], D, D))
-    A[..., *below] = A[..., *below[::-1]] = flat[..., :-D]
-    return Statistics(A, flat[..., -D:])
+    A[..., *below] = A[..., *below[::-1]] = flat[..., :half]
+    return Statistics(A, flat[..., half:])
 
 
 def noised(exact: Statistics, T: int, noise: Noise, z: Array) -> Statistics:
-    """A + S/T and b + N(0, s²I)/T from standard normals z (…, draws(D)); not yet projected."""
-    return unpacked(steps(exact, T, noise, z) * noise.grid / T, exact.b.shape[-1])
+    """A + S/T and b + N(0, s²I)/T from standard normals z (…, draws(D, K)); not yet projected."""
+    return unpacked(steps(exact, T, noise, z) * noise.grid / T, exact.A.shape[-1])
 
 
 def projected(A: Array) -> Array:

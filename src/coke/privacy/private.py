@@ -12,6 +12,7 @@ from coke.data.files import make_folder
 from coke.data.site import Kept
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures
+from coke.maths.losses.codes import code_size
 from coke.maths.losses.problem import Quadratic, local_only
 from coke.privacy.noise import Budget
 from coke.privacy.release import AllSites, Conditions, Release, private_risk, private_statistics
@@ -20,8 +21,8 @@ from coke.privacy.share import Share
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_up
 
-Y = 1.0  # public units have targets in [−1, 1]
-SPREAD = Y / 2  # a public stand-in for the target's spread, the unit of thresholds and tolerances
+Y = 1.0  # public units have numbers in [−1, 1]
+SPREAD = Y / 2  # a public stand-in for their spread, the unit of thresholds and tolerances
 
 
 class Public(NamedTuple):
@@ -35,7 +36,7 @@ class Noised(NamedTuple):
     """What becomes of the sites here once their statistics are noised."""
 
     risk: Quadratic
-    alone: Array  # (n, D)  the sites' own models from their raw rows, for their owners only
+    alone: Array  # (n, K·D)  the sites' own models from their raw rows, for their owners only
     budget: Budget  # all that a row was exposed to so far, at most
 
 
@@ -46,6 +47,17 @@ class Private(NamedTuple):
     folder: Path  # where the sites' releases are kept
     again: bool = False  # whether a new budget may be spent on what has changed
     colluding: int | None = None  # with a secure sum, so many sites may put together what they know
+    classes: int = 0  # how many there are; 0 where the target is a number
+
+    @property
+    def spread(self) -> float:
+        """Of the target, where nobody looks; that of codes is the same for all rows."""
+        return code_size(self.classes) if self.classes else SPREAD
+
+    def _terms(self, features: DrawnFeatures) -> Conditions:
+        if not self.classes:
+            return Conditions(features, Y, self.budget)
+        return Conditions(features, code_size(self.classes), self.budget, self.classes - 1)
 
     def agree(
         self,
@@ -63,7 +75,7 @@ class Private(NamedTuple):
         share = Share(
             path=self._place("share", site),
             name=site,
-            terms=Conditions(features, Y, self.budget),
+            terms=self._terms(features),
             rows=(X, y),
             colluding=self.colluding,
             again=self.again,
@@ -84,8 +96,8 @@ class Private(NamedTuple):
         return Noised(risk, local_only(raw), max(one.total for one in releases))
 
     def _release(self, site: str, features: DrawnFeatures, X: Array, y: Array) -> Release:
-        terms = Conditions(features, Y, self.budget)
-        return private_statistics(self._place("private", site), terms, X, y, again=self.again)
+        path, terms = self._place("private", site), self._terms(features)
+        return private_statistics(path, terms, X, y, again=self.again)
 
     def _place(self, kind: str, site: str) -> Path:
         make_folder(self.folder)

@@ -43,14 +43,20 @@ class Conditions(NamedTuple):
     """What a release is made with; all of it is public."""
 
     features: DrawnFeatures
-    Y: float  # targets are clipped to ±Y
+    Y: float  # targets are clipped to ‖y‖ ≤ Y
     budget: Budget
+    K: int = 1  # numbers in a target
 
     @property
     def noise(self) -> Noise:
         """What makes one release of such statistics private."""
         mapping = "cos-phase" if len(self.features.phase) else "cos-sin"
-        return calibrated(self.budget, norm_bound(mapping), self.Y, self.features.size)
+        return calibrated(self.budget, norm_bound(mapping), self.Y, self.features.size, self.K)
+
+    @property
+    def draws(self) -> int:
+        """Normals that one release takes."""
+        return draws(self.features.size, self.K)
 
     def exact(self, X: Array, y: Array) -> Statistics:
         """Those of a site's rows, targets clipped."""
@@ -58,14 +64,24 @@ class Conditions(NamedTuple):
             raise DataError(
                 f"{len(X)} inputs and {len(y)} targets: expected equally many, all finite"
             )
-        A, b, _ = statistics(self.features, X, np.clip(y, -self.Y, self.Y))
+        if y.size != len(y) * self.K:
+            raise DataError(f"targets of shape {y.shape}: expected {self.K} numbers each")
+        A, b, _ = statistics(self.features, X, _clipped(y, self.Y))
         return Statistics(A, b)
+
+
+def _clipped(y: Array, Y: float) -> Array:
+    """The nearest targets (T,) or (T, K) with ‖y‖ ≤ Y."""
+    if y.ndim == 1:
+        return np.clip(y, -Y, Y)
+    size = np.sqrt(np.vecdot(y, y))[:, None]
+    return np.asarray(y * np.where(size > Y, Y / np.where(size > Y, size, 1.0), 1.0))
 
 
 class Release(NamedTuple):
     """What a site may use and say as often as it likes."""
 
-    found: Statistics  # Ã (D, D), b̃ (D,)
+    found: Statistics  # Ã (D, D), b̃ (K·D,)
     T: int
     s: float
     spent: tuple[Budget, ...]  # on all releases so far; the last one is this
@@ -79,7 +95,7 @@ class Release(NamedTuple):
 Count = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Salt = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
-Rows = tuple[Array, Array]  # X (T, d) and y (T,) of a site, in public units
+Rows = tuple[Array, Array]  # X (T, d) and y (T,) or (T, K) of a site, in public units
 
 
 class Spending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -131,9 +147,7 @@ def private_statistics(
         if meta.still(path, terms, (X, y), again):
             return release
         before = release.spent
-    found = noised(
-        terms.exact(X, y), len(y), terms.noise, entropy_normals(draws(terms.features.size))
-    )
+    found = noised(terms.exact(X, y), len(y), terms.noise, entropy_normals(terms.draws))
     spent = (*before, terms.budget)
     release = Release(Statistics(projected(found.A), found.b), len(y), terms.noise.s, spent)
     salt = new_salt()
@@ -185,7 +199,8 @@ def _found(arrays: Arrays) -> Statistics:
     A, b = arrays["A"], arrays["b"]
     if {A.dtype.str, b.dtype.str} != {"<f8"} or len(arrays) != 2:
         raise ValueError("expected A and b, in float64")
-    if not b.ndim == 1 <= len(b) or A.shape != (len(b), len(b)):
+    fits = b.ndim == 1 <= len(b) and A.ndim == 2 and len(A) == A.shape[1] > 0
+    if not fits or len(b) % len(A):
         raise ValueError(f"A of shape {A.shape} and b of {b.shape}")
     if not (np.abs(A) < 1e100).all() or not (np.abs(b) < 1e100).all() or (A != A.T).any():
         raise ValueError("numbers that no statistics can have")
@@ -213,7 +228,7 @@ def private_risk(
     A = np.stack([one.found.A for one in releases])
     b = np.stack([one.found.b for one in releases])
     N, thin = everyone or AllSites(len(T), float(np.sum(1.0 / T**2)))
-    least = least_lambda(max(one.s for one in releases), b.shape[1], np.array([thin**-0.5]))
+    least = least_lambda(max(one.s for one in releases), A.shape[-1], np.array([thin**-0.5]))
     return Quadratic(A, b, yy, T, max(lam, least) / N)
 
 

@@ -22,7 +22,7 @@ from coke.data.files import AGAIN, pack, read_file, unpack, write_file
 from coke.errors import ConfigError, DataError, FileError, MessageError
 from coke.maths.arrays import Array
 from coke.privacy.masks import Words, masked, unmasked
-from coke.privacy.noise import Noise, Statistics, draws, projected, shared, steps, unpacked
+from coke.privacy.noise import Noise, Statistics, projected, shared, steps, unpacked
 from coke.privacy.release import (
     Conditions,
     Count,
@@ -101,7 +101,7 @@ class Share(NamedTuple):
 
     def _drawn(self, roster: Roster) -> Array:
         """T (A, b) and noise, in steps. T is the least of all sites, where a row moves A most."""
-        z = entropy_normals(draws(self.terms.features.size))
+        z = entropy_normals(self.terms.draws)
         return steps(self.terms.exact(*self.rows), least_rows(roster), self._noise(len(roster)), z)
 
     def _kept(self) -> tuple[_ShareHeader, Array]:

@@ -14,6 +14,7 @@ from coke.learning.ready import Ready
 from coke.learning.targets import by_target
 from coke.learning.train import Trained
 from coke.maths.algorithms.coke import FLOAT
+from coke.maths.arrays import side_by_side
 from coke.maths.losses.problem import local_only
 
 HELD = 0.9  # the share of new rows that intervals are to hold
@@ -115,7 +116,7 @@ def _coverage(ready: Ready, model: Model) -> dict[str, float | None] | None:
         return None
     counts = []
     for X, y in zip(rows.X_test, rows.y_test, strict=True):
-        off = np.abs(y.reshape(len(y), -1) - model.features(X) @ model.theta.T)
+        off = np.abs(side_by_side(y) - model.features(X) @ model.theta.T)
         counts.append([np.count_nonzero(off <= reach), y.size])
     everyones = ready.engine.everyones(np.array(counts)).tolist()
     return {

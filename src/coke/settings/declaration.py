@@ -85,8 +85,8 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "For scale public: NAME = [LOW, HIGH] of a column, known before any row.")] = {}
     out_of_core: Annotated[bool, _large("Pass over the rows; keep none in memory.")] = False
     precision: Annotated[str, _large(
-        "Of features that are computed in passes.", choices={
-            AUTO: "float32 where it will do", "double": ""})] = AUTO
+        "Of the features whose sums are taken.", choices={
+            AUTO: "float32 where it will do", "double": "float64"})] = AUTO
     on_disk: Annotated[str | None, Knob(
         "Folder for rows with class labels and their features, instead of memory.",
         scope=Scope.RUN, faces=Face.RUN | Face.SITE, path=True)] = None
@@ -185,6 +185,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "ε of privacy dp.", "(0, 1000]", "0 < ε ≤ 1000; 1 is strict, 10 weak")] = None
     delta: Annotated[float, _trains(
         "δ of privacy dp.", "[1e-12, 1)", "1e-12 ≤ δ < 1, far below 1/T; try 1e-5")] = 1e-5
+    classes: Annotated[list[str | int | float | bool], _trains(
+        "With privacy dp, all labels there can be, known before any row; may be repeated.")] = []
     secure_sum: Annotated[bool, _trains(
         "With privacy dp, less noise by a sum that shows none of its parts.")] = False
     colluding: Annotated[int, _trains(

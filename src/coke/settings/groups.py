@@ -34,6 +34,8 @@ class DP(msgspec.Struct, frozen=True):
     new_budget : spend ε once more on rows or settings that have changed.
     releases : a folder for the sites' noised statistics. Without it they are forgotten, and every
         fit, also one of a grid search, draws its noise anew and spends ε once more.
+    classes : of a classifier, all labels there can be, a list or an array, known before any row:
+        which of them a site has is about its rows.
     """
 
     epsilon: float
@@ -42,6 +44,7 @@ class DP(msgspec.Struct, frozen=True):
     colluding: int = 1
     new_budget: bool = False
     releases: str | Path | None = None
+    classes: Any = ()
 
 
 class Coke(msgspec.Struct, frozen=True):
@@ -131,6 +134,6 @@ def plain(value: Any) -> Any:
     """NumPy's scalars as Python's, which is what configurations are made of."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | np.ndarray):
         return [plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value

@@ -22,6 +22,7 @@ beside learning. A resumed run may change what is marked ↻.
 _KINDS = {
     "str": "text", "bool": "true or false", "int": "a whole number", "list[str]": "texts",
     "str | list[str]": "text, or texts",
+    "list[str | int | float | bool]": "texts or numbers",
     "dict[str, str]": "texts by name", "dict[str, tuple[float, float]]": "pairs by name",
 }  # fmt: skip
 _WORDS = {EVERYWHERE: "everywhere", COMMANDS: "commands", COMMANDS | Face.SITE: "commands, site"}

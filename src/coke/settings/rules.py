@@ -60,9 +60,9 @@ def _plainly(settings: Settings) -> Iterator[str]:
 
 
 def _compiled(settings: Settings) -> Iterator[str]:
-    loss, outputs = LOSSES[settings.loss], len(settings.data.targets)
-    if settings.fast and (not loss.statistics or loss.codes):
-        yield f'fast with loss = "{settings.loss}": only quadratic rounds are compiled'
+    outputs = len(settings.data.targets)
+    if settings.fast and not LOSSES[settings.loss].statistics:
+        yield f'fast with loss = "{settings.loss}": only {_summed()} rounds are compiled'
     if settings.fast and outputs > 1:
         yield f"fast with {outputs} targets: only rounds of one are compiled; leave it out"
     if settings.fast and find_spec("numba") is None:
@@ -125,7 +125,7 @@ def _out_of_core(settings: Settings) -> Iterator[str]:
 def _private(settings: Settings) -> Iterator[str]:
     """Nothing by which raw rows would speak past the noise."""
     if settings.privacy != "dp":
-        for name in ("epsilon", "secure_sum", "new_budget"):
+        for name in ("epsilon", "classes", "secure_sum", "new_budget"):
             if getattr(settings, name):
                 yield f'{name} without privacy = "dp": set both'
         return
@@ -136,6 +136,7 @@ def _private(settings: Settings) -> Iterator[str]:
             f'privacy = "dp" with loss = "{settings.loss}": only the {_summed()} loss has '
             "statistics that can be noised once; others touch raw rows in every round"
         )
+    yield from _public_classes(settings)
     if settings.data.scale != PUBLIC:
         yield (
             f'privacy = "dp" with scale = "{settings.data.scale}": ranges must be known '
@@ -149,6 +150,22 @@ def _private(settings: Settings) -> Iterator[str]:
             'not noised; use "range" (of public units), "sample" (public inputs) or "gram" '
             "(noised statistics)"
         )
+
+
+def _public_classes(settings: Settings) -> Iterator[str]:
+    """Those that there can be, not those that there are: that is about rows."""
+    given, wanted = settings.classes, LOSSES[settings.loss].kind == CLASSES
+    if wanted and not given:
+        yield (
+            'privacy = "dp" without classes: which ones a site has is about its rows; list all '
+            "that there can be, known beforehand"
+        )
+    if given and not wanted:
+        yield f'classes with loss = "{settings.loss}", which is of numbers: leave them out'
+    if len({isinstance(label, str) for label in given}) > 1:
+        yield f"classes = {given}: expected labels of one kind, all text or all numbers"
+    if given and not len(given) == len(set(given)) > 1:
+        yield f"classes = {given}: expected at least two, each once"
 
 
 def _compared(settings: Settings) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,8 +58,8 @@ SMALL = 24  # entries of θ up to which membership of products is computed in se
 class _Overheard(NamedTuple):
     """A run, as those who listen hear it."""
 
-    hats: Array  # (K, N, D)
-    spoke: Mask  # (K, N)
+    hats: Array  # (R, N, K·D)
+    spoke: Mask  # (R, N)
 
 
 class Finding(NamedTuple):
@@ -100,15 +101,16 @@ def audited(ready: Ready, case: Case, rounds: int, probes: bool = True) -> list[
     guess = risk.A.mean(axis=0)  # what the agreement tells anyway
     base = _off(guess, truth)
     with OneThread().limit():
-        whole = reconstruct(full_view(*heard, ready.graph, i), known, _prior(case, guess))
-        near = reconstruct(neighbours_view(*heard, ready.graph, i, n), known, _prior(case, guess))
+        prior, K = _prior(case, guess), ready.agreement.outputs
+        whole = reconstruct(full_view(*heard, ready.graph, i), known, prior, K)
+        near = reconstruct(neighbours_view(*heard, ready.graph, i, n), known, prior, K)
     private = ready.noised is not None
     found = [
         _gram("hears the site and all its neighbours", _off(whole.A, truth), base, private),
         _gram("is one neighbour", _off(near.A, truth), base, private),
     ]
     patience = PATIENCE if how.codec is None else PATIENCE // 10  # ours settles ten times sooner
-    if probes and 2 * risk.size * patience * len(risk.T) <= WORK:
+    if probes and 2 * len(truth) * patience * len(risk.T) <= WORK:
         found.append(_probed(risk, ready, how, known, Probing(n, i, np.empty(0), patience)))
     if ready.rows is not None:
         found += _rows(ready, case, whole, i)
@@ -136,10 +138,14 @@ def _gram(who: str, off: float, base: float, private: bool) -> Finding:
 
 
 def _probed(risk: Quadratic, ready: Ready, how: COKE, known: Known, plan: Probing) -> Finding:
-    """A neighbour that lies on its own edge, twice as many times as θ has entries."""
-    i = plan.victim
-    probes = np.random.default_rng(0).normal(size=(2 * risk.size, risk.size))
-    replies = probe(risk, ready.graph, how, plan._replace(probes=probes))
+    """A neighbour that lies on its own edge, twice as many times as A has rows.
+
+    Of several outputs it lies about the first: they share one A.
+    """
+    i, D = plan.victim, risk.A.shape[-1]
+    one = replace(risk, b=risk.b[:, :D])
+    probes = np.random.default_rng(0).normal(size=(2 * D, D))
+    replies = probe(one, ready.graph, how, plan._replace(probes=probes))
     truth, base = risk.A[i], _off(risk.A.mean(axis=0), risk.A[i])
     found = from_probes(probes, replies, known)
     off = _off(found, truth) if np.isfinite(found).all() else np.inf
@@ -151,7 +157,7 @@ def _rows(ready: Ready, case: Case, found: Statistics, i: int) -> list[Finding]:
     """From the Gram matrix to rows, and to who is in the data."""
     plain, rows = _plain(case, found), ready.rows
     assert rows is not None
-    X, y = rows.X[i], rows.y[i]
+    X, y = rows.X[i], ready.agreement.making.coded(rows.y[i])
     out = []
     if len(X) <= FEW:
         rng = np.random.default_rng(0)
@@ -171,7 +177,8 @@ def _plain(case: Case, found: Statistics) -> Statistics:
     if case.basis is None:
         return Statistics(projected(found.A), found.b)
     C = case.basis.C
-    return Statistics(projected(C @ found.A @ C.T), C @ found.b)
+    b = found.b.reshape(-1, len(C)) @ C.T
+    return Statistics(projected(C @ found.A @ C.T), b.ravel())
 
 
 def _membership(ready: Ready, found: Statistics, i: int, own: tuple[Array, Array]) -> Finding:
@@ -179,7 +186,7 @@ def _membership(ready: Ready, found: Statistics, i: int, own: tuple[Array, Array
     assert rows is not None
     others = [n for n in range(len(rows.X)) if n != i]
     Z = ready.agreement.features(np.concatenate([rows.X[n] for n in others]))
-    z = np.concatenate([rows.y[n] for n in others])
+    z = np.concatenate([ready.agreement.making.coded(rows.y[n]) for n in others])
     rng, half = np.random.default_rng(0), len(Z) // 2
     order, some = rng.permutation(len(Z)), rng.permutation(len(X))[:SOME]
     Z, z, X_some, y_some = Z[order], z[order], X[some], y[some]

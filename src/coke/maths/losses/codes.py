@@ -7,7 +7,8 @@ classes' shares p, which all sites agree on: f = 0 then speaks for the shares al
 
 A prediction f speaks for class k by its score v_kᵀ(f + E v). Least squares learns E(v_y | x), so
 scores learn P(k | x) − 1/K; probabilities are softmax(s · scores), with a sharpness s that makes
-them right on average over all sites' rows.
+them right on average over all sites' rows. Where nobody may look at rows, s follows from
+statistics: see `explained`.
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ def which(y: Any, classes: Labels) -> Any:
     return np.searchsorted(np.asarray(classes), y)
 
 
+def code_size(K: int) -> float:
+    """‖v_k‖ = √(1 − 1/K), the same for every class; ‖v_k − v_l‖ = √2."""
+    return float(np.sqrt(1.0 - 1.0 / K))
+
+
 def coded(y: Any, classes: Labels) -> Array:
     """v_y (T, K − 1) of the labels y."""
     return corners(len(classes))[which(y, classes)]
@@ -58,6 +64,21 @@ def surprises(given: Array, y: Array) -> Array:
     """The mean log loss of softmax(s · scores (T, K)) on classes y (T,), for each s."""
     rows = np.arange(len(y))
     return np.array([-log_softmax(s * given, axis=1)[rows, y].mean() for s in SHARPNESSES])
+
+
+def explained(vf: float, ff: float, K: int, *, total: bool) -> float:
+    """s = K c/√(1 − R²) from means of vᵀf and ‖f‖² alone, c = vf/ff and R² = vf²/((1 − 1/K) ff).
+
+    Between two that are known: c f is the best prediction of v along f, so K c is the slope of
+    probabilities 1/K + c · score, too flat where classes are told apart; and if the f of each class
+    were Gaussian around a multiple of v, s would be K c/(1 − R²), too steep where tails are heavy.
+    Means from the `total` that f was fitted to, noise and all, overstate R², so they leave it out.
+    """
+    if not (vf > 0 and ff > 0):
+        return float(K)
+    share = 0.0 if total else min(vf * vf / ((1.0 - 1.0 / K) * ff), 0.99)
+    s = K * (vf / ff) / np.sqrt(1.0 - share)
+    return float(np.clip(s, SHARPNESSES[0], SHARPNESSES[-1]))
 
 
 def sharpest(curve: Array) -> float:

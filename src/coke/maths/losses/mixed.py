@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coke.maths.arrays import Array, FeatureMap
-from coke.maths.losses.forms import penalty
+from coke.maths.losses.forms import matrix, penalty
 from coke.maths.losses.problem import Quadratic
 from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
 from coke.maths.losses.thin import Thin
@@ -183,7 +183,8 @@ class Mixed:
 
     def whitened(self, basis: Whitening) -> Mixed:
         """The same risks as functions of u = Cᵀθ."""
-        return Mixed(tuple(risk.whitened(basis) for risk in self.risks), self.agents)
+        G = basis.regulariser(matrix(self.G, len(basis.C)))
+        return Mixed(tuple(risk.turned(basis, G) for risk in self.risks), self.agents)
 
     @property
     def _both(self) -> zip[tuple[Form, Index]]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from coke.errors import InputError
 from coke.maths import compiled
-from coke.maths.arrays import Array, FeatureMap
+from coke.maths.arrays import Array, FeatureMap, side_by_side
 from coke.maths.losses import LOSSES
 from coke.maths.losses.forms import across, checked_regulariser, matrix, penalty, pulled, together
 from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, Risk
@@ -245,8 +245,12 @@ class Quadratic:
 
     def whitened(self, basis: Whitening) -> Quadratic:
         """The same risks as functions of u = Cᵀθ."""
+        return self.turned(basis, basis.regulariser(matrix(self.G, len(basis.C))))
+
+    def turned(self, basis: Whitening, G: Array) -> Quadratic:
+        """The same, G being what the regulariser is in u."""
         A, b = basis.statistics(self.A, self.b)
-        return replace(self, A=A, b=b, G=basis.regulariser(matrix(self.G, len(basis.C))))
+        return replace(self, A=A, b=b, G=G)
 
     def optimum(self) -> Array:
         """(Σ_i A_i + N G)⁻¹ Σ_i b_i, of least norm where λ = 0 leaves a choice."""
@@ -269,7 +273,7 @@ def statistics(phi: FeatureMap, X: Array, y: Array) -> tuple[Array, Array, Array
         A += Phi.T @ Phi
         b += Phi.T @ y[first : first + CHUNK]
     T = max(len(X), 1)  # a site may have no test rows
-    each = y.reshape(len(y), -1).T
+    each = side_by_side(y).T
     return A / T, (b / T).T.ravel(), np.vecdot(each, each) / T
 
 

@@ -188,10 +188,14 @@ class Thin:
 
     def whitened(self, basis: Whitening) -> Thin:
         """The same risks as functions of u = Cᵀθ."""
+        return self.turned(basis, basis.regulariser(matrix(self.G, len(basis.C))))
+
+    def turned(self, basis: Whitening, G: Array) -> Thin:
+        """The same, G being what the regulariser is in u."""
         F = np.empty_like(self.F)
         for i, rows in enumerate(self.F):
             F[i] = basis.features(rows.astype(np.float64))
-        return replace(self, F=F, G=basis.regulariser(matrix(self.G, self.size)))
+        return replace(self, F=F, G=G)
 
 
 class _Alike(NamedTuple):
