@@ -20,7 +20,7 @@ from coke.maths.algorithms.coke import dkla
 from coke.maths.features.features import KERNELS, DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.features.merging import reduced
 from coke.maths.features.mixtures import Gaussian
-from coke.maths.features.whitening import Whitening, describe, expected_gram, fits
+from coke.maths.features.whitening import Whitening, bounds, describe, expected_gram, fits
 from coke.maths.losses.problem import Problem, Quadratic
 from kit.problems import GRAPHS, case
 
@@ -207,9 +207,9 @@ def test_very_many_rows_are_described_a_part_at_a_time(monkeypatch: pytest.Monke
     features = draw_features(FeatureSettings(20, sigma=1.0, seed=0), 3)
     A = features(X).T @ features(X) / len(X)
     whole, columns = Gaussian.of(X), columns_of(X)
-    monkeypatch.setattr("coke.maths.features.whitening.PART", 7)
-    monkeypatch.setattr("coke.data.site.PART", 7)
-    monkeypatch.setattr("coke.maths.features.whitening.ENOUGH", 90)
+    monkeypatch.setattr("coke.maths.features.mixtures.PART", 7)
+    monkeypatch.setattr("coke.data.units.PART", 7)
+    monkeypatch.setattr("coke.maths.features.mixtures.ENOUGH", 90)
     in_parts, told = Gaussian.of(X), columns_of(X)
     assert (in_parts.weight, told.T) == (whole.weight, columns.T)
     assert_allclose(np.vstack([in_parts.mean, in_parts.cov]), np.vstack([whole.mean, whole.cov]))

@@ -20,6 +20,7 @@ from rich.table import Table
 from coke.cli import options
 from coke.cli.console import console
 from coke.errors import ConfigError, ConvergenceError
+from coke.field.carriers import CARRIERS
 from coke.report.tables import shown
 from coke.settings.declaration import SiteSettings
 from coke.settings.sites import read_site
@@ -51,6 +52,7 @@ def agent(
     """
     with _signals(_exit):  # until there is an agent to stop, and after
         settings = read_site(site)
+        _check_alone(settings)
         with _lasting():
             from coke.field.store import Store  # here: what is refused needs no NumPy
 
@@ -71,6 +73,16 @@ def agent(
         )
 
 
+def _check_alone(settings: SiteSettings) -> None:
+    """Refuses a carrier whose sites must be threads of one process."""
+    opening = CARRIERS[settings.site.carrier]
+    if opening.together:
+        raise ConfigError(
+            f'carrier = "{settings.site.carrier}" is {opening.about}: start all sites together, '
+            "with coke network run"
+        )
+
+
 def _run(
     settings: SiteSettings,
     store: Store,
@@ -81,18 +93,12 @@ def _run(
     """What it came to; None where the site has left."""
     with _lasting():
         from coke.field.agent import Agent
-        from coke.field.carriers import CARRIERS
         from coke.field.mission import Mission
         from coke.field.phases import Pace
         from coke.studies.audit import site_warnings
 
-    opening, pace = CARRIERS[settings.site.carrier], Pace.of(settings.site.patience)
-    if opening.together:
-        raise ConfigError(
-            f'carrier = "{settings.site.carrier}" is {opening.about}: start all sites together, '
-            "with coke network run"
-        )
-    opened = opening.opener(settings.site)
+    pace = Pace.of(settings.site.patience)
+    opened = CARRIERS[settings.site.carrier].opener(settings.site)
     with console.status("reading rows"):
         mission = Mission(settings)
     warnings = site_warnings(mission)

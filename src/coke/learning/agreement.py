@@ -133,9 +133,9 @@ def wished(settings: Settings, d: int, N: int, outputs: int) -> Wish:
         useful=f.frequencies == AUTO,
         ridge=None if lam is None else 2 * lam / (N * kappa),
         usual=2 * PLAIN_LAMBDA / (N * kappa),
-        # Errors of least squares on classes that can be told apart ask for none, and then margins
-        # grow for ever.
-        least=0.0 if loss.statistics else 3e-5,
+        # Sites that hold few of the classes can tell them apart, and ask for none; and margins
+        # would grow for ever.
+        least=0.0 if loss.kind == NUMBERS else 1e-4 if loss.codes else 3e-5,
     )
 
 
