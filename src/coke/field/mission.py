@@ -19,6 +19,7 @@ from coke.errors import ConfigError
 from coke.field.moves import Setup
 from coke.learning.agreement import Terms
 from coke.learning.case import Case, Wanted
+from coke.learning.kinds import with_kind
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
 from coke.learning.public import check_labels
 from coke.learning.ready import Ready
@@ -70,6 +71,7 @@ class Mission:
         self.config, self.name, self.joins = config, config.site.name, config.site.joins
         data = config.data
         if rows is None:
+            self.config = config = with_kind(config)
             rows = read_rows(str(data.file), data.targets, drop=data.drop, missing=data.missing)
         rows = rows._replace(sites=None)
         places = split({self.name: np.arange(len(rows.y))}, test=data.test, seed=config.seed)

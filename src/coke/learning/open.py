@@ -26,6 +26,7 @@ from coke.engines.ranks.engine import Ranks
 from coke.errors import ConfigError
 from coke.learning.agreement import Terms
 from coke.learning.costs import Expected, expected
+from coke.learning.kinds import with_kind
 from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Room
 from coke.maths.graph import Graph, adjacency, build_graph
@@ -57,6 +58,7 @@ def open_ready(
 
     Once the rows are read, and before the sites agree, it is foretold what the run may cost.
     """
+    settings = with_kind(settings)
     sites, columns, names, graph, engine = _open_sites(settings, comm, watch)
     costs = expected(sites, settings)
     if foretell is not None and costs is not None and engine is ALONE:
