@@ -187,7 +187,7 @@ MUTANTS = [
            "np.sqrt(1.0 - 1.0 / K)", "np.sqrt(0.5 * (1.0 - 1.0 / K))",
            "test_private_classes.py::test_sensitivity_of_codes"),
     Mutant("private sites centre codes elsewhere", "learning/public.py",
-           "codes = np.zeros(", "codes = 0.1 + np.zeros(",
+           "shift = (0.0,) * max(", "shift = (0.1,) * max(",
            "test_private_classes.py::test_nobody_tells_shares"),
     Mutant("any label passes", "learning/public.py", "if label not in known]", "if False]",
            "test_private_classes.py::test_a_label"),
