@@ -6,9 +6,9 @@ OUT ?= out/synthetic
 # One BLAS thread: the matrices are small, and two threads only get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
 
-BENCHES := start fit simulate communication protocol carrier soak field privacy streaming sweep mpi growth
+BENCHES := start fit classes simulate communication protocol carrier soak field privacy streaming sweep mpi growth
 
-.PHONY: bench-model walk test-busy run test lint format docs bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
+.PHONY: bench-model bench-strange walk test-busy run test lint format docs bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/coke run --beside coke-paper --beside dkla --beside cta --out $(OUT)
@@ -42,6 +42,10 @@ $(BENCHES:%=bench-%): bench-%: $(VENV)/dev.stamp
 # The error of the chosen model on tables, beside boosted trees (half an hour; needs the data sets).
 bench-model: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/model.py $(ARGS)
+
+# The choice on tables of many kinds, generated and bundled (a quarter of an hour).
+bench-strange: $(VENV)/bench.stamp
+	$(BIN)/python benchmarks/strange.py $(ARGS)
 
 # Every figure of docs/performance.md with the machine's floors, in one run of about ten minutes.
 bench: $(VENV)/dev.stamp

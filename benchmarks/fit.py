@@ -138,7 +138,6 @@ FIT = Section(
     measure,
     {
         "1e+06 rows, L = 100: fit / scikit-learn float32, 2L": Goal(most=1.2),
-        "1e+06 rows, L = 100: fit / scikit-learn float32, L": Goal(most=1.2),
         "1e+05 rows, L = 100: fit / scikit-learn float32, 2L": Goal(most=3.0),
         "1e+04 rows, L = 100: fit / scikit-learn float32, 2L": Goal(most=3.0),
         "1e+05 rows, L = 1000: fit / scikit-learn float32, 2L": Goal(most=3.0),

@@ -3,12 +3,17 @@
 CPU seconds on one core, the best of a few, into out/bench-growth.json and docs/images/growth.png,
 beside what reading the inverses from memory or the GEMM floor would take. The exponent of a curve
 is its slope over the last three points.
+
+Then whole runs of many sites: `coke run` as it comes on N sites of 10 rows, and with the plain
+model. With --sites only these; a missed bound makes the exit code 1.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,10 +21,13 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
@@ -43,6 +51,9 @@ PICTURE = Path("docs/images/growth.png")
 WAYS = ("plain", "fast") if compiled.available() else ("plain",)
 LAM, RHO, V, MU = 1e-3, 1e-2, 1.0, 0.95
 ROUNDS, TIMES = 20, 3
+
+
+MANY, BOUNDS = (250, 500, 1000), {"CPU s": 60.0, "MB": 1000.0}  # of the largest
 
 
 class Panel(NamedTuple):
@@ -163,8 +174,50 @@ def picture(found: list[Panel]) -> Figure:
     return figure
 
 
+def site_rows(N: int, T: int = 10, d: int = 5) -> pa.Table:
+    """T rows of each of N sites."""
+    rng = np.random.default_rng(0)
+    X, noise = rng.normal(size=(N * T, d)), rng.normal(size=N * T)
+    y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * noise
+    columns = {f"x{j}": X[:, j] for j in range(d)}
+    return pa.table({**columns, "y": y, "who": np.repeat(np.arange(N), T)})
+
+
+def whole_run(N: int, model: str) -> dict[str, float]:
+    """CPU seconds and the largest memory of the command, in a process of its own."""
+    with TemporaryDirectory() as folder:
+        pa.parquet.write_table(site_rows(N), f"{folder}/rows.parquet")
+        command = "-m coke run --data rows.parquet --target y --site who --json --model"
+        run = subprocess.Popen(
+            [sys.executable, *command.split(), model], cwd=folder,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        )  # fmt: skip
+        _, run.returncode, used = os.wait4(run.pid, 0)
+        assert run.returncode == 0
+    return {"CPU s": used.ru_utime + used.ru_stime, "MB": used.ru_maxrss / 1024}
+
+
+def many_sites() -> bool:
+    """Prints whole runs, and whether the largest are within the bounds."""
+    within = True
+    for model in ("plain", "auto"):
+        found = [whole_run(N, model) for N in MANY]
+        print(f"coke run --model {model}, N sites of 10 rows")
+        for N, one in zip(MANY, found, strict=True):
+            print(f"  N = {N:5d}", *(f"{value:8.1f} {name}" for name, value in one.items()))
+        for name, most in BOUNDS.items():
+            slope = np.polyfit(np.log(MANY), np.log([one[name] for one in found]), 1)[0]
+            good = found[-1][name] <= most
+            print(f"  {name}: N^{slope:.2f}, {'within' if good else 'ABOVE'} {most:g}", flush=True)
+            within &= good
+    return within
+
+
 def main() -> int:
     """Measures, prints the exponents, draws."""
+    if "--sites" in sys.argv:
+        return int(not many_sites())
     with OneThread().limit():
         found = panels()
     for panel in found:
@@ -175,7 +228,8 @@ def main() -> int:
     told = [panel._asdict() for panel in found]
     (OUT / "bench-growth.json").write_text(json.dumps(told, indent=2) + "\n")
     PICTURE.write_bytes(png(picture(found)))
-    return int(not all(math.isfinite(p.exponent(name)) for p in found for name in p.curves))
+    finite = all(math.isfinite(p.exponent(name)) for p in found for name in p.curves)
+    return int(not (many_sites() and finite))
 
 
 if __name__ == "__main__":

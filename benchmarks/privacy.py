@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from coke.maths.features.whitening import Gaussian
+from coke.maths.features.mixtures import Gaussian
 from coke.privacy.private import SPREAD
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy loads; others share the machine

@@ -49,7 +49,7 @@ SPARED = 2  # sites that are frozen but never killed: their memory is watched al
 WARM = 60.0  # seconds after its start, and after the first trouble, in which memory may grow
 # kB a minute at most, over so many seconds at least. One small object lost a frame is 1000 or more.
 FLAT, GROWTH = (250.0, 45.0), (1024.0, 180.0)
-GOAL, BARE = 10.0, 2000  # times bare TCP, and its rounds
+GOAL, BARE = 35.0, 2000  # times bare TCP, and its rounds
 AFTER, WITHIN = 5, 120.0  # rounds that all make once left alone, and seconds for them
 
 

@@ -165,7 +165,8 @@ class Net:
     def optimum(self, names: Iterable[str]) -> Array:
         """argmin Σ_present R_i: the share λ/N₀ is each site's own."""
         found = [self.node(name).setup.risk for name in names]
-        risks = [risk for risk in found if isinstance(risk, Quadratic)]
+        forms = [form for risk in found for form in getattr(risk, "risks", (risk,))]
+        risks = [form for form in forms if isinstance(form, Quadratic)]
         assert len(risks) == len(found)
         A = sum(risk.A[0] + matrix(risk.G, risk.size) for risk in risks)
         return np.asarray(np.linalg.solve(A, sum(risk.b[0] for risk in risks)))

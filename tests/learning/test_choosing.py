@@ -136,6 +136,17 @@ def test_what_it_says_is_what_it_chose() -> None:
     assert "tuned is not clearly better" in simple.words(columns)[-1]
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_model_does_not_flatter_itself(seed: int) -> None:
+    """Frequencies that were chosen by some rows fit them too well; of a linear target it shows."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(2900, 6))
+    y = X @ np.linspace(-1, 1, 6) + 0.5 * rng.normal(size=2900)
+    table = Table(X[:900], y[:900], X[900:], y[900:])
+    est = COKERegressor(**RING).fit(table.X, table.y)
+    assert table.error(est) < 1.03 * table.linear()
+
+
 # What is given.
 
 WAVES = TABLES["additive"]

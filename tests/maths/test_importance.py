@@ -15,7 +15,7 @@ from coke.maths.arrays import Array
 from coke.maths.choice.importance import Surface
 from coke.maths.choice.quantiles import Sketch
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
-from coke.maths.features.whitening import Gaussian
+from coke.maths.features.mixtures import Gaussian
 
 D, ROWS = 3, 200_000
 RNG = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from coke.maths.choice.errors import NOISES, coefficients, left_out
+from coke.maths.choice.errors import NOISES, coefficients, heights, left_out
 from coke.maths.choice.evidence import lines
 from coke.maths.features.features import gram as kernel
 
@@ -43,3 +43,30 @@ def test_coefficients_solve_the_ridge_regression_of_the_features() -> None:
     Phi, Y = RNG.normal(size=(15, 40)), RNG.normal(size=(15, 3))
     w = coefficients(Phi, Y, 0.3)
     assert_allclose(Phi.T @ Phi @ w + 0.3 * w, Phi.T @ Y, atol=1e-10)
+
+
+def test_with_all_rows_at_one_site_errors_over_1_minus_h_are_those_of_fits_without_the_row() -> (
+    None
+):
+    """A ridge is kept as it is: that of so many rows, one of them without weight."""
+    n, D = 30, 6
+    Phi, y, R = RNG.normal(size=(n, D)), RNG.normal(size=n), 0.05 * np.eye(D)
+    whole = np.linalg.solve(Phi.T @ Phi / n + R, Phi.T @ y / n)
+    found = (y - Phi @ whole) / (1 - heights(Phi, R, 1.0, n))
+    for t in range(n):
+        rest = np.arange(n) != t
+        u = np.linalg.solve(Phi[rest].T @ Phi[rest] / n + R, Phi[rest].T @ y[rest] / n)
+        assert_allclose(found[t], y[t] - Phi[t] @ u, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [20, 60, 600])
+def test_heights_of_one_site_of_many_are_near_those_with_all_rows(rows: int) -> None:
+    """In the mean, where the basis is right; rows fewer than features have their way."""
+    n, D = 10, 40
+    R = 0.02 * np.eye(D)
+    Phi = np.sqrt(1 - 0.02) * RNG.normal(size=(rows, D))
+    S = Phi.T @ Phi / rows + R
+    exact = np.einsum("td,td->t", Phi, np.linalg.solve(S, Phi.T).T) / rows
+    found = heights(Phi[:n], R, n / rows, rows)
+    assert ((found > 0) & (found < 1)).all()
+    assert_allclose(found.mean(), exact.mean(), rtol=0.15)

@@ -17,15 +17,10 @@ from coke.data.units import columns_of
 from coke.engines.process import simulate
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithms.coke import dkla
-from coke.maths.features.features import KERNELS, FeatureSettings, draw_features
-from coke.maths.features.whitening import (
-    Gaussian,
-    Whitening,
-    describe,
-    expected_gram,
-    fits,
-    reduced,
-)
+from coke.maths.features.features import KERNELS, DrawnFeatures, FeatureSettings, draw_features
+from coke.maths.features.merging import reduced
+from coke.maths.features.mixtures import Gaussian
+from coke.maths.features.whitening import Whitening, bounds, describe, expected_gram, fits
 from coke.maths.losses.problem import Problem, Quadratic
 from kit.problems import GRAPHS, case
 
@@ -167,6 +162,19 @@ def test_whitening_from_moments_makes_consensus_fast() -> None:
     assert rounds(white, 0.3) * 10 <= best
 
 
+@given(seed=st.integers(0, 10_000), T=st.integers(1, 40), linear=st.sampled_from([0.0, 0.5]))
+def test_the_misfit_of_few_rows_is_within_its_bounds(seed: int, T: int, linear: float) -> None:
+    rng = np.random.default_rng(seed)
+    drawn, ridge = draw_features(FeatureSettings(12, seed=seed), 3), 10.0 ** rng.uniform(-6, -1)
+    f, X = DrawnFeatures(drawn.omega, drawn.phase, linear), rng.normal(size=(T, 3))
+    P = expected_gram(f, [Gaussian.of(rng.normal(size=(50, 3)))])
+    least, most = bounds(P, f(X), ridge)
+    one = ridge * np.eye(len(P))
+    far = float(eigh(f(X).T @ f(X) / T + one, P + one, eigvals_only=True)[-1])
+    assert least <= far <= most
+    assert most <= least + 1 + 1e-5 * most
+
+
 def test_misfit_tells_a_site_that_one_gaussian_does_not_describe() -> None:
     f = draw_features(FeatureSettings(30, sigma=1.0, seed=0), 2)
     rng = np.random.default_rng(0)
@@ -199,14 +207,14 @@ def test_very_many_rows_are_described_a_part_at_a_time(monkeypatch: pytest.Monke
     features = draw_features(FeatureSettings(20, sigma=1.0, seed=0), 3)
     A = features(X).T @ features(X) / len(X)
     whole, columns = Gaussian.of(X), columns_of(X)
-    monkeypatch.setattr("coke.maths.features.whitening.PART", 7)
-    monkeypatch.setattr("coke.data.site.PART", 7)
-    monkeypatch.setattr("coke.maths.features.whitening.ENOUGH", 90)
+    monkeypatch.setattr("coke.maths.features.mixtures.PART", 7)
+    monkeypatch.setattr("coke.data.units.PART", 7)
+    monkeypatch.setattr("coke.maths.features.mixtures.ENOUGH", 90)
     in_parts, told = Gaussian.of(X), columns_of(X)
     assert (in_parts.weight, told.T) == (whole.weight, columns.T)
     assert_allclose(np.vstack([in_parts.mean, in_parts.cov]), np.vstack([whole.mean, whole.cov]))
     assert_allclose(np.stack(told[1:]), np.stack(columns[1:]))
-    parts = describe(X, features, A, 1e-4, seed=0)
+    parts = describe(X, features, lambda: A, 1e-4, seed=0)
     assert len(parts) == 2
     assert sum(part.weight for part in parts) == pytest.approx(1000.0)
     assert_allclose([part.weight for part in parts], 500.0, atol=100.0)
@@ -220,7 +228,7 @@ def test_rows_that_are_few_points_are_described_by_them(n: int) -> None:
     X = np.concatenate([points, np.repeat(points, 1 + np.arange(n) % 5, axis=0)] * 20)
     f = draw_features(FeatureSettings(400, sigma=0.5, seed=1), 2)
     A = f(X).T @ f(X) / len(X)
-    found = [part.gaussian() for part in describe(X, f, A, 1e-4, 0)]
+    found = [part.gaussian() for part in describe(X, f, lambda: A, 1e-4, 0)]
     assert sum(part.weight for part in found) == len(X)
     if n < 16:
         assert len(found) == n

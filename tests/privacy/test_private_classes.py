@@ -19,7 +19,7 @@ from test_attacks import off, said
 
 from coke import DP, Agents, Coke, COKEClassifier, Features
 from coke.errors import ConfigError, DataError
-from coke.learning import agreement
+from coke.learning import ready as learning
 from coke.learning.closing import closed
 from coke.maths.algorithms.coke import COKE, Geometric
 from coke.maths.losses.codes import code_size, coded, corners, explained
@@ -170,7 +170,7 @@ def test_a_label_that_is_not_public_is_refused_before_anything_is_sent(
     def refuse(*_: Any) -> Any:
         raise AssertionError("something was sent")
 
-    monkeypatch.setattr(agreement, "flood", refuse)
+    monkeypatch.setattr(learning, "network", refuse)
     with pytest.raises(DataError, match=r"site \d has rows of class 'perhaps'"):
         task(tmp_path, classes=["no", "yes"])
     with pytest.raises(DataError, match="list it at all sites"):

@@ -24,14 +24,8 @@ from coke.maths.algorithms.codecs import (
 from coke.maths.algorithms.coke import COKE, Geometric, Shrinking, _step_size, automatic
 from coke.maths.algorithms.mixtures import _logs, _unlogs, decode_mixture, encode_mixture
 from coke.maths.features.features import FeatureSettings, draw_features
-from coke.maths.features.whitening import (
-    Component,
-    Gaussian,
-    Whitening,
-    describe,
-    expected_gram,
-    fits,
-)
+from coke.maths.features.mixtures import Component, Gaussian
+from coke.maths.features.whitening import Whitening, describe, expected_gram, fits
 from coke.maths.graph import build_graph
 from coke.maths.ledger import HEADER, Ledger
 from coke.maths.losses.problem import Problem, Quadratic
@@ -89,7 +83,7 @@ def test_sites_that_one_gaussian_does_not_describe_get_more() -> None:
     clouds = 0.1 * cloud + np.where(RNG.random((3000, 1)) < 0.5, 5.0, -5.0)
 
     def described(X: np.ndarray) -> list[Gaussian]:
-        parts = describe(X, f, f(X).T @ f(X) / len(X), 1e-4, seed=0)
+        parts = describe(X, f, lambda: f(X).T @ f(X) / len(X), 1e-4, seed=0)
         return [part.gaussian() for part in parts]
 
     def fit(mixture: list[Gaussian]) -> bool:

@@ -19,7 +19,7 @@ from coke.data.units import Columns, columns_of, fit_scaling
 from coke.errors import CokeError, GraphError, InputError, MessageError
 from coke.learning.agreement import Agreement, Terms
 from coke.learning.basis import Own, common_basis
-from coke.maths.features.whitening import Gaussian
+from coke.maths.features.mixtures import Gaussian
 from coke.maths.graph import GRAPHS as KINDS
 from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import HEADER, Ledger
@@ -261,7 +261,7 @@ def test_every_site_has_the_same_basis_and_it_whitens(whitening: str, mapping: s
     common = agreed(net, sample, whitening=whitening, features=how)
     f = common.features
     A = [f(Xi).T @ f(Xi) / len(Xi) for Xi in X]
-    own = [Own(X[i], A[i], columns_of(X[i][:, :1]), 1e-3) for i in range(6)]
+    own = [Own(X[i], partial(A.__getitem__, i), columns_of(X[i][:, :1]), 1e-3) for i in range(6)]
     found, ledger = all_sites(
         net, lambda me, i: common_basis(partial(swept, net, me, []), common, own[i])
     )
@@ -291,7 +291,7 @@ def test_a_basis_that_lacks_its_sample_is_refused() -> None:
     features = {"n_features": 4, "sigma": 1.0}
     common = agreed(net, RNG.normal(size=(5, 3)), whitening="sample", features=features)
     common = replace(common, terms=common.terms._replace(sample=None))
-    own = Own(SITES[0], np.eye(8), columns_of(SITES[0][:, :1]), 1e-3)
+    own = Own(SITES[0], partial(np.eye, 8), columns_of(SITES[0][:, :1]), 1e-3)
     with pytest.raises(InputError, match="public inputs"):
         next(common_basis(partial(swept, net, "a", []), common, own))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import time
@@ -19,6 +20,7 @@ from rich.table import Table
 from coke.cli import options
 from coke.cli.console import console
 from coke.errors import ConfigError, ConvergenceError
+from coke.field.carriers import CARRIERS
 from coke.report.tables import shown
 from coke.settings.declaration import SiteSettings
 from coke.settings.sites import read_site
@@ -50,7 +52,9 @@ def agent(
     """
     with _signals(_exit):  # until there is an agent to stop, and after
         settings = read_site(site)
-        from coke.field.store import Store  # here: what is refused needs no NumPy
+        _check_alone(settings)
+        with _lasting():
+            from coke.field.store import Store  # here: what is refused needs no NumPy
 
         store = Store(Path(settings.site.state))
         with store.claimed():
@@ -69,6 +73,16 @@ def agent(
         )
 
 
+def _check_alone(settings: SiteSettings) -> None:
+    """Refuses a carrier whose sites must be threads of one process."""
+    opening = CARRIERS[settings.site.carrier]
+    if opening.together:
+        raise ConfigError(
+            f'carrier = "{settings.site.carrier}" is {opening.about}: start all sites together, '
+            "with coke network run"
+        )
+
+
 def _run(
     settings: SiteSettings,
     store: Store,
@@ -77,19 +91,14 @@ def _run(
     warn: Callable[[str], None],
 ) -> dict[str, Any] | None:
     """What it came to; None where the site has left."""
-    from coke.field.agent import Agent
-    from coke.field.carriers import CARRIERS
-    from coke.field.mission import Mission
-    from coke.field.phases import Pace
-    from coke.studies.audit import site_warnings
+    with _lasting():
+        from coke.field.agent import Agent
+        from coke.field.mission import Mission
+        from coke.field.phases import Pace
+        from coke.studies.audit import site_warnings
 
-    opening, pace = CARRIERS[settings.site.carrier], Pace.of(settings.site.patience)
-    if opening.together:
-        raise ConfigError(
-            f'carrier = "{settings.site.carrier}" is {opening.about}: start all sites together, '
-            "with coke network run"
-        )
-    opened = opening.opener(settings.site)
+    pace = Pace.of(settings.site.patience)
+    opened = CARRIERS[settings.site.carrier].opener(settings.site)
     with console.status("reading rows"):
         mission = Mission(settings)
     warnings = site_warnings(mission)
@@ -107,6 +116,20 @@ def _run(
     if own.node is None or not own.node.done:
         return None
     return _leave(own) | {"frames": sent, "warnings": warnings}
+
+
+@contextmanager
+def _lasting() -> Iterator[None]:
+    """Imports that stay for good: nobody looks for garbage among them, now or when all ends.
+
+    It would take a third of an agent's time to start and to end.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _warn(line: str) -> None:

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
     from coke.data.sources import Watch as Passes
     from coke.engines.process import Record
+    from coke.learning.costs import Expected
+
+
+_LONG = 10.0  # seconds
 
 
 class Where(NamedTuple):
@@ -52,7 +56,7 @@ def run(settings: Settings, where: Where, json: bool) -> None:
     folder = Folder(where.folder) if where.folder else None
     effects = Effects(folder, None, where.resume, where.checkpoint)
     with _reading(settings) as watch:
-        ready = open_ready(settings, where.folder, where.comm, watch)
+        ready = open_ready(settings, where.folder, where.comm, watch, _foretell)
     everybody = ready.everybody
     said = [] if everybody is None else warnings(everybody, where.folder)
     for line in said:
@@ -72,6 +76,12 @@ def run(settings: Settings, where: Where, json: bool) -> None:
         how = f"; go on with: coke run --resume {folder.path}" if folder else ""
         console.print(f"stopped by Ctrl-C{how}", markup=False, soft_wrap=True)
         raise SystemExit(INTERRUPTED)  # all is said: not typer's way, which says it again
+
+
+def _foretell(costs: Expected) -> None:
+    """What a long run may take."""
+    if costs.seconds > _LONG:
+        console.print(str(costs), markup=False, highlight=False, soft_wrap=True)
 
 
 def _trained(settings: Settings, ready: Ready, effects: Effects) -> tuple[list[Trained], bool]:

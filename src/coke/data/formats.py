@@ -20,8 +20,9 @@ import pyarrow.ipc
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from coke.data.kinds import NUMBERS, SITES, TARGETS, Test, exact_float, require
 from coke.data.sources import Chunk, Numbers, Source
-from coke.data.tables import NUMBERS, SITES, TARGETS, Test, computing, input_names, plain, require
+from coke.data.tables import computing, input_names, plain
 from coke.errors import DataError, FileError
 from coke.maths.arrays import Array
 
@@ -125,13 +126,6 @@ def _inputs(
     return inputs
 
 
-def _numpy_type(kind: pa.DataType) -> Any:
-    """NumPy's name for it; float64 for decimals and what else is written out first."""
-    t = pa.types
-    known = t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind)
-    return kind.to_pandas_dtype() if known else np.float64
-
-
 def columns_of_batch(batch: pa.RecordBatch, names: Sequence[str], dtype: Any) -> Numbers:
     """The named columns (t, d), NaN where nothing is; by column, as Arrow has them."""
     kind, X = pa.from_numpy_dtype(dtype), np.empty((len(names), batch.num_rows), dtype)
@@ -170,12 +164,6 @@ def guarded(said: str, kind: type[Exception], work: Callable[[], Any]) -> Any:
         raise kind(
             f"{said}: cannot be read: {error}; is it whole, and of the kind its name says?"
         ) from error
-
-
-def exact_float(*kinds: Any) -> type[np.floating[Any]]:
-    """float32 where it holds every value of these types exactly, NumPy's or Arrow's."""
-    known = (_numpy_type(kind) if isinstance(kind, pa.DataType) else kind for kind in kinds)
-    return np.float32 if all(np.can_cast(kind, np.float32) for kind in known) else np.float64
 
 
 def opener(source: Any, chunk: int, named: _Named | None = None) -> Callable[[], _Opened]:

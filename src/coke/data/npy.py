@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from coke.data.formats import CHUNK, as_classes, encoded, exact_float, guarded
+from coke.data.formats import CHUNK, as_classes, encoded, guarded
+from coke.data.kinds import exact_float
 from coke.data.sources import Chunk, Numbers, Source
 from coke.data.tables import plain
 from coke.errors import DataError, FileError

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coke.data.passes import stream_statistics
-from coke.data.site import Kept, Sites, Some, sampled
+from coke.data.site import Kept, SiteRows, Sites, sampled
 from coke.data.sources import Chunk, Passing, Source, Watch, complete, labelled
 from coke.data.split import Places, by_label, held_out
 from coke.data.summing import precise
@@ -202,11 +202,11 @@ class Passed(Sites):
                 counts[i].update(dict(zip(labels.tolist(), n.tolist(), strict=True)))
         return tuple(_Moments(columns[i], counts[i]) for i in range(len(self.own)))
 
-    def parts(self) -> Iterator[Some]:
+    def parts(self) -> Iterator[SiteRows]:
         """One more pass."""
         return self._parts("accuracy")
 
-    def _parts(self, purpose: str, kinds: Sequence[bool] = (False, True)) -> Iterator[Some]:
+    def _parts(self, purpose: str, kinds: Sequence[bool] = (False, True)) -> Iterator[SiteRows]:
         """Rows for training or testing, each site's in the order they came: a pass."""
         for chunk in self._chunks(purpose):
             assert chunk.codes is not None
@@ -216,7 +216,7 @@ class Passed(Sites):
                 codes = np.where(chunk.held == held, chunk.codes, -1)
                 for code in np.unique(codes[codes >= 0]).tolist():
                     rows = codes == code
-                    yield Some(code, held, chunk.X[rows], targets[rows])
+                    yield SiteRows(code, held, chunk.X[rows], targets[rows])
 
     def problem(self, how: Making) -> Problem:
         """The statistics of training and test rows: one pass."""

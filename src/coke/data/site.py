@@ -28,7 +28,7 @@ from coke.maths.losses.risk import Risk
 SAMPLE = 500  # rows of a site that a choice of model looks at
 
 
-class Some(NamedTuple):
+class SiteRows(NamedTuple):
     """Some rows of site i as they came."""
 
     i: int
@@ -71,7 +71,7 @@ class Sites(ABC):
         """The risks of all sites here."""
 
     @abstractmethod
-    def parts(self) -> Iterator[Some]:
+    def parts(self) -> Iterator[SiteRows]:
         """All rows as they came, some at a time, those for testing apart."""
 
     def units(self, scaling: Scaling) -> Kept | None:
@@ -150,11 +150,11 @@ class Kept(Sites):
         X, X_test = (mapped(to, part, d, self.room) for part in (self.X, self.X_test))
         return replace(self, X=X, y=y[0], X_test=X_test, y_test=y[1])
 
-    def parts(self) -> Iterator[Some]:
+    def parts(self) -> Iterator[SiteRows]:
         """A site's rows at a time."""
         for held, X, y in ((False, self.X, self.y), (True, self.X_test, self.y_test)):
             for i, (X_i, y_i) in enumerate(zip(X, y, strict=True)):
-                yield Some(i, held, X_i, y_i)
+                yield SiteRows(i, held, X_i, y_i)
 
     def problem(self, how: Making) -> Problem:
         """Of the rows as they came; features that are kept lie in `room`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from coke.data.kinds import NUMBERS, SEVERAL, SITES, TARGETS, require
 from coke.errors import DataError, FileError, unknown
 from coke.maths.arrays import Array, finite
 
@@ -218,46 +219,6 @@ def plain(values: pa.Array) -> pa.Array:
         return values.cast(pa.float32())
     # By its name: pa.types.is_string_view is younger than our oldest Arrow.
     return values.cast(pa.large_string()) if str(kind) == "string_view" else values
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    """Or nothing at all: then its values are counted as missing."""
-    t = pa.types
-    return t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind) or t.is_null(kind)
-
-
-def _is_label(kind: pa.DataType) -> bool:
-    return _is_number(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _is_site(kind: pa.DataType) -> bool:
-    return _is_label(kind) or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
-
-
-Test = Callable[[pa.DataType], bool]
-NUMBERS: tuple[Test, str] = (
-    _is_number,
-    "inputs must be numbers; encode it as numbers, or train without it: "
-    '--drop {name} (drop = ["{name}"])',
-)
-TARGETS: tuple[Test, str] = (
-    _is_label,
-    "a target must be numbers, or labels of text, numbers or booleans; convert it before "
-    "(text must be UTF-8)",
-)
-SEVERAL: tuple[Test, str] = (_is_number, "several targets must be numbers; convert it before")
-SITES: tuple[Test, str] = (
-    _is_site,
-    "site labels must be text, numbers, booleans or dates; convert it before (text must be UTF-8)",
-)
-
-
-def require(table: pa.Table, names: Sequence[str], good: Test, advice: str) -> None:
-    """Every named column has a type that is good for its part; the advice says what else to do."""
-    for name in names:
-        kind = table.schema.field(name).type
-        if not good(kind):
-            raise DataError(f"column {name!r} holds {kind}: {advice.format(name=name)}")
 
 
 def column(table: pa.Table, name: str) -> Labels:

@@ -28,7 +28,7 @@ from coke.field.closing import Close
 from coke.field.frames import LETTER, Check, Hello, Parted, decode_letter
 from coke.field.mission import Mission
 from coke.field.node import Node
-from coke.field.parting import Part
+from coke.field.parting import Farewell
 from coke.field.phases import Desk, Meet, Pace, Phase
 from coke.field.store import Store
 from coke.field.training import Train
@@ -105,8 +105,8 @@ class Agent:
         return Close(self.desk, self.mission, self._agree, self._train)
 
     @cached_property
-    def _part(self) -> Part:
-        return Part(self.desk, self._train)
+    def _part(self) -> Farewell:
+        return Farewell(self.desk, self._train)
 
     @property
     def agreed(self) -> Ready | None:

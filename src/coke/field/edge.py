@@ -135,9 +135,10 @@ def hear(edge: Edge, end: End, frame: Frame) -> _Reply:
     if isinstance(frame, Word) and frame.payload:
         edge.codec.decode(frame.payload, edge.size)
     his = frame if isinstance(frame, Standing) else Standing(frame.epoch, False)
-    if his < end.standing:
-        return _Reply(end, end.standing)
-    if his > end.standing:
+    mine = end.standing
+    if his < mine:
+        return _Reply(end, mine)
+    if his > mine:
         end = zero(edge, his, end.strikes)
         if his.closed:
             return _Reply(end, end.standing)

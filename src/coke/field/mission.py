@@ -18,9 +18,11 @@ from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
 from coke.field.moves import Setup
 from coke.learning.agreement import Terms
+from coke.learning.case import Case, Wanted
+from coke.learning.kinds import with_kind
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
 from coke.learning.public import check_labels
-from coke.learning.ready import Case, Ready, Wanted
+from coke.learning.ready import Ready
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits
@@ -69,6 +71,7 @@ class Mission:
         self.config, self.name, self.joins = config, config.site.name, config.site.joins
         data = config.data
         if rows is None:
+            self.config = config = with_kind(config)
             rows = read_rows(str(data.file), data.targets, drop=data.drop, missing=data.missing)
         rows = rows._replace(sites=None)
         places = split({self.name: np.arange(len(rows.y))}, test=data.test, seed=config.seed)

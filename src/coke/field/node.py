@@ -272,13 +272,11 @@ class Node(NamedTuple):
         running = node.countdown < NEVER
         word = Word(0, 0, b"", -node.countdown if running else quiet, b"")
         word = word._replace(short=running and node.short, wide=node.wide)
-        new = {
-            n: edges.freeze(self.ends[n], word._replace(payload=payload), h)
-            for n, (payload, h) in told.items()
-        }
+        words = {t.payload: word._replace(payload=t.payload) for t in told.values()}
+        new = {n: edges.freeze(self.ends[n], words[t.payload], t.h) for n, t in told.items()}
         shut = {n: e.standing for n, e in self.ends.items() if e.closed and not before[n].closed}
-        words = {n: end.out for n, end in new.items() if end.out is not None}
-        frames: dict[str, Frame] = {**shut, **words}
+        out = {n: end.out for n, end in new.items() if end.out is not None}
+        frames: dict[str, Frame] = {**shut, **out}
         node = node._replace(ends={**self.ends, **new})
         return Advance(node, tuple(frames.items()))
 

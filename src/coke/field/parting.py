@@ -51,7 +51,7 @@ class Parting(NamedTuple):
 
 
 @dataclass
-class Part:
+class Farewell:
     """Until all neighbours have shown their duals and have this site's, or after a while."""
 
     name: ClassVar[str] = "part"

@@ -96,9 +96,11 @@ def _restored(kept: _KeptNode, arrays: Arrays, setup: Setup) -> Node:
 
 def _kept(end: End) -> _KeptEnd:
     """What to keep of an end, beside its arrays."""
-    fields = {f: getattr(end, f) for f in _KeptEnd.__struct_fields__}
-    words = {f: None if fields[f] is None else encode(fields[f]) for f in ("out", "prev")}
-    return _KeptEnd(**fields | words)
+    out, prev = (None if word is None else encode(word) for word in (end.out, end.prev))
+    return _KeptEnd(
+        epoch=end.epoch, closed=end.closed, s=end.s, tag=end.tag, out=out, prev=prev,
+        strikes=end.strikes, quiet=end.quiet, ending=end.ending, last=end.last,
+    )  # fmt: skip
 
 
 def _taken_up(edge: Edge, kept: _KeptEnd, rows: dict[str, Any]) -> End:

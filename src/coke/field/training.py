@@ -155,10 +155,11 @@ class Train:
         """On disk first, then on its way."""
         before, node = self.trained, after.node
         self.node = node
-        if after.durable:
+        if after.durable:  # which it is whenever a word has changed
             self.store.keep_image(image(node))
+            new = [n for n, end in before.ends.items() if end.out is not node.ends[n].out]
+            self.desk.restart(new)
         self.desk.post(after.frames)
-        self.desk.restart(n for n, end in before.ends.items() if end.out is not node.ends[n].out)
         if node.k > before.k:
             spoke = node.ledger.transmissions > before.ledger.transmissions
             line = {"round": node.k, "spoke": spoke, "loss": float(node.state.loss[0])}

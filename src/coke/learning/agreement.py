@@ -8,7 +8,7 @@ The second half, where an algorithm needs it, is `coke.learning.basis`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,6 @@ from coke.learning.choosing import choose
 from coke.learning.public import public_classes, public_units
 from coke.maths.arrays import Array, side_by_side
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
-from coke.maths.features.whitening import Whitening
 from coke.maths.losses import LOSSES, NUMBERS, Loss
 from coke.maths.losses.codes import coded, corners
 from coke.maths.losses.one_vs_rest import signs
@@ -134,9 +133,9 @@ def wished(settings: Settings, d: int, N: int, outputs: int) -> Wish:
         useful=f.frequencies == AUTO,
         ridge=None if lam is None else 2 * lam / (N * kappa),
         usual=2 * PLAIN_LAMBDA / (N * kappa),
-        # Errors of least squares on classes that can be told apart ask for none, and then margins
-        # grow for ever.
-        least=0.0 if loss.statistics else 3e-5,
+        # Sites that hold few of the classes can tell them apart, and ask for none; and margins
+        # would grow for ever.
+        least=0.0 if loss.kind == NUMBERS else 1e-4 if loss.codes else 3e-5,
     )
 
 
@@ -155,8 +154,6 @@ class Agreement:
     public: Public | None = None  # what private sites tell instead
     spread: float | None = None  # of the target, where no row is needed to know it
     choice: Choice | None = None  # of the model, where that is left to the sites
-    bases: dict[bytes, Whitening] = field(default_factory=dict, repr=False, compare=False)
-    """Those made so far, by what was said of them: one, unless sites were told different things."""
 
     @property
     def N(self) -> int:

@@ -11,9 +11,8 @@ P is near the average Gram matrix plus the ridge. Five ways, from saying little 
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +20,11 @@ import numpy as np
 from coke.data.units import Columns
 from coke.errors import ConfigError
 from coke.learning.agreement import Agreement
+from coke.maths.alike import alike
 from coke.maths.arrays import Array
-from coke.maths.features.whitening import RANKS, Gaussian, Whitening, describe, expected_gram
+from coke.maths.features.mixtures import RANKS, Gaussian
+from coke.maths.features.whitening import Whitening, describe, expected_gram, mixture_basis
+from coke.settings.declaration import LOOKING
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_grams, add_targets, describe_inputs
 
@@ -33,7 +35,7 @@ class Own(NamedTuple):
     """What a site knows of its own rows."""
 
     X: Array  # (T, d) scaled inputs; none where they are out of reach
-    A: Array  # (D, D) their Gram matrix
+    gram: Callable[[], Array]  # ↦ their Gram matrix (D, D), made when it is needed
     y: Columns  # of its scaled target
     G: float  # its regulariser, λ/N
 
@@ -57,32 +59,22 @@ def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
         if spread is None:
             spread = yield from add_targets(sweep, own.y)
     elif how == "gram":
-        total, spread = yield from add_grams(sweep, own.A, own.y)
+        total, spread = yield from add_grams(sweep, own.gram(), own.y)
     else:
         told = [Gaussian.of(own.X).truncated(RANKS[1])]
         if how == "mixture":
-            told = describe(own.X, f, own.A, ridge, agreement.terms.settings.seed)
+            told = describe(own.X, f, own.gram, ridge, agreement.terms.settings.seed)
         s0 = 0.3 * agreement.sigma * math.sqrt(ridge)
         mixture, spread = yield from describe_inputs(sweep, told, own.y, s0)
+        whitening = mixture_basis(f, mixture, ridge)
+    if how not in LOOKING:
+        P = total / agreement.N if how == "gram" else _public_gram(agreement)
+        whitening = _whitening(P + ridge * np.eye(len(P)))
     known = agreement.spread
-    whitening = _whitening(agreement, ridge, total, mixture)
     return Basis(whitening, spread if known is None else known, tuple(mixture))
 
 
-def _whitening(
-    agreement: Agreement, ridge: float, total: Array, mixture: Sequence[Gaussian]
-) -> Whitening:
-    """Of P + ridge I, made once for all sites here that were told the same."""
-    parts = [np.append(one.mean, one.weight) for one in mixture], [one.cov for one in mixture]
-    said = b"".join(np.asarray(part).tobytes() for part in (ridge, total, *parts[0], *parts[1]))
-    key = hashlib.blake2b(said).digest()
-    if key not in agreement.bases:
-        if mixture:
-            P = expected_gram(agreement.features, mixture)
-        else:
-            P = total / agreement.N if total.size else _public_gram(agreement)
-        agreement.bases[key] = Whitening.of(P + ridge * np.eye(len(P)))
-    return agreement.bases[key]
+_whitening = alike(Whitening.of)
 
 
 def _public_gram(agreement: Agreement) -> Array:

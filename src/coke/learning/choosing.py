@@ -11,7 +11,7 @@ Every step is a sum over the tree of a few whole numbers, or a merger of sketche
                   sites' own ridge regressions; not where sites differ
     judge         where errors on a site's own rows decide nothing (sites differ, are small, or
                   linear and plain come near): a few sweeps of conjugate gradients for all three on
-                  four fifths of the rows, and their errors on rows left out
+                  four fifths of the rows, and all sites' errors on rows left out
 
 A site says nothing of single rows, but its parent hears its part: see docs/privacy.md.
 """
@@ -46,7 +46,7 @@ from coke.maths.features.features import DrawnFeatures, draw_features, gram
 from coke.talk.conversation import Talk
 from coke.talk.sums import Integers, Sweep, add_integers
 
-_FEW = 60  # rows to fit with, below which a site is small
+_FEW, _TIMES = 60, 2  # rows to look at, and times the columns, below which a site is small
 _CLEAR = 0.9  # of the errors of plain and linear: no judge is needed below
 _QUIET, _LOW = 1e-3, 1e-2  # least noise that random features can do with; noise called low
 _USUAL = 100  # frequencies; more where rows are ten times that, or three with little noise
@@ -66,7 +66,8 @@ def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
     by = min(wish.inputs, key=lambda by: float(curves.tuned[by].min()))
     noise = curves.noise(by)
     bare = _Bare(found.scales(wish, by), found.weight(wish, by), noise)
-    omega = yield from _frequencies(sweep, own, wish, bare, rows[by], apart=found.apart)
+    useful = wish.useful and not found.apart
+    omega = yield from _frequencies(sweep, own, wish, bare, rows[by], useful=useful)
     features = DrawnFeatures(omega, np.empty(0), bare.linear)
     tuned = Candidate(TUNED, features, knots if by else NO_KNOTS, wish.ridged(noise / own.all))
     least = curves.least(by)
@@ -78,7 +79,9 @@ def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
     # A site's rows may ask for more of a ridge than all sites' rows together bear, or for less.
     ridges = dict.fromkeys(wish.ridged(a / own.all) for a in (_LINES, curves.noise(LINEAR)))
     models = [*(linear(d, ridge) for ridge in ridges), plain(wish.plain, d, usual), tuned]
-    return (yield from judged(sweep, own, choice, Contest(models, rows[by], found.rows)))
+    used = min(own.fit, _FITTED) if useful and own.able else 0
+    contest = Contest(models, rows[by], found.rows, used)
+    return (yield from judged(sweep, own, choice, contest))
 
 
 def _quantiles(sweep: Sweep, own: Samples) -> Talk[Array]:
@@ -118,7 +121,8 @@ def _bandwidths(sweep: Sweep, own: Samples, rows: dict[bool, Array]) -> Talk[_Ba
     """Of each kind of inputs; and whether sites differ, or are small."""
     means = own.share * FINE * np.column_stack([own.Z, own.Y]).mean(axis=0)
     squares = means**2 / (own.share * FINE)
-    mine = [np.array([own.fit < _FEW, own.able, own.fit]), means, squares]
+    few = min(own.fit, left.ROWS) < max(_FEW, _TIMES * own.Z.shape[1])
+    mine = [np.array([few, own.able, own.fit]), means, squares]
     mine += [_told(own, Z) for Z in rows.values()]
     total = yield from add_integers(sweep, np.concatenate(mine))
     (small, able, fit), total, c, d = total[:3], total[3:], len(means), own.Z.shape[1]
@@ -197,21 +201,21 @@ class _Bare(NamedTuple):
 
 
 def _frequencies(
-    sweep: Sweep, own: Samples, wish: Wish, bare: _Bare, Z: Array, *, apart: bool
+    sweep: Sweep, own: Samples, wish: Wish, bare: _Bare, Z: Array, *, useful: bool
 ) -> Talk[Array]:
-    """(L, d): the most useful ones of a pool; the first ones where sites differ."""
-    L, choosing = wish.size, wish.useful and not apart
+    """(L, d): the most useful ones of a pool, or the first ones."""
+    L = wish.size
     if L is None:
         enough = 3 if bare.noise <= _LOW else 10
         L = wish.most if own.all >= enough * wish.most else min(_USUAL, wish.most)
     how = wish.plain._replace(
-        n_features=max(L, min(_POOL * L, _MOST)) if choosing else L,
+        n_features=max(L, min(_POOL * L, _MOST)) if useful else L,
         kernel=wish.kernel,
         sigma=1.0,
         mapping="cos-sin",
     )
     pool = draw_features(how, len(bare.scales)).omega * bare.scales
-    if not choosing:
+    if not useful:
         return pool
     n, K = min(own.fit, _FITTED), own.few.shape[1]
     mine = np.zeros((2 * len(pool), K))

@@ -15,11 +15,14 @@ import numpy as np
 
 from coke.data.targets import numbers_of
 from coke.errors import MessageError
+from coke.learning.case import Case
 from coke.learning.choice import FINE
 from coke.learning.model import Closed
-from coke.learning.ready import Case, Ready
+from coke.learning.ready import Ready
+from coke.maths.alike import alike
 from coke.maths.arrays import Array, side_by_side
 from coke.maths.choice.misses import BINS, Misses, left_out
+from coke.maths.features.whitening import Whitening
 from coke.maths.ledger import Ledger
 from coke.maths.losses.codes import coded, explained, scores, sharpest, surprises, which
 from coke.maths.losses.forms import across, matrix
@@ -113,8 +116,15 @@ class _Looked:
         basis, agreement = self.case.basis, self.ready.agreement
         if basis is None:
             return errors
-        freedom = len(basis.C) - float(
-            np.trace(basis.regulariser(matrix(agreement.making.G, len(basis.C))))
+        rows, freedom = (
+            agreement.N * self.ready.targets[self.i].T,
+            _freedom(basis, agreement.making.G),
         )
-        rows = agreement.N * self.ready.targets[self.i].T
         return left_out(errors, basis.features(self._Phi), rows, freedom)
+
+
+@alike
+def _freedom(basis: Whitening, G: float) -> float:
+    """The model's degrees of freedom, D − tr C⁻¹GC⁻ᵀ: the same at all sites."""
+    D = len(basis.C)
+    return D - float(np.trace(basis.regulariser(matrix(G, D))))

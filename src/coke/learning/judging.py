@@ -4,9 +4,11 @@ It is asked where errors on a site's own rows decide nothing: where sites differ
 simpler models come near. A few sweeps of conjugate gradients on four fifths of the rows for all
 three at once; then their errors on the rest, which were kept back, and on the rows of the fit as if
 each had been left out of it. These count the less the more a row had its way in one of the fits,
-(1 − h)²: of many rows nearly all count, of few those that were kept back. The least error wins, but
-what was itself chosen by these rows, the tuned model and the linear one's other ridge, has to be
-ahead by more than one standard error of the difference.
+(1 − h)²: of many rows nearly all count, of few those that were kept back.
+
+Linear or plain: the one with less error. Tuned, if it is ahead of that by more than one standard
+error of the difference on rows by which its frequencies were not chosen: on others it flatters
+itself. So does the linear model's second ridge, which has to be ahead by as much.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ import numpy as np
 
 from coke.data.units import Columns
 from coke.learning.choice import FINE, LINEAR, PLAIN, Candidate, Choice, Samples
+from coke.maths.alike import alike
 from coke.maths.arrays import Array
 from coke.maths.choice.conjugate import Conjugate, first_step
 from coke.maths.choice.errors import heights
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.features.whitening import Gaussian, Whitening, clustered, expected_gram
+from coke.maths.features.mixtures import Gaussian, clustered
+from coke.maths.features.whitening import Whitening, mixture_basis
 from coke.talk.conversation import Talk
 from coke.talk.sums import Integers, Sweep, add_integers, describe_inputs
 
@@ -37,6 +41,7 @@ class Contest(NamedTuple):
     models: Sequence[Candidate]  # the tuned one last
     Z: Array  # (n, d) a site's rows as the tuned model takes them
     rows: float  # to fit with, of all sites
+    used: int  # of them here, the first ones, by which the tuned one's frequencies were chosen
 
 
 class _Judging(NamedTuple):
@@ -54,9 +59,9 @@ class _Judging(NamedTuple):
         features = DrawnFeatures(
             one.features.omega[:_FEW], one.features.phase[:_FEW], one.features.linear
         )
-        G, ridge = expected_gram(features, inputs), more * one.ridge
-        basis = Whitening.of(G + max(ridge, 1e-7) * np.eye(len(G)))
-        return cls(basis.features(features(Z)), basis.regulariser(ridge * np.eye(len(G))))
+        ridge = more * one.ridge
+        basis = mixture_basis(features, inputs, max(ridge, 1e-7))
+        return cls(basis.features(features(Z)), _ridge(basis, ridge))
 
     def errors(self, u: Array, own: Samples, rows: float) -> tuple[Array, Array]:
         """(n,) squared, of rows left out; and what is left of each beside its own part, 1 − h."""
@@ -66,9 +71,15 @@ class _Judging(NamedTuple):
         return np.mean(((self.Phi @ u - own.few) / rest[:, None]) ** 2, axis=1), rest
 
 
+@alike
+def _ridge(basis: Whitening, ridge: float) -> Array:
+    """In that basis, the same at all sites."""
+    return basis.regulariser(ridge * np.eye(len(basis.C)))
+
+
 def judged(sweep: Sweep, own: Samples, choice: Choice, contest: Contest) -> Talk[Choice]:
     """The best of linear, plain and tuned."""
-    models, Z, rows = contest
+    models, Z, rows, used = contest
     kinds, inputs = {False: own.Z, models[-1].quantiles: Z}, {}
     for by, X in kinds.items():
         anything = Columns.of_moments(1.0, np.zeros(1), np.ones(1))
@@ -81,24 +92,35 @@ def judged(sweep: Sweep, own: Samples, choice: Choice, contest: Contest) -> Talk
     fits = yield from _fits(sweep, own, judging)
     parts = [one.errors(u, own, rows) for one, u in zip(judging, fits, strict=True)]
     errors = np.minimum([part[0] for part in parts], _WORST)
-    says = np.min([part[1] for part in parts], axis=0) ** 2
-    mean, deviations = yield from _compared(sweep, own, errors, says)
-    return _won(choice, models, mean, deviations)
+    says = np.tile(np.min([part[1] for part in parts], axis=0) ** 2, (2, 1))
+    says[1, :used] = 0.0
+    return _won(choice, models, *(yield from _compared(sweep, own, errors, says)))
 
 
-def _won(choice: Choice, models: Sequence[Candidate], mean: Array, deviations: Array) -> Choice:
-    """Linear with the usual ridge or plain, whichever is better, if nothing is so clearly."""
-    names = [one.name for one in models]
-    best = min(names.index(LINEAR), names.index(PLAIN), key=mean.__getitem__)
-    leads = (mean[best] - mean) / np.maximum(deviations[best], 1e-12)
-    ahead = [i for i in range(len(models)) if leads[i] > 1]
-    best = min(ahead, key=mean.__getitem__, default=best)
-    others = [i for i, name in enumerate(names) if name != names[best]]
-    near = min(others, key=mean.__getitem__)
-    lead = (mean[near] - mean[best]) / max(float(deviations[best, near]), 1e-12)
-    judged = {name: float(mean[names.index(name)]) for name in names}
-    judged[names[best]] = float(mean[best])
-    return choice._replace(best=models[best], judged=judged, lead=float(lead))
+class _Verdict(NamedTuple):
+    """What some rows say."""
+
+    mean: Array  # (m,) errors
+    deviations: Array  # (m, m) standard errors of their differences
+
+    def lead(self, i: int, over: int) -> float:
+        """Of model i, in standard errors."""
+        least = max(float(self.deviations[i, over]), 1e-12)
+        return float(self.mean[over] - self.mean[i]) / least
+
+
+def _won(choice: Choice, models: Sequence[Candidate], all_: _Verdict, other: _Verdict) -> Choice:
+    """By all rows linear or plain; by rows that the tuned one did not know, that or the tuned."""
+    names, last = [one.name for one in models], len(models) - 1
+    best = min(names.index(LINEAR), names.index(PLAIN), key=all_.mean.__getitem__)
+    for i in range(best + 1, last):
+        if names[i] == LINEAR and all_.lead(i, best) > 1:
+            best = i
+    best = last if other.lead(last, best) > 1 else best
+    judged = {name: float(other.mean[names.index(name)]) for name in names}
+    judged[names[best]] = float(other.mean[best])
+    near = min((i for i, n in enumerate(names) if n != names[best]), key=other.mean.__getitem__)
+    return choice._replace(best=models[best], judged=judged, lead=other.lead(best, near))
 
 
 def _fits(sweep: Sweep, own: Samples, judging: Sequence[_Judging]) -> Talk[list[Array]]:
@@ -128,17 +150,19 @@ def _added(sweep: Sweep, told: Sequence[Array], ends: Integers) -> Talk[list[Arr
     return np.split(total.reshape(together.shape), ends)
 
 
-def _compared(sweep: Sweep, own: Samples, errors: Array, says: Array) -> Talk[tuple[Array, Array]]:
-    """Means (m,) of the errors (m, n), rows weighed by what they say; and standard errors (m, m).
-
-    These are of the differences of two.
-    """
+def _compared(sweep: Sweep, own: Samples, errors: Array, says: Array) -> Talk[list[_Verdict]]:
+    """Of the errors (m, n) of all sites' rows, for each way (k, n) to weigh what they say."""
     m, n = errors.shape
-    w = own.share / n * says
-    apart = (errors[:, None] - errors[None]) ** 2 @ w
-    mine = np.concatenate([[w.sum(), FINE * np.sum(w**2)], errors @ w, apart.ravel()])
-    total = (yield from add_integers(sweep, FINE * mine)) / FINE
-    weight, squares = max(float(total[0]), 1.0 / FINE), float(total[1]) / FINE
+    W, apart = own.share / n * says, (errors[:, None] - errors[None]) ** 2
+    mine = [
+        np.concatenate([[w.sum(), FINE * np.sum(w**2)], errors @ w, (apart @ w).ravel()]) for w in W
+    ]
+    total = (yield from add_integers(sweep, FINE * np.concatenate(mine))) / FINE
+    return [_verdict(part, m) for part in np.split(total, len(says))]
+
+
+def _verdict(total: Array, m: int) -> _Verdict:
+    weight, squares = max(float(total[0]), 1.0 / FINE), max(float(total[1]) / FINE, 0.0)
     mean, apart = np.split(total[2:] / weight, [m])
     variance = np.maximum(apart.reshape(m, m) - (mean[:, None] - mean[None]) ** 2, 0.0)
-    return mean, np.sqrt(variance * max(squares, 0.0)) / weight
+    return _Verdict(mean, np.sqrt(variance * squares) / weight)

@@ -5,28 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 from scipy.special import expit, softmax
 
 from coke.data.bare import decisions
-from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
+from coke.data.files import AGAIN, pack, read_file, unpack, write_file
 from coke.data.sources import Numbers
 from coke.data.tables import Labels, inputs_of, numbers, read_table
 from coke.data.units import Scaling
 from coke.errors import DataError, FileError, InputError, unknown
 from coke.learning.labels import label_array, plain_labels
+from coke.learning.modelfile import KIND, Beside, check, misses_in, mixture_in, parts_of
 from coke.maths.arrays import Array, finite
 from coke.maths.choice.importance import Importance, Surface
-from coke.maths.choice.misses import BINS, Misses
-from coke.maths.choice.quantiles import NO_KNOTS, SCORES
+from coke.maths.choice.misses import Misses
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.features.whitening import Gaussian
-from coke.maths.losses import CLASSES, LOSSES, NUMBERS
+from coke.maths.features.mixtures import Gaussian
+from coke.maths.losses import LOSSES, NUMBERS
 from coke.maths.losses.codes import scores
-
-KIND = "model"
-HUGE = 1e100  # numbers beyond it, and scales below its inverse, come of no data and overflow
 
 
 class Closed(NamedTuple):
@@ -37,17 +33,6 @@ class Closed(NamedTuple):
 
 
 NOTHING_CLOSED = Closed()
-
-
-class _Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the file says beside its arrays."""
-
-    loss: str
-    classes: list[str | int | float | bool]
-    columns: list[str]
-    linear: float = 0.0
-    sharpness: float | None = None
-    targets: list[str] = []  # of files without them: y, or y0, y1, …
 
 
 class Model(NamedTuple):
@@ -190,21 +175,21 @@ class Model(NamedTuple):
     def to_bytes(self) -> bytes:
         """The content of a model file: the same bytes for the same model."""
         try:
-            _check(self)
+            check(self)
         except ValueError as error:
             raise InputError(
                 f"a model that no file can keep: {error}; look at the data and settings"
             ) from error
         labels, linear = plain_labels(self.classes), float(self.features.linear)
-        meta = _Beside(
+        meta = Beside(
             self.loss, labels, list(self.columns), linear, self.closed.sharpness, list(self.targets)
         )
-        return pack(KIND, meta, _parts(self))
+        return pack(KIND, meta, parts_of(self))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Model:
         """The model of such bytes, or `FileError`."""
-        meta, arrays = unpack(data, KIND, _Beside)
+        meta, arrays = unpack(data, KIND, Beside)
         try:
             if any(array.dtype != np.float64 for array in arrays.values()):
                 raise ValueError("an array holds no floats")
@@ -218,12 +203,12 @@ class Model(NamedTuple):
                 classes=label_array(meta.classes),
                 columns=tuple(meta.columns),
             )
-            closed = Closed(_misses(arrays), meta.sharpness)
-            model = model._replace(inputs_like=_mixture(arrays), closed=closed)
+            closed = Closed(misses_in(arrays), meta.sharpness)
+            model = model._replace(inputs_like=mixture_in(arrays), closed=closed)
             model = model._replace(targets=tuple(meta.targets) or named(model.outputs))
             if arrays:
                 raise ValueError(f"unknown arrays {list(arrays)[:8]}")
-            _check(model)
+            check(model)
         except (KeyError, ValueError) as error:
             raise FileError(
                 f"the model file's content does not fit together: {error}; {AGAIN}"
@@ -247,102 +232,3 @@ def load_model(path: str | Path) -> Model:
         return Model.from_bytes(data)
     except FileError as error:
         raise FileError(f"{path}: {error}") from error
-
-
-def _parts(model: Model) -> Arrays:
-    return {
-        "theta": model.theta,
-        "omega": model.features.omega,
-        "phase": model.features.phase,
-        **model.scaling._asdict(),
-        **_beside(model),
-    }
-
-
-def _beside(model: Model) -> Arrays:
-    """What is known of inputs and errors, where anything is."""
-    found: Arrays = {}
-    if model.inputs_like:
-        weights, means, covs = zip(*model.inputs_like, strict=True)
-        found = {"weights": np.array(weights), "means": np.array(means), "covs": np.array(covs)}
-    misses = model.closed.misses
-    if misses is not None:
-        beside = np.array([misses.seen, *misses.unit])
-        found |= {"misses": misses.counts, "miss_scale": beside}
-    return found
-
-
-def _mixture(arrays: Arrays) -> tuple[Gaussian, ...]:
-    """Taken out of a file's arrays."""
-    weights, means, covs = (arrays.pop(name, np.empty(0)) for name in ("weights", "means", "covs"))
-    if not (weights.ndim == 1 and len(weights) == len(means) == len(covs)):
-        raise ValueError(f"{len(weights)} weights for {len(means)} means")
-    if not (weights > 0).all():
-        raise ValueError("weights that are not positive")
-    return tuple(Gaussian(float(w), m, C) for w, m, C in zip(weights, means, covs, strict=True))
-
-
-def _misses(arrays: Arrays) -> Misses | None:
-    counts, beside = arrays.pop("misses", None), arrays.pop("miss_scale", np.empty(0))
-    if counts is None:
-        return None
-    if not len(beside) == 1 + len(counts):
-        raise ValueError(f"{len(beside)} numbers of {len(counts)} histograms")
-    return Misses(counts, float(beside[0]), beside[1:]).checked()
-
-
-def _check(model: Model) -> None:
-    """Shapes that belong together, numbers that can be reckoned with, known words."""
-    n = len(model.classes)
-    if model.loss not in LOSSES:
-        raise ValueError(f"unknown loss {model.loss!r}")
-    if (LOSSES[model.loss].kind == CLASSES) != (n > 0) or n == 1:
-        raise ValueError(f"{n} classes with the {model.loss} loss")
-    if len(model.targets) != model.outputs or len(set(model.targets)) < model.outputs:
-        raise ValueError(f"targets {model.targets[:8]} of {model.outputs} columns")
-    _check_shapes(model, LOSSES[model.loss].outputs(model.scaling.y_shift.size, n))
-    misses, sharpness = model.closed
-    if misses is not None:
-        misses.checked()
-    if sharpness is not None and not sharpness > 0:
-        raise ValueError(f"sharpness {sharpness}")
-    scaling = model.scaling
-    scales = np.array([*scaling.x_scale, *scaling.y_scale, sharpness or 1.0])
-    numbers = {"a scale": scales, "linear": np.array(model.features.linear)}
-    for name, array in {**_parts(model), **numbers}.items():
-        if not (np.abs(array) < HUGE).all():
-            raise ValueError(f"{name} is not finite, or above {HUGE}")
-    if not (np.abs(scales) > 1 / HUGE).all():
-        raise ValueError(f"a scale is zero, or below {1 / HUGE}")
-
-
-def _check_shapes(model: Model, outputs: int) -> None:
-    omega, phase = model.features.omega, model.features.phase
-    empty = not omega.size and not (model.features.linear and len(model.columns))
-    if omega.ndim != 2 or empty or phase.ndim != 1:
-        raise ValueError(f"omega has shape {omega.shape}, phase {phase.shape}")
-    L, d, knots = len(omega), len(model.columns), model.scaling.knots
-    shifts = (outputs,) if LOSSES[model.loss].kind == NUMBERS or LOSSES[model.loss].codes else (1,)
-    wanted = {
-        "theta": (outputs, model.features.size),
-        "omega": (L, d),
-        "phase": (L,) if len(phase) else (0,),
-        "x_shift": (d,),
-        "x_scale": (d,),
-        "y_shift": shifts,
-        "y_scale": shifts,
-        "knots": (2, d, len(SCORES)) if knots.size else NO_KNOTS.shape,
-    }
-    C = len(model.inputs_like)
-    wanted |= {
-        "weights": (C,),
-        "means": (C, d),
-        "covs": (C, d, d),
-        "misses": (outputs, BINS),
-        "miss_scale": (1 + outputs,),
-    }
-    for name, array in _parts(model).items():
-        if array.shape != wanted[name]:
-            raise ValueError(f"{name} has shape {array.shape}, expected {wanted[name]}")
-    if (np.diff(knots[0], axis=-1) < 0).any():
-        raise ValueError("knots that do not rise")

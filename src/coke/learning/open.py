@@ -25,6 +25,8 @@ from coke.engines.process import ALONE, Engine
 from coke.engines.ranks.engine import Ranks
 from coke.errors import ConfigError
 from coke.learning.agreement import Terms
+from coke.learning.costs import Expected, expected
+from coke.learning.kinds import with_kind
 from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Room
 from coke.maths.graph import Graph, adjacency, build_graph
@@ -50,10 +52,17 @@ class _Here(NamedTuple):
 
 def open_ready(
     settings: Settings, releases: Path | None = None, comm: MPI.Comm | None = None,
-    watch: Watch | None = None,
+    watch: Watch | None = None, foretell: Callable[[Expected], None] | None = None,
 ) -> Ready:  # fmt: skip
-    """Everything a run needs; most of its time goes into the passes over the rows."""
+    """Everything a run needs; most of its time goes into the passes over the rows.
+
+    Once the rows are read, and before the sites agree, it is foretold what the run may cost.
+    """
+    settings = with_kind(settings)
     sites, columns, names, graph, engine = _open_sites(settings, comm, watch)
+    costs = expected(sites, settings)
+    if foretell is not None and costs is not None and engine is ALONE:
+        foretell(costs)
     sample = None
     if settings.sample is not None:
         sample = inputs_of(read_table(settings.sample), columns)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,12 +22,12 @@ from coke.engines.ranks.engine import Ranks
 from coke.errors import CokeError, DataError, MessageError
 from coke.learning.agreement import Agreement, Terms, numbers
 from coke.learning.basis import Basis, Own, common_basis
+from coke.learning.case import Case, Second, Wanted
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
 from coke.learning.public import check_labels
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
-from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.ledger import Spent
 from coke.maths.losses.problem import Problem
@@ -38,26 +37,6 @@ from coke.talk.conversation import Talk, flood, network, network_of, outcome
 from coke.talk.flooded import flooded
 from coke.talk.sums import Sweep, add_targets, given, swept
 from coke.threads import OneThread
-
-
-class Case(NamedTuple):
-    """An algorithm on a problem: in which basis it learns, and what was sent before it begins."""
-
-    problem: Problem
-    algorithm: Algorithm
-    spread: float  # of the target, the unit of thresholds and tolerances
-    spent: Spent  # (n, 3)
-    tol: float | None = None  # in the norm of θ, once nobody moves by more
-    basis: Whitening | None = None  # of the problem; None: the plain features
-    outputs: int = 1
-    closes: bool = False  # whether anything is added up afterwards: see `coke.learning.closing`
-
-    def theta(self, u: Array) -> Array:
-        """In the plain features, of what was learnt (…, K·D), class by class."""
-        if self.basis is None:
-            return u
-        with OneThread().limit():
-            return self.basis.theta(u.reshape(*u.shape[:-1], self.outputs, -1)).reshape(u.shape)
 
 
 @dataclass(frozen=True)
@@ -73,7 +52,7 @@ class Ready:
     spent: Spent  # (n, 3) by the sites here, on agreeing
     noised: Noised | None = None  # with privacy
     engine: Engine = ALONE  # who else has a part of the sites
-    second: _Second | None = None  # what a site in the field has agreed on beyond
+    second: Second | None = None  # what a site in the field has agreed on beyond
 
     @property
     def totals(self) -> tuple[bytes, ...]:
@@ -85,7 +64,7 @@ class Ready:
         rows = None if self.noised else self.sites.of([i]).units(self.agreement.units)
         X = np.empty((0, len(self.agreement.terms.columns))) if rows is None else rows.X[0]
         G = self.agreement.making.G if self.noised is None else float(self.noised.risk.G)
-        return Own(X, self.problem.train.gram(i), self.targets[i], G)
+        return Own(X, partial(self.problem.train.gram, i), self.targets[i], G)
 
     @cached_property
     def rows(self) -> Kept | None:
@@ -222,21 +201,6 @@ def agree(
     return replace(ready, names=names, graph=graph, engine=engine)
 
 
-class Wanted(NamedTuple):
-    """What an algorithm needs of the agreement beside units and features."""
-
-    basis: bool
-    spread: bool  # of the target, for a tolerance or a cap
-
-
-class _Second(NamedTuple):
-    """What a site in the field has agreed on beyond units and features."""
-
-    basis: Basis | None
-    spread: float | None
-    totals: tuple[bytes, ...]  # of all sums of the agreement
-
-
 def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Wanted) -> Talk[Ready]:
     """One site's conversation until it can train; `sites` holds this one."""
     totals, (name,) = list[bytes](), sites.names
@@ -262,18 +226,18 @@ def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -
 
 def _finished(
     sweep: Sweep, sites: Sites, agreement: Agreement, want: Wanted
-) -> Talk[tuple[Ready, _Second]]:
+) -> Talk[tuple[Ready, Second]]:
     """The second half: the site's risk, and a basis or the spread where they are wanted."""
     with OneThread().limit():
         ready = _made(sites, agreement, np.zeros((1, 3), np.int64))  # its ledger has what it spent
         own = ready.own(0)
     if want.basis:
         basis = yield from common_basis(sweep, agreement, own)
-        return ready, _Second(basis, basis.spread, ())
+        return ready, Second(basis, basis.spread, ())
     spread = agreement.spread
     if want.spread and spread is None:
         spread = yield from add_targets(sweep, own.y)
-    return ready, _Second(None, spread, ())
+    return ready, Second(None, spread, ())
 
 
 def _made(sites: Sites, agreement: Agreement, spent: Spent) -> Ready:

@@ -120,10 +120,13 @@ def network_plot(graph: Graph, history: History) -> Figure:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7, 4.6), layout="constrained")
         axes = figure.subplots()
-        at = nx.circular_layout(graph) if few else nx.spring_layout(graph, seed=0)
-        nx.draw_networkx_edges(graph, at, ax=axes, edge_color="#bbbbbb", width=0.8)
-        look = {"cmap": "Blues", "vmin": 0, "edgecolors": "#333333", "linewidths": 0.6}
-        size = 160 if few else 20
+        steps = min(50, 1 + 50_000 // len(graph))  # each takes N² work
+        at = nx.circular_layout(graph) if few else nx.spring_layout(graph, iterations=steps, seed=0)
+        thin = 1.0 if few else max(FEW / len(graph), 0.2)  # of many, lines would cover all
+        nx.draw_networkx_edges(graph, at, ax=axes, edge_color="#bbbbbb", width=0.8 * thin)
+        look = {"cmap": "Blues", "edgecolors": "#333333", "linewidths": 0.6 * thin}
+        look["vmin"] = 0 if few else sent.min()  # many speak nearly as often
+        size = 160 if few else max(20.0 * thin, 8.0)
         nodes = nx.draw_networkx_nodes(graph, at, ax=axes, node_color=sent, node_size=size, **look)
         for i, (a, b) in at.items() if few else ():
             # Names outside the circle, where they have room.

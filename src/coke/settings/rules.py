@@ -95,7 +95,8 @@ def _several(settings: Settings) -> Iterator[str]:
 
 def _summed() -> str:
     """The losses of which sums over the rows are all that training needs."""
-    return " or ".join(name for name, loss in LOSSES.items() if loss.statistics)
+    named = (name for name, loss in LOSSES.items() if loss.statistics and name != AUTO)
+    return " or ".join(named)
 
 
 def _out_of_core(settings: Settings) -> Iterator[str]:

@@ -189,12 +189,12 @@ def unpack_integers(data: bytes, size: int) -> Integers:
     else:
         m = entries(bits, r + k)
         runs, rest = split(bits, (m, r), (m, k))
-        at = np.cumsum(runs + 1) - 1
+        at = (runs + 1).cumsum() - 1
         refuse(at[-1] >= size, f"an entry {at[-1]} of {size}")
         folds = np.zeros(size, np.int64)
         folds[at] = rest + 1
-    n = (folds + 1) // 2
-    return np.where(folds % 2, n, -n)
+    n = (folds + 1) >> 1
+    return np.where(folds & 1, n, -n)
 
 
 class _Plain:
@@ -278,9 +278,9 @@ def _joined(*parts: tuple[Integers, int]) -> Bits:
 
 def entries(bits: Bits, width: int) -> int:
     """The m with exactly 2m ones after m × width bits."""
-    ones = np.flatnonzero(bits)
+    (ones,) = bits.nonzero()
     m = np.arange(1, len(ones) // 2 + 1)
-    fits = np.flatnonzero(len(ones) - np.searchsorted(ones, m * width) == 2 * m)
+    (fits,) = (len(ones) - ones.searchsorted(m * width) == 2 * m).nonzero()
     refuse(not fits.size, "a number of unary codes that fits no number of entries")
     return int(m[fits[0]])
 
@@ -288,9 +288,10 @@ def entries(bits: Bits, width: int) -> int:
 def split(bits: Bits, *parts: tuple[int, int]) -> list[Integers]:
     """The values that `_joined` made into bits, from how many they are and their low bits k."""
     start, count = sum(m * k for m, k in parts), sum(m for m, _ in parts)
-    ends = np.flatnonzero(bits[start:])
+    (ends,) = bits[start:].nonzero()
     refuse(len(ends) != count, f"{len(ends)} unary codes instead of {count}")
-    quotients, values, at, first = np.diff(ends, prepend=-1) - 1, [], 0, 0
+    quotients, values, at, first = ends.copy(), [], 0, 0
+    quotients[1:] -= ends[:-1] + 1
     for m, k in parts:
         low = bits[at : at + m * k].reshape(m, k) @ (1 << WIDTHS[:k][::-1])
         values.append((quotients[first : first + m] << k) + low)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from coke.errors import InputError
 from coke.maths.algorithms.codecs import pack_integers, unpack_integers
 from coke.maths.arrays import Array
-from coke.maths.features.whitening import RANKS, Component, kind_of
+from coke.maths.features.mixtures import RANKS, Component, kind_of
 
 GROWTH = math.log(1.1)
 MOST = 2.0**40  # of a mixture's number: far beyond any input that could be scaled

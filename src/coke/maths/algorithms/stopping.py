@@ -232,8 +232,9 @@ class Stopping:
             return ok
         for rows in _few(len(ok), _EDGES):
             ok[rows] = _within(tol, theta[rows], said[rows])
-        for edges in _few(len(self._i), _EDGES):
-            i, n = self._i[edges], self._n[edges]
+        looking = np.flatnonzero(ok[self._i])  # others are not ok, whatever was said
+        for edges in _few(len(looking), _EDGES):
+            i, n = self._i[looking[edges]], self._n[looking[edges]]
             ok[i[~_within(tol, said[i], said[n])]] = False
         return ok
 

@@ -53,5 +53,5 @@ def heights(white: Array, R: Array, share: float, rows: float) -> Array:
     C = np.linalg.cholesky((1.0 + _SLACK) * np.eye(D) - R)
     drawn = np.random.default_rng(0).normal(size=(others, D)) @ C.T
     S = w * white.T @ white + (1.0 - share) / others * drawn.T @ drawn + R
-    half = np.linalg.solve(np.linalg.cholesky(S + _SLACK * np.eye(D)), white.T)
-    return np.asarray(w * np.sum(half**2, axis=0))
+    solved = np.linalg.solve(S + _SLACK * np.eye(D), white.T)
+    return np.asarray(w * np.sum(white.T * solved, axis=0))

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -111,6 +112,7 @@ class DrawnFeatures:
         return phi
 
 
+@lru_cache(maxsize=8)  # every site of a simulation draws the same
 def draw_features(settings: FeatureSettings, d: int) -> DrawnFeatures:
     """ω_1 … ω_L and the phases for inputs in R^d: the same bits at every site."""
     s = settings.checked()

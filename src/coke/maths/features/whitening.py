@@ -21,21 +21,20 @@ inputs are split by k-means into 2 or 16 clusters with fewer factors each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from coke.errors import ConvergenceError, InputError
-from coke.maths.arrays import PART, SQRT_HALF, Array
+from coke.maths.alike import alike
+from coke.maths.arrays import SQRT_HALF, Array
 from coke.maths.features.features import DrawnFeatures
+from coke.maths.features.mixtures import RANKS, Component, Gaussian, clustered
 from coke.maths.symmetric import congruent, positive
 
-RANKS = {1: 5, 2: 3, 16: 1}  # factors per component, by the largest number of components
-ENOUGH = 1 << 17  # rows to find clusters in: the code's steps are a tenth of a spread
+_ROUNDED = 1e-6  # of a bound, far more than rounding
 
 
 class Whitening(NamedTuple):
@@ -81,60 +80,6 @@ class Whitening(NamedTuple):
             for row in r.reshape(-1, len(self.C))
         ]
         return np.array(rows).reshape(r.shape)
-
-
-class Gaussian(NamedTuple):
-    """A component of a mixture: weight, mean and covariance of some inputs."""
-
-    weight: float
-    mean: Array  # (d,)
-    cov: Array  # (d, d)
-
-    @classmethod
-    def of(cls, X: Array) -> Gaussian:
-        """One Gaussian for the rows of X (T, d): their number, mean and covariance.
-
-        Of very many a part at a time, for it takes a copy of them.
-        """
-        firsts = range(0, max(1, len(X)), PART)
-        return reduce(Gaussian.merged, (_moments(X[first : first + PART]) for first in firsts))
-
-    def merged(self, other: Gaussian) -> Gaussian:
-        """The Gaussian with the moments of both: exact, whatever they are."""
-        weight = self.weight + other.weight
-        apart = (other.mean - self.mean)[:, None]
-        mean = (self.weight * self.mean + other.weight * other.mean) / weight
-        between = self.weight * other.weight / weight**2 * (apart @ apart.T)
-        cov = (self.weight * self.cov + other.weight * other.cov) / weight + between
-        return Gaussian(weight, mean, cov)
-
-    def truncated(self, rank: int) -> Component:
-        """The largest `rank` directions of the covariance, and what they leave of each variance."""
-        values, vectors = np.linalg.eigh(self.cov)
-        rank = min(rank, len(values))
-        factors = np.sqrt(np.maximum(values[-rank:], 0))[:, None] * vectors[:, -rank:].T
-        left = np.diag(self.cov) - np.sum(factors**2, axis=0)
-        return Component(self.weight, self.mean, factors, np.sqrt(np.maximum(left, 0)))
-
-
-def _moments(X: Array) -> Gaussian:
-    mean = X.mean(axis=0)
-    centred = X - mean
-    return Gaussian(float(len(X)), mean, centred.T @ centred / len(X))
-
-
-class Component(NamedTuple):
-    """A Gaussian in few numbers."""
-
-    weight: float
-    mean: Array  # (d,)
-    factors: Array  # (r, d)
-    spread: Array  # (d,)  s
-
-    def gaussian(self) -> Gaussian:
-        """With its covariance FᵀF + diag(s²)."""
-        cov = self.factors.T @ self.factors + np.diag(self.spread**2)
-        return Gaussian(self.weight, self.mean, cov)
 
 
 def expected_gram(features: DrawnFeatures, mixture: Sequence[Gaussian]) -> Array:
@@ -194,64 +139,10 @@ def expected_waves(features: DrawnFeatures, part: Gaussian) -> tuple[Array, Arra
     return fade * np.cos(angle), fade * np.sin(angle)
 
 
-def reduced(mixture: Sequence[Gaussian], most: int) -> list[Gaussian]:
-    """At most so many components: the pair nearest by Ward's cost is merged, again and again.
-
-    w₁w₂/(w₁ + w₂) ‖m₁ − m₂‖² is what a merger adds to the spread within components. The order
-    of the components decides ties, so that every site merges alike.
-    """
-    parts, gone = list(mixture), set[int]()
-    if len(parts) <= most:
-        return parts
-    ward = _Ward(parts)
-    while len(parts) - len(gone) > most:
-        i, j = ward.nearest()
-        parts[i] = parts[i].merged(parts[j])
-        ward.merge(i, j, parts[i])
-        gone.add(j)
-    return [part for i, part in enumerate(parts) if i not in gone]
-
-
-class _Ward:
-    """Of each component the nearest one after it, kept up while pairs merge: O(n²) in all."""
-
-    def __init__(self, mixture: Sequence[Gaussian]):
-        self._weight = np.array([part.weight for part in mixture])
-        self._mean = np.stack([part.mean for part in mixture])
-        self._here = np.ones(len(mixture), np.bool_)
-        self._cost, self._at = np.full(len(mixture), np.inf), np.zeros(len(mixture), np.int64)
-        for i in range(len(mixture)):
-            self._look(i)
-
-    def nearest(self) -> tuple[int, int]:
-        """The pair of least cost; of several the first."""
-        i = int(self._cost.argmin())
-        return i, int(self._at[i])
-
-    def merge(self, i: int, j: int, both: Gaussian) -> None:
-        """Component i is both now, and j is none."""
-        self._weight[i], self._mean[i] = both.weight, both.mean
-        self._here[j], self._cost[j] = False, np.inf
-        new = self._costs(i, slice(0, i))
-        # Ward's cost is reducible: a merger comes nearer to nobody, but for rounding.
-        nearer = (new < self._cost[:i]) | ((new == self._cost[:i]) & (i < self._at[:i]))
-        lost = self._here & np.isin(self._at, (i, j))
-        self._cost[:i][nearer], self._at[:i][nearer] = new[nearer], i
-        lost[:i] &= ~nearer
-        for k in {i, *np.flatnonzero(lost).tolist()}:
-            self._look(k)
-
-    def _look(self, i: int) -> None:
-        costs = self._costs(i, slice(i + 1, None))
-        if costs.size:
-            j = int(costs.argmin())
-            self._cost[i], self._at[i] = costs[j], i + 1 + j
-
-    def _costs(self, i: int, others: slice) -> Array:
-        """Of merging component i with each of those; ∞ where there is none any more."""
-        apart, w = self._mean[others] - self._mean[i], self._weight[others]
-        costs = w * self._weight[i] / (w + self._weight[i]) * np.vecdot(apart, apart)
-        return np.where(self._here[others], costs, np.inf)
+@alike
+def mixture_basis(features: DrawnFeatures, mixture: Sequence[Gaussian], ridge: float) -> Whitening:
+    """Of P = E φ(x)φ(x)ᵀ + ridge I, for x from a mixture that all sites have agreed on."""
+    return Whitening.of(expected_gram(features, mixture) + ridge * np.eye(features.size))
 
 
 def fits(P: Array, A: Array, ridge: float, within: float) -> bool:
@@ -265,45 +156,31 @@ def fits(P: Array, A: Array, ridge: float, within: float) -> bool:
 
 
 def describe(
-    X: Array, features: DrawnFeatures, A: Array, ridge: float, seed: int
+    X: Array, features: DrawnFeatures, gram: Callable[[], Array], ridge: float, seed: int
 ) -> list[Component]:
-    """A mixture for the rows of X (T, d) whose predicted Gram matrix is near the site's own A."""
+    """A mixture for rows X (T, d) whose predicted Gram matrix is near the site's own, `gram`."""
     one = Gaussian.of(X).truncated(RANKS[1])
-    P = expected_gram(features, [one.gaussian()])
-    if fits(P, A, ridge, 8.0):
+    if len(X) < 8:  # which are too few for two clusters
         return [one]
-    return clustered(X, 2 if fits(P, A, ridge, 32.0) else 16, seed)
+    P, kinds = expected_gram(features, [one.gaussian()]), set[int]()
+    if len(X) < features.size:
+        kinds = {_clusters(far.__lt__) for far in bounds(P, features(X), ridge)}
+    if len(kinds) != 1:
+        A = gram()
+        kinds = {_clusters(lambda most: fits(P, A, ridge, most))}
+    return clustered(X, kinds.pop(), seed)
 
 
-def clustered(X: Array, K: int, seed: int) -> list[Component]:
-    """A mixture of K components, 1, 2 or 16, for the rows of X (T, d); of few rows one."""
-    if K == 1 or len(X) < 4 * K:
-        return [Gaussian.of(X).truncated(RANKS[1])]
-    from scipy.cluster.vq import kmeans2  # here, for few sites need it and it is slow to load
-
-    some = X  # drawn, for every n-th might be the same of n sensors
-    if len(X) > ENOUGH:
-        some = X[np.sort(np.random.default_rng(seed).choice(len(X), ENOUGH, replace=False))]
-    which = _points(some, K)
-    if which is None:
-        _, which = kmeans2(some, K, minit="++", seed=seed, missing="warn")
-    clusters = [
-        Gaussian.of(part).truncated(RANKS[K]) for k in range(K) if len(part := some[which == k])
-    ]
-    return [one._replace(weight=one.weight * len(X) / len(some)) for one in clusters]
+def _clusters(below: Callable[[float], bool]) -> int:
+    """The larger λ_max is, the more of them."""
+    return 1 if below(8.0) else 2 if below(32.0) else 16
 
 
-def _points(X: Array, K: int) -> NDArray[np.int64] | None:
-    """Of rows with fewer than K different ones, which of these each is: there is nothing to find.
+def bounds(P: Array, Phi: Array, ridge: float) -> tuple[float, float]:
+    """λ_max(F(P + ridge I)⁻¹Fᵀ) with F = Φ/√T, and one more: that of `fits` is between them.
 
-    None where there are more, which a few rows tell as a rule.
+    For A = FᵀF, and 0 ≤ ridge (P + ridge I)⁻¹ ≤ I. With few rows that is far less work.
     """
-    if len(np.unique(X[: 4 * K], axis=0)) >= K:
-        return None
-    points, which = np.unique(X, axis=0, return_inverse=True)
-    return which.reshape(-1) if len(points) < K else None
-
-
-def kind_of(n: int) -> int:
-    """1, 2 or 16: the most components that a description of n components may have."""
-    return min(K for K in RANKS if n <= K)
+    F = Whitening.of(P + ridge * np.eye(len(P))).features(Phi / np.sqrt(len(Phi)))
+    least = float(np.linalg.eigvalsh(F @ F.T)[-1])
+    return least * (1 - _ROUNDED), (least + 1) * (1 + _ROUNDED)

@@ -97,7 +97,7 @@ LOSSES: dict[str, Loss] = {
         kappa=2.0, row="coke.maths.losses.huber:Huber",
     ),
     "auto": Loss(
-        about="of classes, chosen by how many rows there are", kind=CLASSES, metric="", unit="",
+        about="of numbers or classes, as the target is", kind=CLASSES, metric="", unit="",
         kappa=0.0, statistics=True, probabilities=True, rough=10.0,
     ),
     "least-squares": Loss(

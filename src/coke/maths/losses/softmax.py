@@ -43,14 +43,14 @@ class Softmax:
 
     def minimum(self, own: OneRisk, p: Array, start: Array) -> Minimum:
         """argmin_θ  Σ_t c_t ℓ(f_t, y_t) + Σ_k θ_kᵀHθ_k − pᵀθ  with ‖g‖ ≤ 1e-8, by Newton."""
-        return _Newton(self, own)(p, start)
+        return _NewtonCG(self, own)(p, start)
 
     def repeated(self, own: OneRisk) -> Again:
         """The same, its bound factorised once."""
-        return _Newton(self, own)
+        return _NewtonCG(self, own)
 
 
-class _Newton:
+class _NewtonCG:
     """The minimum of one agent's risk."""
 
     def __init__(self, loss: Softmax, own: OneRisk):

@@ -1,0 +1,64 @@
+"""Types of columns: which are good for inputs, targets and sites, and what else to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from coke.errors import DataError
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    """Or nothing at all: then its values are counted as missing."""
+    t = pa.types
+    return t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind) or t.is_null(kind)
+
+
+def _is_label(kind: pa.DataType) -> bool:
+    return _is_number(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_site(kind: pa.DataType) -> bool:
+    return _is_label(kind) or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
+
+
+Test = Callable[[pa.DataType], bool]
+NUMBERS: tuple[Test, str] = (
+    _is_number,
+    "inputs must be numbers; encode it as numbers, or train without it: "
+    '--drop {name} (drop = ["{name}"])',
+)
+TARGETS: tuple[Test, str] = (
+    _is_label,
+    "a target must be numbers, or labels of text, numbers or booleans; convert it before "
+    "(text must be UTF-8)",
+)
+SEVERAL: tuple[Test, str] = (_is_number, "several targets must be numbers; convert it before")
+SITES: tuple[Test, str] = (
+    _is_site,
+    "site labels must be text, numbers, booleans or dates; convert it before (text must be UTF-8)",
+)
+
+
+def require(table: pa.Table, names: Sequence[str], good: Test, advice: str) -> None:
+    """Every named column has a type that is good for its part; the advice says what else to do."""
+    for name in names:
+        kind = table.schema.field(name).type
+        if not good(kind):
+            raise DataError(f"column {name!r} holds {kind}: {advice.format(name=name)}")
+
+
+def _numpy_type(kind: pa.DataType) -> Any:
+    """NumPy's name for it; float64 for decimals and what else is written out first."""
+    t = pa.types
+    known = t.is_integer(kind) or t.is_floating(kind) or t.is_boolean(kind)
+    return kind.to_pandas_dtype() if known else np.float64
+
+
+def exact_float(*kinds: Any) -> type[np.floating[Any]]:
+    """float32 where it holds every value of these types exactly, NumPy's or Arrow's."""
+    known = (_numpy_type(kind) if isinstance(kind, pa.DataType) else kind for kind in kinds)
+    return np.float32 if all(np.can_cast(kind, np.float32) for kind in known) else np.float64

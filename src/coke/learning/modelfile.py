@@ -1,0 +1,132 @@
+"""What a model file holds, and what no model can be: shapes, numbers and words that do not fit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from coke.data.files import Arrays
+from coke.maths.choice.misses import BINS, Misses
+from coke.maths.choice.quantiles import NO_KNOTS, SCORES
+from coke.maths.features.mixtures import Gaussian
+from coke.maths.losses import CLASSES, LOSSES, NUMBERS
+
+if TYPE_CHECKING:
+    from coke.learning.model import Model
+
+KIND = "model"
+HUGE = 1e100  # numbers beyond it, and scales below its inverse, come of no data and overflow
+
+
+class Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the file says beside its arrays."""
+
+    loss: str
+    classes: list[str | int | float | bool]
+    columns: list[str]
+    linear: float = 0.0
+    sharpness: float | None = None
+    targets: list[str] = []  # of files without them: y, or y0, y1, …
+
+
+def parts_of(model: Model) -> Arrays:
+    """The arrays of its file."""
+    return {
+        "theta": model.theta,
+        "omega": model.features.omega,
+        "phase": model.features.phase,
+        **model.scaling._asdict(),
+        **_beside(model),
+    }
+
+
+def _beside(model: Model) -> Arrays:
+    """What is known of inputs and errors, where anything is."""
+    found: Arrays = {}
+    if model.inputs_like:
+        weights, means, covs = zip(*model.inputs_like, strict=True)
+        found = {"weights": np.array(weights), "means": np.array(means), "covs": np.array(covs)}
+    misses = model.closed.misses
+    if misses is not None:
+        beside = np.array([misses.seen, *misses.unit])
+        found |= {"misses": misses.counts, "miss_scale": beside}
+    return found
+
+
+def mixture_in(arrays: Arrays) -> tuple[Gaussian, ...]:
+    """Taken out of a file's arrays."""
+    weights, means, covs = (arrays.pop(name, np.empty(0)) for name in ("weights", "means", "covs"))
+    if not (weights.ndim == 1 and len(weights) == len(means) == len(covs)):
+        raise ValueError(f"{len(weights)} weights for {len(means)} means")
+    if not (weights > 0).all():
+        raise ValueError("weights that are not positive")
+    return tuple(Gaussian(float(w), m, C) for w, m, C in zip(weights, means, covs, strict=True))
+
+
+def misses_in(arrays: Arrays) -> Misses | None:
+    """Taken out of a file's arrays; None where there are none."""
+    counts, beside = arrays.pop("misses", None), arrays.pop("miss_scale", np.empty(0))
+    if counts is None:
+        return None
+    if not len(beside) == 1 + len(counts):
+        raise ValueError(f"{len(beside)} numbers of {len(counts)} histograms")
+    return Misses(counts, float(beside[0]), beside[1:]).checked()
+
+
+def check(model: Model) -> None:
+    """Shapes that belong together, numbers that can be reckoned with, known words."""
+    n = len(model.classes)
+    if model.loss not in LOSSES:
+        raise ValueError(f"unknown loss {model.loss!r}")
+    if (LOSSES[model.loss].kind == CLASSES) != (n > 0) or n == 1:
+        raise ValueError(f"{n} classes with the {model.loss} loss")
+    if len(model.targets) != model.outputs or len(set(model.targets)) < model.outputs:
+        raise ValueError(f"targets {model.targets[:8]} of {model.outputs} columns")
+    _check_shapes(model, LOSSES[model.loss].outputs(model.scaling.y_shift.size, n))
+    misses, sharpness = model.closed
+    if misses is not None:
+        misses.checked()
+    if sharpness is not None and not sharpness > 0:
+        raise ValueError(f"sharpness {sharpness}")
+    scaling = model.scaling
+    scales = np.array([*scaling.x_scale, *scaling.y_scale, sharpness or 1.0])
+    numbers = {"a scale": scales, "linear": np.array(model.features.linear)}
+    for name, array in {**parts_of(model), **numbers}.items():
+        if not (np.abs(array) < HUGE).all():
+            raise ValueError(f"{name} is not finite, or above {HUGE}")
+    if not (np.abs(scales) > 1 / HUGE).all():
+        raise ValueError(f"a scale is zero, or below {1 / HUGE}")
+
+
+def _check_shapes(model: Model, outputs: int) -> None:
+    omega, phase = model.features.omega, model.features.phase
+    empty = not omega.size and not (model.features.linear and len(model.columns))
+    if omega.ndim != 2 or empty or phase.ndim != 1:
+        raise ValueError(f"omega has shape {omega.shape}, phase {phase.shape}")
+    L, d, knots = len(omega), len(model.columns), model.scaling.knots
+    shifts = (outputs,) if LOSSES[model.loss].kind == NUMBERS or LOSSES[model.loss].codes else (1,)
+    wanted = {
+        "theta": (outputs, model.features.size),
+        "omega": (L, d),
+        "phase": (L,) if len(phase) else (0,),
+        "x_shift": (d,),
+        "x_scale": (d,),
+        "y_shift": shifts,
+        "y_scale": shifts,
+        "knots": (2, d, len(SCORES)) if knots.size else NO_KNOTS.shape,
+    }
+    C = len(model.inputs_like)
+    wanted |= {
+        "weights": (C,),
+        "means": (C, d),
+        "covs": (C, d, d),
+        "misses": (outputs, BINS),
+        "miss_scale": (1 + outputs,),
+    }
+    for name, array in parts_of(model).items():
+        if array.shape != wanted[name]:
+            raise ValueError(f"{name} has shape {array.shape}, expected {wanted[name]}")
+    if (np.diff(knots[0], axis=-1) < 0).any():
+        raise ValueError("knots that do not rise")

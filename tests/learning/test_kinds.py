@@ -1,0 +1,75 @@
+"""loss = "auto": of numbers where the target is, else the loss of classes that fits the rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from coke import COKEClassifier
+from coke.errors import DataError
+from coke.learning.kinds import with_kind
+from coke.settings.reading import checked_settings
+from kit.commands import coke
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(240, 3))
+F = X[:, 0] + X[:, 1] ** 2
+TARGETS: dict[str, tuple[Any, str]] = {
+    "numbers": (F, "quadratic"),
+    "whole": ((10 * F).astype(np.int64), "quadratic"),
+    "text": (np.where(F > 1, "high", "low"), "auto"),
+    "truth": (F > 1, "auto"),
+}
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """A table with a target of each kind, as Parquet, CSV and a folder of sites."""
+    table = pa.table(
+        {f"x{j}": X[:, j] for j in range(3)} | {name: y for name, (y, _) in TARGETS.items()}
+    )
+    pa.parquet.write_table(table, tmp_path / "rows.parquet")
+    pa.csv.write_csv(table, tmp_path / "rows.csv")
+    (tmp_path / "sites").mkdir()
+    for name, part in (("a", table.slice(0, 120)), ("b", table.slice(120))):
+        pa.parquet.write_table(part, tmp_path / "sites" / f"{name}.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("where", ["rows.parquet", "rows.csv", "sites"])
+def test_the_targets_type_says_of_which_kind_the_loss_is(rows: Path, where: str, name: str) -> None:
+    data = {"file": str(rows / where), "target": name}
+    assert with_kind(checked_settings({"loss": "auto", "data": data})).loss == TARGETS[name][1]
+
+
+def test_a_loss_that_is_named_stays_and_a_column_that_is_not_there_is_told(rows: Path) -> None:
+    data = {"file": str(rows / "rows.parquet"), "target": "whole"}
+    assert with_kind(checked_settings({"loss": "hinge", "data": data})).loss == "hinge"
+    with pytest.raises(DataError, match="no column 'which'"):
+        with_kind(checked_settings({"loss": "auto", "data": {**data, "target": "which"}}))
+
+
+@pytest.mark.parametrize(("name", "key"), [("numbers", "train_mse"), ("text", "train_accuracy")])
+def test_a_run_takes_the_kind_from_the_file(rows: Path, name: str, key: str) -> None:
+    others = [word for other in TARGETS if other != name for word in ("--drop", other)]
+    run = ["run", "--data", "rows.parquet", "--target", name, *others, "--loss", "auto"]
+    found = json.loads(coke(*run, "--model", "plain", "--agents", 4, "--json", cwd=rows).stdout)
+    assert found[key] is not None
+
+
+@pytest.mark.parametrize(("n", "L", "loss"), [(240, 100, "logistic"), (240, 10, "least-squares")])
+def test_two_classes_with_few_rows_for_each_feature_are_logistic(n: int, L: int, loss: str) -> None:
+    from coke import Features
+
+    y = F[:n] > 1
+    for model, wanted in (("plain", loss), ("auto", "least-squares")):
+        found = COKEClassifier(model=model, n_agents=4, features=Features(n_features=L))
+        assert found.fit(X[:n], y).model_.loss == wanted
