@@ -167,3 +167,17 @@ def test_an_unknown_column_is_refused_by_name() -> None:
     for column in ("d", 3, -4):
         with pytest.raises(InputError, match="unknown column"):
             one.partial_dependence(column)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_curves_of_classes_that_are_codes_are_their_scores(n: int) -> None:
+    """A line with the other columns at their mean, zero, is the decision there."""
+    features = DrawnFeatures(np.empty((0, D)), np.empty(0), 1.0)
+    scaling = Scaling(np.zeros(D), np.ones(D), 0.1 * np.arange(1.0, n), np.ones(n - 1))
+    theta = np.random.default_rng(5).normal(size=(n - 1, features.size))
+    one = model(theta, features)._replace(
+        scaling=scaling, loss="least-squares", classes=np.arange(n)
+    )
+    x, f = one.partial_dependence("a")
+    at = np.column_stack([x, 0 * x, 0 * x])
+    assert_allclose(f, np.squeeze(one.decision(at)), atol=1e-6)

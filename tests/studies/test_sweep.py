@@ -73,6 +73,22 @@ def test_so_it_is_with_a_matrix_for_a_regulariser() -> None:
     compare(problem, GRAPHS["random"], SETTINGS)
 
 
+def test_so_it_is_with_several_outputs_though_others_stop() -> None:
+    """Of two targets, the second another function of the same rows."""
+    train: Any = case().problem.train
+    both = replace(train, b=np.hstack([train.b, -0.5 * train.b[:, ::-1]]), yy=2.0 * train.yy)
+    problem, graph, left = Problem(both), GRAPHS["random"], [0, 2, 5]
+
+    def going(swept: Swept) -> Any:
+        return np.isin(np.arange(len(SETTINGS)), left) | (swept.k < 5)
+
+    runs = [simulate(problem, graph, SETTINGS[s], rounds=ROUNDS) for s in left]
+    records = sweep(problem, graph, SETTINGS, rounds=ROUNDS, going=going)
+    for swept, *alone in zip(records, *runs, strict=True):
+        for s, record in zip(left, alone, strict=True):
+            agree(swept, record, s)
+
+
 def test_so_it_is_for_one_agent_without_a_regulariser() -> None:
     """Of least norm, as features outnumber rows."""
     problem = case(N=1, L=60, lam=0.0).problem

@@ -102,8 +102,8 @@ class Model(NamedTuple):
             raise InputError(unknown("column", column, self.columns))
         z, x = self._middle(j)
         f = self._surface.curve(j, z)
-        if LOSSES[self.loss].kind == NUMBERS:
-            f = self.scaling.predictions(f)
+        numbers = LOSSES[self.loss].kind == NUMBERS
+        f = self.scaling.predictions(f) if numbers else self.decided(f)
         return x, f[:, 0] if f.shape[1] == 1 else f
 
     def _middle(self, j: int) -> tuple[Array, Array]:

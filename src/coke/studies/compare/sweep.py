@@ -209,7 +209,7 @@ def _round(f: _Fixed, s: _State) -> tuple[Array, Array, Mask]:
         s.g[i] -= s.heard[i]
         u = (r.reshape(-1, D) @ f.Q[i]).reshape(len(r), -1, D)
         u *= s.gain[i][:, None]
-        np.matmul(u.reshape(-1, D), f.Q[i].T, out=theta[i].reshape(-1, D))
+        theta[i] = (u.reshape(-1, D) @ f.Q[i].T).reshape(r.shape)
         loss[i] = _loss(f.risk, i, s.rho[:, 0] * d, r, theta[i])
         apart = np.subtract(theta[i], s.hat[i], out=u.reshape(r.shape))
         spoke[i] = np.sqrt(np.vecdot(apart, apart)) >= s.h[i]
