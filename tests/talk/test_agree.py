@@ -18,8 +18,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from coke.data.site import Columns, columns_of, fit_scaling
 from coke.errors import CokeError, GraphError, InputError, MessageError
 from coke.learning.agreement import Agreement, Terms, _Begun
-from coke.learning.basis import Own, common_basis
-from coke.maths.features.whitening import Gaussian
+from coke.learning.basis import Own, _whitening, common_basis
+from coke.maths.features.whitening import Gaussian, expected_gram
 from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import HEADER, Ledger
 from coke.settings.reading import checked_settings
@@ -278,6 +278,18 @@ def test_a_basis_that_lacks_its_sample_is_refused() -> None:
     own = Own(SITES[0], np.eye(8), columns_of(SITES[0][:, :1]), 1e-3)
     with pytest.raises(InputError, match="public inputs"):
         next(common_basis(partial(swept, net, "a", []), common, own))
+
+
+def test_a_basis_is_made_once_for_what_was_said_and_anew_for_anything_else() -> None:
+    """Whitening of E φφᵀ + ridge I for each mixture and ridge, however many were asked for before."""
+    net, _ = flooded(GRAPHS["ring"])
+    common = agreed(net, None, features={"n_features": 4, "sigma": 1.0})
+    narrow, wide = (Gaussian(1.0, np.zeros(3), scale * np.eye(3)) for scale in (0.1, 1.0))
+    for parts, ridge in (([narrow], 1e-3), ([wide], 1e-3), ([narrow, wide], 1e-3), ([wide], 1e-2)):
+        P = expected_gram(common.features, parts) + ridge * np.eye(8)
+        found = _whitening(common, ridge, np.empty(0), parts)
+        assert_array_equal(found.C, np.linalg.cholesky(P))
+        assert _whitening(common, ridge, np.empty(0), list(parts)) is found
 
 
 def test_a_broadcast_is_one_transmission_and_a_copy_each_on_the_wire() -> None:
