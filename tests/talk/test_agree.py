@@ -281,7 +281,7 @@ def test_a_basis_that_lacks_its_sample_is_refused() -> None:
 
 
 def test_a_basis_is_made_once_for_what_was_said_and_anew_for_anything_else() -> None:
-    """Whitening of E φφᵀ + ridge I for each mixture and ridge, however many were asked for before."""
+    """Of E φφᵀ + ridge I for each mixture and ridge, however many were asked for before."""
     net, _ = flooded(GRAPHS["ring"])
     common = agreed(net, None, features={"n_features": 4, "sigma": 1.0})
     narrow, wide = (Gaussian(1.0, np.zeros(3), scale * np.eye(3)) for scale in (0.1, 1.0))
