@@ -296,6 +296,18 @@ def test_a_basis_that_lacks_its_sample_is_refused() -> None:
         next(common_basis(partial(swept, net, "a", []), common, own))
 
 
+def test_a_basis_is_made_once_for_what_was_said_and_anew_for_anything_else() -> None:
+    """Of E φφᵀ + ridge I for each mixture and ridge, however many were asked for before."""
+    net, _ = flooded(GRAPHS["ring"])
+    common = agreed(net, None, features={"n_features": 4, "sigma": 1.0})
+    narrow, wide = (Gaussian(1.0, np.zeros(3), scale * np.eye(3)) for scale in (0.1, 1.0))
+    for parts, ridge in (([narrow], 1e-3), ([wide], 1e-3), ([narrow, wide], 1e-3), ([wide], 1e-2)):
+        P = expected_gram(common.features, parts) + ridge * np.eye(8)
+        found = _whitening(common, ridge, np.empty(0), parts)
+        assert_array_equal(found.C, np.linalg.cholesky(P))
+        assert _whitening(common, ridge, np.empty(0), list(parts)) is found
+
+
 def test_a_broadcast_is_one_transmission_and_a_copy_each_on_the_wire() -> None:
     assert Ledger().sent([b"xyz", b"xyz"], broadcast=True) == (1, 3, 2 * (3 + HEADER))
     assert Ledger().sent([b"xyz", b"xyz"], broadcast=False) == (2, 6, 2 * (3 + HEADER))
