@@ -19,7 +19,9 @@ from coke.data.units import Columns, columns_of, fit_scaling
 from coke.errors import CokeError, GraphError, InputError, MessageError
 from coke.learning.agreement import Agreement, Terms
 from coke.learning.basis import Own, common_basis
+from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.features.mixtures import Gaussian
+from coke.maths.features.whitening import expected_gram, mixture_basis
 from coke.maths.graph import GRAPHS as KINDS
 from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import HEADER, Ledger
@@ -298,14 +300,13 @@ def test_a_basis_that_lacks_its_sample_is_refused() -> None:
 
 def test_a_basis_is_made_once_for_what_was_said_and_anew_for_anything_else() -> None:
     """Of E φφᵀ + ridge I for each mixture and ridge, however many were asked for before."""
-    net, _ = flooded(GRAPHS["ring"])
-    common = agreed(net, None, features={"n_features": 4, "sigma": 1.0})
+    features = draw_features(FeatureSettings(4), 3)
     narrow, wide = (Gaussian(1.0, np.zeros(3), scale * np.eye(3)) for scale in (0.1, 1.0))
     for parts, ridge in (([narrow], 1e-3), ([wide], 1e-3), ([narrow, wide], 1e-3), ([wide], 1e-2)):
-        P = expected_gram(common.features, parts) + ridge * np.eye(8)
-        found = _whitening(common, ridge, np.empty(0), parts)
+        P = expected_gram(features, parts) + ridge * np.eye(8)
+        found = mixture_basis(features, parts, ridge)
         assert_array_equal(found.C, np.linalg.cholesky(P))
-        assert _whitening(common, ridge, np.empty(0), list(parts)) is found
+        assert mixture_basis(features, list(parts), ridge) is found
 
 
 def test_a_broadcast_is_one_transmission_and_a_copy_each_on_the_wire() -> None:
