@@ -6,7 +6,7 @@ OUT ?= out/synthetic
 # One BLAS thread: the matrices are small, and two threads only get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
 
-BENCHES := start fit classes simulate communication protocol carrier soak field privacy streaming sweep mpi growth
+BENCHES := start fit classes outputs simulate communication protocol carrier soak field privacy streaming sweep mpi growth
 
 .PHONY: bench-model bench-strange walk test-busy run test lint format docs bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 

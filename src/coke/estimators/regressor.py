@@ -35,7 +35,8 @@ class COKERegressor(RegressorMixin, Consensus):
     lam : λ, the regularisation of all sites together; "auto": chosen, with model="plain" 1e-3.
     scale : "standard", "minmax" or "none", for inputs and target, with numbers common to all sites;
         or "public", from `ranges`, {column: (low, high)} for every input ("x0", "x1", … or a data
-        frame's names) and for "y", known before any row was looked at.
+        frame's names) and for "y", of several targets "y0", "y1", … or a data frame's names, known
+        before any row was looked at.
     limits : `Until(rounds, tol, max_bytes, max_transmissions)`.
     privacy : `DP(epsilon, …)` for differentially private statistics; see docs/privacy.md.
     engine : "simulation", all sites in this process; "agents", a process for each, talking over

@@ -88,8 +88,8 @@ def _several(settings: Settings) -> Iterator[str]:
         )
     if settings.privacy != "none":
         yield (
-            f'{len(targets)} targets with privacy = "{settings.privacy}": noise is made for the '
-            "statistics of one; expected one target"
+            f'{len(targets)} targets with privacy = "{settings.privacy}": how much noise hides a '
+            "row is known for one number or a class; expected one target"
         )
 
 
