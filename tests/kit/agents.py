@@ -26,7 +26,7 @@ from coke.field.store import Store
 from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Array
 from coke.maths.graph import build_graph
-from coke.maths.losses.problem import Quadratic, matrix
+from coke.maths.losses.problem import matrix
 from coke.settings.sites import checked_site
 from kit.ready import held
 
@@ -164,7 +164,7 @@ class Net:
     def optimum(self, names: Iterable[str]) -> Array:
         """argmin Σ_present R_i: the share λ/N₀ is each site's own."""
         found = [self.node(name).setup.risk for name in names]
-        risks = [risk for risk in found if isinstance(risk, Quadratic)]
+        risks = [risk.sums for risk in found if risk.sums is not None]
         assert len(risks) == len(found)
         A = sum(risk.A[0] + matrix(risk.G, risk.size) for risk in risks)
         return np.asarray(np.linalg.solve(A, sum(risk.b[0] for risk in risks)))
