@@ -16,7 +16,7 @@ import pytest
 from coke.data.split import deal
 from coke.data.tables import Rows, checked_rows
 from coke.field.agent import Agent, Status
-from coke.field.carriers.memory import Fault, Memory, faithful
+from coke.field.carriers.base import Fault, Memory, faithful
 from coke.field.edge import End
 from coke.field.frames import Word, decode, encode
 from coke.field.mission import Mission
@@ -27,7 +27,6 @@ from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Array
 from coke.maths.graph import build_graph
 from coke.maths.losses.forms import matrix
-from coke.maths.losses.problem import Quadratic
 from coke.settings.sites import checked_site
 from kit.ready import held
 
@@ -165,8 +164,7 @@ class Net:
     def optimum(self, names: Iterable[str]) -> Array:
         """argmin Σ_present R_i: the share λ/N₀ is each site's own."""
         found = [self.node(name).setup.risk for name in names]
-        forms = [form for risk in found for form in getattr(risk, "risks", (risk,))]
-        risks = [form for form in forms if isinstance(form, Quadratic)]
+        risks = [risk.sums for risk in found if risk.sums is not None]
         assert len(risks) == len(found)
         A = sum(risk.A[0] + matrix(risk.G, risk.size) for risk in risks)
         return np.asarray(np.linalg.solve(A, sum(risk.b[0] for risk in risks)))
