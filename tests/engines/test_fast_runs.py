@@ -83,7 +83,10 @@ def test_agents_share_the_setting_and_its_bits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "there", "said"),
-    [({}, False, r"coke\[fast\]"), ({"loss": "hinge"}, True, "only quadratic rounds")],
+    [
+        ({}, False, r"coke\[fast\]"),
+        ({"loss": "hinge"}, True, "only quadratic or least-squares rounds"),
+    ],
 )
 def test_fast_is_refused_where_it_cannot_be(
     changes: dict[str, Any], there: bool, said: str, monkeypatch: pytest.MonkeyPatch

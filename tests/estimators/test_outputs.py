@@ -53,11 +53,16 @@ def test_a_chosen_model_is_nearly_as_good_for_every_column() -> None:
 
 
 def test_columns_of_many_are_all_looked_at_by_the_choice() -> None:
-    """Eight columns, each of another input: the judge and the frequencies must see all of them."""
-    Z = np.sin(2 * X[:, [0, 1, 2, 3] * 2]) * np.array([1, 1, 1, 1, -1, -1, -1, -1])
-    model = COKERegressor().fit(X[:T], Z[:T])
-    left = np.mean((model.predict(X[NEW]) - Z[NEW]) ** 2, axis=0) / Z.var(axis=0)
-    assert left.max() < 0.5  # a column that nobody looked at would keep nearly all of its variance
+    """Eight columns, each of another input: no column is worse off than with the plain model."""
+    rows = np.random.default_rng(8).normal(size=(4000, 4))
+    Z = np.sin(2 * rows[:, [0, 1, 2, 3] * 2]) * np.array([1, 1, 1, 1, -1, -1, -1, -1])
+    chosen, plain = (
+        COKERegressor(model=model).fit(rows[:3000], Z[:3000]) for model in ("auto", "plain")
+    )
+    left, usual = (
+        np.mean((one.predict(rows[3000:]) - Z[3000:]) ** 2, axis=0) for one in (chosen, plain)
+    )
+    assert (left <= 1.05 * usual).all()
 
 
 def test_units_of_a_column_are_its_own() -> None:

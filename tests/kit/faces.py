@@ -61,7 +61,10 @@ class Case(NamedTuple):
         return f"{self.loss} {self.algorithm}" + f" {self.classes} classes" * bool(self.classes)
 
 
-LOSSES = (("quadratic", 0), ("logistic", 2), ("logistic", 3), ("hinge", 2))
+LOSSES = (
+    ("quadratic", 0), ("logistic", 2), ("logistic", 3), ("hinge", 2),
+    ("least-squares", 3), ("softmax", 3),
+)  # fmt: skip
 CASES = [
     Case(loss, algorithm, classes)
     for loss, classes in LOSSES

@@ -19,7 +19,9 @@ from coke.data.units import Columns, columns_of, fit_scaling
 from coke.errors import CokeError, GraphError, InputError, MessageError
 from coke.learning.agreement import Agreement, Terms
 from coke.learning.basis import Own, common_basis
+from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.features.mixtures import Gaussian
+from coke.maths.features.whitening import expected_gram, mixture_basis
 from coke.maths.graph import GRAPHS as KINDS
 from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import HEADER, Ledger
@@ -294,6 +296,17 @@ def test_a_basis_that_lacks_its_sample_is_refused() -> None:
     own = Own(SITES[0], partial(np.eye, 8), columns_of(SITES[0][:, :1]), 1e-3)
     with pytest.raises(InputError, match="public inputs"):
         next(common_basis(partial(swept, net, "a", []), common, own))
+
+
+def test_a_basis_is_made_once_for_what_was_said_and_anew_for_anything_else() -> None:
+    """Of E φφᵀ + ridge I for each mixture and ridge, however many were asked for before."""
+    features = draw_features(FeatureSettings(4), 3)
+    narrow, wide = (Gaussian(1.0, np.zeros(3), scale * np.eye(3)) for scale in (0.1, 1.0))
+    for parts, ridge in (([narrow], 1e-3), ([wide], 1e-3), ([narrow, wide], 1e-3), ([wide], 1e-2)):
+        P = expected_gram(features, parts) + ridge * np.eye(8)
+        found = mixture_basis(features, parts, ridge)
+        assert_array_equal(found.C, np.linalg.cholesky(P))
+        assert mixture_basis(features, list(parts), ridge) is found
 
 
 def test_a_broadcast_is_one_transmission_and_a_copy_each_on_the_wire() -> None:
