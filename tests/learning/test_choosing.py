@@ -264,7 +264,7 @@ def test_what_intervals_cost_is_in_the_ledger_and_little() -> None:
     est: Any = COKERegressor(features=Features(n_features=10), limits=Until(3)).fit(*rows)
     after = est.bytes_ - est.history_["bytes"][-1]
     assert 0 < after <= 2000
-    assert est.model_.misses.counts.sum() == 400
+    assert est.model_.closed.misses.counts.sum() == 400
 
 
 def planted_in_20(X: Array) -> Array:

@@ -36,6 +36,7 @@ from coke.talk.conversation import Network, Talk
 from coke.talk.sums import Sweep, Told, add_integers, tell
 from coke.threads import OneThread
 
+_LEAST = 3e-5  # ridge of classes that is chosen
 _ENOUGH = 5  # rows for each feature, for least squares of two classes
 _NONE = np.empty(0)
 _NOTHING = Told(Columns(0.0, _NONE, _NONE, _NONE, _NONE))
@@ -133,9 +134,9 @@ def wished(settings: Settings, d: int, N: int, outputs: int) -> Wish:
         useful=f.frequencies == AUTO,
         ridge=None if lam is None else 2 * lam / (N * kappa),
         usual=2 * PLAIN_LAMBDA / (N * kappa),
-        # Sites that hold few of the classes can tell them apart, and ask for none; and margins
-        # would grow for ever.
-        least=0.0 if loss.kind == NUMBERS else 1e-4 if loss.codes else 3e-5,
+        # Errors of least squares on classes that can be told apart ask for none, and then margins
+        # grow for ever.
+        least=0.0 if loss.statistics else _LEAST,
     )
 
 
@@ -207,7 +208,10 @@ class Agreement:
         """λ, given or chosen: its share at a site is a ridge beside a Gram matrix times κ/2."""
         if self.choice is None:
             return float(self.terms.settings.lam)
-        return self.N * self.choice.best.ridge * self.kappa / 2
+        ridge, given = self.choice.best.ridge, self.terms.settings.lam != AUTO
+        if self.terms.loss.codes and not given:
+            ridge = max(ridge, _LEAST)  # a site that holds two classes tells them apart without one
+        return self.N * ridge * self.kappa / 2
 
 
 def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreement]:
