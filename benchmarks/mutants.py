@@ -309,6 +309,20 @@ MUTANTS = [
            "test_predicting.py::test_decisions"),
     Mutant("a basis of whoever came first", "learning/basis.py", "hashlib.blake2b(said)",
            'hashlib.blake2b(b"")', "test_agree.py"),
+    Mutant("all targets in the units of the first", "data/units.py",
+           "return (y - self.y_shift) / self.y_scale",
+           "return (y - self.y_shift) / self.y_scale[0]",
+           "test_several_targets.py::test_passes_tell"),
+    Mutant("a choice that forgets every other target", "learning/choice.py",
+           "angles = 2.0 * np.pi", "angles = 4.0 * np.pi", "test_few.py"),
+    Mutant("settings that stop leave others no room", "studies/compare/sweep.py",
+           "theta[i] = (u.reshape(-1, D) @ f.Q[i].T).reshape(r.shape)",
+           "np.matmul(u.reshape(-1, D), f.Q[i].T, out=theta[i].reshape(-1, D))",
+           "test_sweep.py::test_so_it_is_with_several_outputs"),
+    Mutant("shares of classes of all rows, those for testing too", "data/out_of_core.py",
+           'for i, _, X, y in self._parts("units", kinds=(False,)):',
+           'for i, _, X, y in self._parts("units"):',
+           "test_several_targets.py::test_passes_tell"),
 ]  # fmt: skip
 
 
