@@ -110,13 +110,14 @@ class _Training:
                         continue
                     if self.effects.watch is not None:
                         self.effects.watch(self.name, record)
-                    due = time.monotonic() - clock > self.effects.every
+                    due, stop = time.monotonic() - clock > self.effects.every, self.interrupted
                     if isinstance(self.engine, Ranks):  # whoever asks, all save and stop together
-                        due, self.interrupted = self.engine.any(due, self.interrupted)
+                        due, stop = self.engine.any(due, stop)  # a Ctrl-C meanwhile: the next round
                     if due:
                         self._save(record)
                         clock = time.monotonic()
-                    if self.interrupted:
+                    if stop:
+                        self.interrupted = True
                         break
             except ConvergenceError as failure:
                 error = str(failure)
