@@ -16,7 +16,7 @@ import pytest
 from coke.data.split import deal
 from coke.data.tables import Rows, checked_rows
 from coke.field.agent import Agent, Status
-from coke.field.carriers.base import Fault, Memory, faithful
+from coke.field.carriers.memory import Fault, Memory, faithful
 from coke.field.edge import End
 from coke.field.frames import Word, decode, encode
 from coke.field.mission import Mission
