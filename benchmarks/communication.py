@@ -33,7 +33,7 @@ from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows, inputs_of, read_rows
 from coke.engines.process import simulate
 from coke.maths.graph import build_graph
-from coke.maths.losses.problem import local_only
+from coke.maths.losses.risk import local_only
 from coke.settings.reading import checked_settings
 from coke.studies.compare.compare import Comparison
 from coke.studies.reproduce.recipes import _find_file

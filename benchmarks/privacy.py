@@ -34,8 +34,8 @@ from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.whitening import Whitening, expected_gram
 from coke.maths.graph import Graph
 from coke.maths.losses.codes import sharpest, surprises
-from coke.maths.losses.forms import matrix
-from coke.maths.losses.problem import Problem, Quadratic, local_only, statistics
+from coke.maths.losses.problem import Problem, Quadratic, matrix, statistics
+from coke.maths.losses.risk import local_only
 from coke.privacy.auditing import audited
 from coke.privacy.noise import (
     Budget,

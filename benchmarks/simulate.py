@@ -24,8 +24,7 @@ from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.graph import Graph, build_graph
 from coke.maths.losses import LOSSES
 from coke.maths.losses import hinge as support
-from coke.maths.losses.forms import matrix
-from coke.maths.losses.problem import Problem, Quadratic
+from coke.maths.losses.problem import Problem, Quadratic, matrix
 from coke.maths.losses.risk import Argmin
 from coke.maths.losses.rowwise import Rowwise
 from figures import Found, Goal, Section, by_turns, cpu, main, ratio

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from coke.maths.graph import metropolis as metropolis
     from coke.maths.losses.problem import Problem as Problem
     from coke.maths.losses.problem import Quadratic as Quadratic
-    from coke.maths.losses.problem import local_only as local_only
-    from coke.maths.losses.problem import one_shot_average as one_shot_average
     from coke.maths.losses.risk import Risk as Risk
+    from coke.maths.losses.risk import local_only as local_only
+    from coke.maths.losses.risk import one_shot_average as one_shot_average
     from coke.settings.declaration import Features as Features
     from coke.settings.groups import DKLA as DKLA
     from coke.settings.groups import DP as DP
@@ -66,8 +66,8 @@ _NAMES = {  # module ↦ what it gives the world, when it is first asked for
     "maths.algorithms.cta": ("CTA",),
     "maths.features.features": ("FeatureSettings", "draw_features"),
     "maths.graph": ("adjacency", "build_graph", "metropolis"),
-    "maths.losses.problem": ("Problem", "local_only", "one_shot_average", "Quadratic"),
-    "maths.losses.risk": ("Risk",),
+    "maths.losses.problem": ("Problem", "Quadratic"),
+    "maths.losses.risk": ("Risk", "local_only", "one_shot_average"),
     "settings.declaration": ("Features",),
     "settings.groups": ("DKLA", "DP", "Agents", "Coke", "CokePaper", "Diffusion", "Until"),
 }  # fmt: skip

@@ -38,7 +38,7 @@ from coke.maths.arrays import Array
 from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES
-from coke.maths.losses.mixed import Mixed
+from coke.maths.losses.mixed import risks_of
 from coke.maths.losses.problem import Problem, Quadratic
 from coke.maths.losses.rowwise import Rowwise
 from coke.talk.conversation import Letter, Talk, Turn, flood, together
@@ -75,7 +75,7 @@ def mixed(agents: list[int]) -> Problem:
         [part[: 40 if i == 1 else 3 + i] for i, part in zip(agents, rows, strict=True)]
         for rows in _rows(ROWS, agents)
     )
-    return Problem(Mixed.from_rows(ROWS.features, X, y, LAM))
+    return Problem(risks_of(ROWS.features, X, y, LAM))
 
 
 def logistic(agents: list[int]) -> Problem:

@@ -26,7 +26,7 @@ from coke.field.store import Store
 from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Array
 from coke.maths.graph import build_graph
-from coke.maths.losses.forms import matrix
+from coke.maths.losses.problem import matrix
 from coke.settings.sites import checked_site
 from kit.ready import held
 

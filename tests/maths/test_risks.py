@@ -30,8 +30,8 @@ from coke.maths.losses import LOSSES
 from coke.maths.losses.codes import coded
 from coke.maths.losses.newton import Minimum, Proof
 from coke.maths.losses.one_vs_rest import OneVsRest
-from coke.maths.losses.problem import CHUNK, Problem, Quadratic, local_only, one_shot_average
-from coke.maths.losses.risk import Risk
+from coke.maths.losses.problem import CHUNK, Problem, Quadratic
+from coke.maths.losses.risk import Risk, local_only, one_shot_average
 from coke.maths.losses.rowwise import Rowwise, _end_to_end
 from kit.problems import GRAPHS, case
 from kit.ready import held, ready

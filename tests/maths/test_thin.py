@@ -15,9 +15,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from coke.errors import InputError
 from coke.maths.arrays import Array
 from coke.maths.features.whitening import Whitening
-from coke.maths.losses.mixed import Mixed
-from coke.maths.losses.problem import Quadratic, local_only
-from coke.maths.losses.risk import Risk
+from coke.maths.losses.mixed import Mixed, risks_of
+from coke.maths.losses.problem import Quadratic
+from coke.maths.losses.risk import Risk, local_only
 from coke.maths.losses.thin import Thin
 from kit.problems import case
 
@@ -31,7 +31,7 @@ def test_few_rows_give_what_their_statistics_do(
     """Argmin, losses, gradient, optimum to 1e-10, with a number or a matrix as regulariser."""
     c = case(3, L=L, seed=seed)
     X, y = _first(c.X, few), _first(c.y, few)
-    risks: list[Any] = [kind.from_rows(c.features, X, y, 0.1) for kind in (Quadratic, Mixed)]
+    risks: list[Any] = [made(c.features, X, y, 0.1) for made in (Quadratic.from_rows, risks_of)]
     rng = np.random.default_rng(seed)
     if white:
         Z = rng.normal(size=(2 * L, 3 * 2 * L))
@@ -55,8 +55,8 @@ def test_an_agents_bits_are_those_of_the_agent_alone(
     whole, alone = (
         [risk.whitened(basis) if white else risk for risk in some]
         for some in (
-            [Mixed.from_rows(c.features, X, y, 0.1)],
-            [Mixed.from_rows(c.features, X[i : i + 1], y[i : i + 1], 0.1) for i in range(3)],
+            [risks_of(c.features, X, y, 0.1)],
+            [risks_of(c.features, X[i : i + 1], y[i : i + 1], 0.1) for i in range(3)],
         )
     )
     for i, own in enumerate(alone):
@@ -72,10 +72,11 @@ def test_few_rows_are_kept_and_many_are_summed() -> None:
     """T_i (2D + T_i) < D² says it; and with λ = 0 only sums know which of many answers to take."""
     c = case(3, L=4)
     X, y = _first(c.X, [3, 4, 3]), _first(c.y, [3, 4, 3])
-    mixed = Mixed.from_rows(c.features, X, y, 0.1)
+    mixed = risks_of(c.features, X, y, 0.1)
+    assert isinstance(mixed, Mixed)
     assert [type(risk) for risk in mixed.risks] == [Quadratic, Thin]
     assert [at.tolist() for at in mixed.agents] == [[1], [0, 2]]
-    free = Mixed.from_rows(c.features, X, y, 0.0)
+    free = risks_of(c.features, X, y, 0.0)
     assert_allclose(free.losses(local_only(free))[[0, 2]], 0.0, atol=1e-9)
 
 
@@ -84,7 +85,7 @@ def test_few_rows_of_several_outputs_say_what_their_sums_do(white: bool) -> None
     """One answer from rows or from sums, for K targets, in any basis."""
     c, rng = case(3, L=4), np.random.default_rng(2)
     X, Y = _first(c.X, [3, 2, 3]), [rng.normal(size=(n, 3)) for n in (3, 2, 3)]
-    few = Mixed.from_rows(c.features, X, Y, 0.1)
+    few = risks_of(c.features, X, Y, 0.1)
     sums = Quadratic.from_rows(c.features, X, Y, 0.1)
     if white:
         basis = Whitening(np.eye(8) + 0.1 * np.tril(rng.normal(size=(8, 8))))
@@ -129,7 +130,7 @@ def test_few_rows_in_float32_are_exact_for_the_rounded_rows() -> None:
 
 def test_wrong_input_is_refused() -> None:
     c = case(3, L=8)
-    with pytest.raises(InputError, match="use `Mixed`"):
+    with pytest.raises(InputError, match="as many of each"):
         Thin.from_rows(c.features, _first(c.X, [4, 5, 4]), _first(c.y, [4, 5, 4]), 0.1)
     X, y = _first(c.X, [4] * 3), _first(c.y, [4] * 3)
     with pytest.raises(InputError, match="neither regulariser nor neighbours"):

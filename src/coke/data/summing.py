@@ -19,7 +19,7 @@ from coke.errors import DataError
 from coke.maths.arrays import Array, finite, side_by_side
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.waves import PLAIN, Loops, Numbers
-from coke.maths.losses.mixed import Index, Mixed, widths
+from coke.maths.losses.mixed import Index, by_width, widths
 from coke.maths.losses.problem import Quadratic
 from coke.maths.losses.risk import Regulariser, Risk
 from coke.maths.losses.thin import Thin
@@ -71,7 +71,7 @@ def by_size(
         return summed([X[i] for i in at], [how.numbers(y[i]) for i in at], how, told)
 
     D = how.features.size if how.G else 0
-    return Mixed.of(widths(list(map(len, y)), D), thin, sums)
+    return by_width(widths(list(map(len, y)), D), thin, sums)
 
 
 def _blocks(X: Numbers, y: Array, rows: int) -> Iterator[RowBlock]:

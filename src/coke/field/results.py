@@ -68,4 +68,5 @@ def _losses(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, Any]:
     if noised is not None and test is not None:
         found["alone_test"] = float(test.losses(noised.alone)[0])
     said: dict[str, Any] = {f"{key}_{train.metric}": value for key, value in found.items()}
-    return said | {"targets": by_target(ready, theta[0])}
+    several = len(ready.agreement.terms.targets) > 1
+    return said | {"targets": by_target(ready, theta[0]) if several else None}

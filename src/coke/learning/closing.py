@@ -25,8 +25,7 @@ from coke.maths.choice.misses import BINS, Misses, left_out
 from coke.maths.features.whitening import Whitening
 from coke.maths.ledger import Ledger
 from coke.maths.losses.codes import coded, explained, scores, sharpest, surprises, which
-from coke.maths.losses.forms import across, matrix
-from coke.maths.losses.problem import Quadratic
+from coke.maths.losses.problem import Quadratic, across, matrix
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers, swept
 from coke.threads import OneThread

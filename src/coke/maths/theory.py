@@ -28,8 +28,7 @@ import numpy as np
 from coke.errors import InputError
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, adjacency
-from coke.maths.losses.forms import matrix
-from coke.maths.losses.problem import Quadratic
+from coke.maths.losses.problem import Quadratic, matrix
 
 
 class _Guarantee(NamedTuple):

@@ -20,7 +20,7 @@ from coke.maths.algorithms.coke import COKE
 from coke.maths.arrays import Array, Mask
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.graph import Graph, adjacency, degrees
-from coke.maths.losses.forms import matrix
+from coke.maths.losses.problem import matrix
 from coke.maths.losses.risk import Regulariser, Risk
 from coke.privacy.noise import Statistics
 

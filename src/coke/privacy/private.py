@@ -13,7 +13,8 @@ from coke.data.site import Kept
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.losses.codes import code_size
-from coke.maths.losses.problem import Quadratic, local_only
+from coke.maths.losses.problem import Quadratic
+from coke.maths.losses.risk import local_only
 from coke.privacy.noise import Budget
 from coke.privacy.release import AllSites, Conditions, Release, private_risk, private_statistics
 from coke.privacy.secure_sum import secure_sum

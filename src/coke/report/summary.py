@@ -15,7 +15,7 @@ from coke.learning.targets import by_target
 from coke.learning.train import Trained
 from coke.maths.algorithms.coke import FLOAT
 from coke.maths.arrays import side_by_side
-from coke.maths.losses.problem import local_only
+from coke.maths.losses.risk import local_only
 
 HELD = 0.9  # the share of new rows that intervals are to hold
 _FEW = 20  # test rows of a site, below which their share says little
@@ -26,6 +26,7 @@ def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
     problem, metric = ready.problem, ready.problem.train.metric
     best = problem.score(problem.everywhere(ready.optimum))
     last, model = trained.history.last(), trained.model
+    several = len(ready.agreement.terms.targets) > 1
     return {
         "algorithm": trained.name,
         "agents": len(ready.names),
@@ -35,7 +36,7 @@ def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
         **{key: last[key] + more for key, more in trained.after._asdict().items()},
         f"optimum_train_{metric}": best.train,
         f"optimum_test_{metric}": None if np.isnan(best.test) else best.test,
-        "targets": None if model is None else by_target(ready, model.theta.ravel()),
+        "targets": by_target(ready, model.theta.ravel()) if model and several else None,
         "consensus_gap": last["consensus_gap"],
         "optimality_gap": last["optimality_gap"],
         "seconds": round(trained.seconds, 3),

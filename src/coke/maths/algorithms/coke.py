@@ -26,8 +26,7 @@ from coke.maths.algorithms.algorithm import Algorithm, Payloads, Spoken
 from coke.maths.algorithms.codecs import Coarse, Codec
 from coke.maths.arrays import Array, Mask
 from coke.maths.graph import Graph, adjacency, degrees
-from coke.maths.losses.problem import local_only, nearly_alone
-from coke.maths.losses.risk import Argmin, Risk
+from coke.maths.losses.risk import Argmin, Risk, local_only, nearly_alone
 
 FLOAT = 8  # bytes of an entry of θ in the paper's messages
 

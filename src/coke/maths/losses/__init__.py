@@ -76,9 +76,9 @@ class Loss:
         `classes` are the sorted labels, none for numbers. Features that are kept are in `room`.
         """
         if self.statistics:
-            from coke.maths.losses.mixed import Mixed
+            from coke.maths.losses.mixed import risks_of
 
-            return Mixed.from_rows(phi, X, y, G)
+            return risks_of(phi, X, y, G)
         from coke.maths.losses.one_vs_rest import risk_of_labels
         from coke.maths.losses.rowwise import Rowwise
 

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coke.maths.arrays import Array, FeatureMap
-from coke.maths.losses.forms import matrix, penalty
-from coke.maths.losses.problem import Quadratic
+from coke.maths.losses.problem import Quadratic, matrix, penalty
 from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
 from coke.maths.losses.thin import Thin
 
@@ -38,35 +37,51 @@ def widths(T: Sequence[int], D: int) -> list[int]:
     return [t if t * (2 * D + t) < D * D else 0 for t in T]
 
 
+def risks_of(
+    phi: FeatureMap, X: Sequence[Array], y: Sequence[Array], G: Regulariser
+) -> Form | Mixed:
+    """Of each agent's rows X_i (T_i, d), y_i (T_i,) or (T_i, K)."""
+    D = phi(X[0][:1]).shape[1]
+
+    def made(kind: type[Quadratic] | type[Thin], at: Index) -> Form:
+        return kind.from_rows(phi, [X[i] for i in at], [y[i] for i in at], G)
+
+    few = widths(list(map(len, y)), D if np.any(G) else 0)
+    return by_width(few, partial(made, Thin), partial(made, Quadratic))
+
+
+def by_width(
+    widths: Sequence[int], thin: Callable[[Index], Form], sums: Callable[[Index], Form]
+) -> Form | Mixed:
+    """Agents with so many rows in the one form, with none in the other."""
+    agents = _alike(widths)
+    return _joined([(thin if widths[at[0]] else sums)(at) for at in agents], agents)
+
+
+def gathered(risk: Form | Mixed, rows: Gather, parts: GatherParts) -> Form | Mixed:
+    """From everybody's, whatever their forms: W rows of D numbers each, or D of them of sums."""
+    mixed = risk if isinstance(risk, Mixed) else Mixed((risk,), (np.arange(len(risk.T)),))
+    own = dict[int, tuple[Array, Array]]()
+    for one, at in mixed.both:
+        own |= dict(zip(at.tolist(), zip(*_matrices(one), strict=True), strict=True))
+    F, z = (parts([own[i][j] for i in range(len(own))]) for j in (0, 1))
+    T, yy = rows(mixed.T), rows(mixed.each(_squares))  # (N,), (N, K)
+    agents = _alike(list(map(len, F)))
+    risks = [
+        _risk(np.stack([F[i] for i in at]), np.stack([z[i] for i in at]), yy[at], T[at], mixed.G)
+        for at in agents
+    ]
+    return _joined(risks, agents)
+
+
 @dataclass(frozen=True)
 class Mixed:
-    """N quadratic risks, by their form and number of rows."""
+    """N quadratic risks of several forms or numbers of rows."""
 
     risks: tuple[Form, ...]
     agents: tuple[Index, ...]  # whose each of these are, in order
     metric: ClassVar[str] = Quadratic.metric
     kappa: ClassVar[float] = Quadratic.kappa
-
-    @classmethod
-    def from_rows(
-        cls, phi: FeatureMap, X: Sequence[Array], y: Sequence[Array], G: Regulariser
-    ) -> Mixed:
-        """Of each agent's rows X_i (T_i, d), y_i (T_i,) or (T_i, K)."""
-        D = phi(X[0][:1]).shape[1]
-
-        def made(kind: type[Quadratic] | type[Thin], at: Index) -> Form:
-            return kind.from_rows(phi, [X[i] for i in at], [y[i] for i in at], G)
-
-        few = widths(list(map(len, y)), D if np.any(G) else 0)
-        return cls.of(few, partial(made, Thin), partial(made, Quadratic))
-
-    @classmethod
-    def of(
-        cls, widths: Sequence[int], thin: Callable[[Index], Form], sums: Callable[[Index], Form]
-    ) -> Mixed:
-        """Agents with so many rows in the one form, with none in the other."""
-        agents = _alike(widths)
-        return cls(tuple((thin if widths[at[0]] else sums)(at) for at in agents), agents)
 
     @property
     def size(self) -> int:
@@ -81,14 +96,12 @@ class Mixed:
     @cached_property
     def T(self) -> Array:
         """T_i (N,)."""
-        return self._each(lambda risk, at: risk.T)
+        return self.each(lambda risk, at: risk.T)
 
     @cached_property
     def sums(self) -> Quadratic:
         """All agents by their sums."""
         every = [risk.sums for risk in self.risks]
-        if len(every) == 1:
-            return every[0]
         order = np.argsort(np.concatenate(self.agents), kind="stable")
         A, b, yy, T, squares = (
             np.concatenate([getattr(one, name) for one in every])[order]
@@ -98,42 +111,30 @@ class Mixed:
 
     def total(self, weights: Array) -> Quadratic:
         """Σ_i w_i (A_i, b_i, y²_i)."""
-        every = [risk.total(weights[at]) for risk, at in self._both]
+        every = [risk.total(weights[at]) for risk, at in self.both]
         A, b, yy = (
             reduce(np.add, [getattr(one, name) for one in every]) for name in ("A", "b", "yy")
         )
         return Quadratic(A, b, yy, np.ones(1), self.G)
 
-    def rows(self, agents: slice) -> Mixed:
+    def rows(self, agents: slice) -> Form | Mixed:
         """The risks of those agents alone."""
         first, last, _ = agents.indices(len(self.T))
         some = list[tuple[Form, Index]]()
-        for risk, at in self._both:
+        for risk, at in self.both:
             a, b = np.searchsorted(at, [first, last]).tolist()
             if b > a:
                 some.append((risk.rows(slice(a, b)), at[a:b] - first))
         risks, whose = zip(*some, strict=True)
-        return Mixed(risks, whose)
+        return _joined(risks, whose)
 
-    def gathered(self, rows: Gather, parts: GatherParts) -> Mixed:
-        """From everybody's: of each agent W rows of D numbers, or D of them where it has sums."""
-        own = dict[int, tuple[Array, Array]]()
-        for risk, at in self._both:
-            own |= dict(zip(at.tolist(), zip(*_matrices(risk), strict=True), strict=True))
-        F, z = (parts([own[i][j] for i in range(len(own))]) for j in (0, 1))
-        T, yy = rows(self.T), rows(self._each(_squares))  # (N,), (N, K)
-        agents = _alike(list(map(len, F)))
-        risks = [
-            _risk(np.stack([F[i] for i in at]), np.stack([z[i] for i in at]), yy[at], T[at], self.G)
-            for at in agents
-        ]
-        return Mixed(tuple(risks), agents)
+    def gathered(self, rows: Gather, parts: GatherParts) -> Form | Mixed:
+        """From everybody's."""
+        return gathered(self, rows, parts)
 
     def argmin(self, pull: Array) -> Argmin:
         """Each form's own."""
-        solvers = [risk.argmin(pull[at]) for risk, at in self._both]
-        if len(solvers) == 1:
-            return solvers[0]
+        solvers = [risk.argmin(pull[at]) for risk, at in self.both]
 
         def solve(p: Array, start: Array) -> tuple[Array, Array]:
             theta, loss = np.empty_like(p), np.empty(len(p))
@@ -149,19 +150,19 @@ class Mixed:
 
     def alone(self) -> Array:
         """Each form's own."""
-        return self._each(lambda risk, at: risk.alone())
+        return self.each(lambda risk, at: risk.alone())
 
     def losses(self, theta: Array) -> Array:
         """Mean loss of θ_i on the rows of agent i."""
-        return self._each(lambda risk, at: risk.losses(theta[at]))
+        return self.each(lambda risk, at: risk.losses(theta[at]))
 
     def gradient(self, theta: Array) -> Array:
         """∇R_i(θ_i)."""
-        return self._each(lambda risk, at: risk.gradient(theta[at]))
+        return self.each(lambda risk, at: risk.gradient(theta[at]))
 
     def gram(self, i: int) -> Array:
         """A_i."""
-        for risk, at in self._both:
+        for risk, at in self.both:
             place = int(np.searchsorted(at, i))
             if place < len(at) and at[place] == i:
                 return risk.gram(place)
@@ -173,13 +174,11 @@ class Mixed:
 
     def objectives(self, theta: Array) -> Array:
         """The mean over agents, and the regulariser."""
-        if len(self.risks) == 1:
-            return self.risks[0].objectives(theta)
         return self._mean.global_losses(theta) + penalty(self.G, theta)
 
     def optimum(self) -> Array:
         """(Σ_i A_i + N G)⁻¹ Σ_i b_i."""
-        return self.risks[0].optimum() if len(self.risks) == 1 else self._mean.optimum()
+        return self._mean.optimum()
 
     def whitened(self, basis: Whitening) -> Mixed:
         """The same risks as functions of u = Cᵀθ."""
@@ -187,14 +186,13 @@ class Mixed:
         return Mixed(tuple(risk.turned(basis, G) for risk in self.risks), self.agents)
 
     @property
-    def _both(self) -> zip[tuple[Form, Index]]:
+    def both(self) -> zip[tuple[Form, Index]]:
+        """Each form, and whose it is."""
         return zip(self.risks, self.agents, strict=True)
 
-    def _each(self, answer: Callable[[Form, Index], Array]) -> Array:
+    def each(self, answer: Callable[[Form, Index], Array]) -> Array:
         """What each form answers for its agents, in the order of all agents (N, …)."""
-        found = [answer(risk, at) for risk, at in self._both]
-        if len(found) == 1:
-            return found[0]
+        found = [answer(risk, at) for risk, at in self.both]
         whole = np.empty((sum(map(len, found)), *found[0].shape[1:]))
         for at, part in zip(self.agents, found, strict=True):
             whole[at] = part
@@ -207,6 +205,11 @@ class Mixed:
     @cached_property
     def _mean(self) -> Quadratic:
         return self.total(np.full(len(self.T), 1.0 / len(self.T)))
+
+
+def _joined(risks: Sequence[Form], agents: Sequence[Index]) -> Form | Mixed:
+    """Of one form alone, that."""
+    return risks[0] if len(risks) == 1 else Mixed(tuple(risks), tuple(agents))
 
 
 def _alike(wide: Sequence[int]) -> tuple[Index, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from coke.maths.arrays import Array, FeatureMap, Room
 from coke.maths.losses import Loss
 from coke.maths.losses.codes import which
-from coke.maths.losses.forms import matrix
+from coke.maths.losses.problem import matrix
 from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, apart
 from coke.maths.losses.rowwise import Bounded, Rowwise, approached
 

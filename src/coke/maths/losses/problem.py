@@ -24,15 +24,21 @@ from coke.errors import InputError
 from coke.maths import compiled
 from coke.maths.arrays import Array, FeatureMap, side_by_side
 from coke.maths.losses import LOSSES
-from coke.maths.losses.forms import across, checked_regulariser, matrix, penalty, pulled, together
-from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, Risk
+from coke.maths.losses.risk import (
+    Argmin,
+    Gather,
+    GatherParts,
+    Regulariser,
+    Risk,
+    checked_regulariser,
+)
 from coke.maths.symmetric import inverse, solution
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
 
-_FIRST = 10  # rounds' worth of steps before the first message
 CHUNK = 4096  # rows whose features are in memory at a time
+STRIP = 256  # rows of a matrix that stay in cache
 
 
 class Score(NamedTuple):
@@ -88,27 +94,6 @@ def pooled(losses: Array, T: Array) -> float:
     return float(losses @ T / T.sum())
 
 
-def local_only(risk: Risk) -> Array:
-    """Each agent alone: argmin R_i(θ) (N, D), without a message."""
-    return risk.alone()
-
-
-def nearly_alone(risk: Risk) -> Array:
-    """Near argmin R_i(θ) (N, D): where a loss takes steps, as far as some come from zero."""
-    if risk.sums is not None:
-        return risk.alone()
-    theta = zero = np.zeros((len(risk.T), risk.size))
-    towards = risk.approach(np.zeros((len(risk.T), 1)))
-    for _ in range(_FIRST):
-        theta = towards(zero, theta)[0]
-    return theta
-
-
-def one_shot_average(risk: Risk) -> Array:
-    """The mean of the agents' own models (D,): 2(N − 1) messages up and down a tree, once."""
-    return np.asarray(local_only(risk).mean(axis=0))
-
-
 @dataclass(frozen=True)
 class Quadratic:
     """N quadratic risks, as their statistics."""
@@ -156,16 +141,15 @@ class Quadratic:
 
     def rows(self, agents: slice) -> Quadratic:
         """The risks of those agents alone."""
-        return self._each(lambda part: part[agents])
-
-    def gathered(self, rows: Gather, parts: GatherParts) -> Quadratic:
-        """From everybody's statistics."""
-        return self._each(rows)
-
-    def _each(self, of: Gather) -> Quadratic:
-        squares = None if self.squares is None else of(self.squares)
-        A, b, yy, T = of(self.A), of(self.b), of(self.yy), of(self.T)
+        squares = None if self.squares is None else self.squares[agents]
+        A, b, yy, T = (part[agents] for part in (self.A, self.b, self.yy, self.T))
         return replace(self, A=A, b=b, yy=yy, T=T, squares=squares)
+
+    def gathered(self, rows: Gather, parts: GatherParts) -> Risk:
+        """From everybody's, whose form may be another."""
+        from coke.maths.losses.mixed import gathered
+
+        return gathered(self, rows, parts)
 
     def argmin(self, pull: Array) -> Argmin:
         """θ_i = M_i r_i, M_i = (2A_i + 2G + 2ρd_i I)⁻¹, r_i = 2b_i + p_i; M_i is computed once.
@@ -218,13 +202,6 @@ class Quadratic:
         """The same with the statistics of all rows together."""
         one = self._pooled
         return _mse(together(theta, one.A[0]), one.b[0], one.yy[0], theta)
-
-    def by_output(self, theta: Array) -> Array:
-        """Mean loss (K,) of each output of one θ (K·D,) on the rows of all agents together."""
-        assert self.squares is not None  # whoever made these sums from rows has them
-        one, weights = self._pooled, self.T / self.T.sum()
-        each, b = theta.reshape(-1, len(one.A[0])), one.b.reshape(-1, len(one.A[0]))
-        return _mse(each @ one.A[0], b, weights @ self.squares, each)
 
     def objectives(self, theta: Array) -> Array:
         """The mean over agents, each with its own statistics, and the regulariser."""
@@ -279,3 +256,43 @@ def statistics(phi: FeatureMap, X: Array, y: Array) -> tuple[Array, Array, Array
 
 def _mse(A_theta: Array, b: Array, yy: Array, theta: Array) -> Array:
     return np.asarray(np.vecdot(theta, A_theta) - 2.0 * np.vecdot(theta, b) + yy)
+
+
+def across(x: Array, M: Array) -> Array:
+    """M_k x_i for a symmetric M (…, D, D) and vectors x (N, K·D) end to end, agent by agent.
+
+    One product an agent: the bits of one for all of them would depend on how many there are.
+    """
+    D = M.shape[-1]
+    if x.shape[-1] == D:
+        return np.vecmat(x, M)  # as M is symmetric; reads it faster than matvec
+    return (x.reshape(len(x), -1, D) @ M).reshape(x.shape)
+
+
+def together(x: Array, M: Array) -> Array:
+    """The same for one M in one product, where last bits do not matter."""
+    return (x.reshape(-1, len(M)) @ M).reshape(x.shape)
+
+
+def penalty(G: Regulariser, theta: Array) -> Array:
+    """θ_iᵀ G θ_i (N,)."""
+    return np.asarray(np.vecdot(theta, pulled(G, theta)))
+
+
+def pulled(G: Regulariser, theta: Array) -> Array:
+    """G θ_i (N, K·D); one product a vector, for a GEMM's bits depend on how many there are.
+
+    A few rows of G at a time, which stay in cache from one agent to the next.
+    """
+    if isinstance(G, float):
+        return G * theta
+    each = theta.reshape(*theta.shape[:-1], -1, len(G))
+    found = np.empty_like(each)
+    for first in range(0, len(G), STRIP):
+        np.matvec(G[first : first + STRIP], each, out=found[..., first : first + STRIP])
+    return found.reshape(theta.shape)
+
+
+def matrix(G: Regulariser, size: int) -> Array:
+    """G as a matrix (D, D)."""
+    return G * np.eye(size) if isinstance(G, float) else G

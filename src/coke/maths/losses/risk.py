@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from coke.errors import InputError
 from coke.maths.arrays import Array
+from coke.maths.symmetric import positive
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
     from coke.maths.losses.problem import Quadratic
+
+_FIRST = 10  # rounds' worth of steps before the first message
 
 Regulariser = float | Array
 Argmin = Callable[[Array, Array], tuple[Array, Array]]
@@ -115,3 +119,42 @@ def apart(risk: Risk) -> Array:
     """`Risk.alone` by the local solver, where nothing else is quicker."""
     nobody, zero = np.zeros((len(risk.T), 1)), np.zeros((len(risk.T), risk.size))
     return risk.argmin(nobody)(zero, zero)[0]
+
+
+def local_only(risk: Risk) -> Array:
+    """Each agent alone: argmin R_i(θ) (N, D), without a message."""
+    return risk.alone()
+
+
+def nearly_alone(risk: Risk) -> Array:
+    """Near argmin R_i(θ) (N, D): where a loss takes steps, as far as some come from zero."""
+    if risk.sums is not None:
+        return risk.alone()
+    theta = zero = np.zeros((len(risk.T), risk.size))
+    towards = risk.approach(np.zeros((len(risk.T), 1)))
+    for _ in range(_FIRST):
+        theta = towards(zero, theta)[0]
+    return theta
+
+
+def one_shot_average(risk: Risk) -> Array:
+    """The mean of the agents' own models (D,): 2(N − 1) messages up and down a tree, once."""
+    return np.asarray(local_only(risk).mean(axis=0))
+
+
+def checked_regulariser(G: Regulariser, size: int) -> Regulariser:
+    """G as a float ≥ 0 or a symmetric matrix (D, D) without negative eigenvalues, or why not."""
+    if np.ndim(G) == 0:
+        if not 0 <= float(G) < np.inf:
+            raise InputError(f"regulariser {G}: expected λ/N ≥ 0")
+        return float(G)
+    G = np.asarray(G, dtype=np.float64)
+    if G.shape != (size, size) or not np.allclose(G, G.T, rtol=1e-10, atol=0):
+        raise InputError(f"regulariser of shape {G.shape}: expected symmetric, {(size, size)}")
+    lowest = 0.0 if positive(G) else float(np.linalg.eigvalsh(G)[0])
+    if lowest < 0:
+        raise InputError(
+            f"the regulariser's smallest eigenvalue is {lowest:.1e}: expected a positive-definite "
+            "matrix, such as λ/N times the identity"
+        )
+    return G

@@ -13,9 +13,16 @@ import numpy as np
 from coke.errors import InputError
 from coke.maths.arrays import Array, FeatureMap, Room, mapped
 from coke.maths.losses import CLASSES, Loss
-from coke.maths.losses.forms import checked_regulariser, matrix, penalty, pulled
 from coke.maths.losses.newton import Again, Minimum, OneRisk, Proof
-from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, apart
+from coke.maths.losses.problem import matrix, penalty, pulled
+from coke.maths.losses.risk import (
+    Argmin,
+    Gather,
+    GatherParts,
+    Regulariser,
+    apart,
+    checked_regulariser,
+)
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening

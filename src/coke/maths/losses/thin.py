@@ -25,9 +25,16 @@ from numpy.typing import NDArray
 
 from coke.errors import InputError
 from coke.maths.arrays import Array, FeatureMap
-from coke.maths.losses.forms import checked_regulariser, matrix, penalty, pulled
-from coke.maths.losses.problem import Quadratic
-from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, apart
+from coke.maths.losses.problem import Quadratic, matrix, penalty, pulled
+from coke.maths.losses.risk import (
+    Argmin,
+    Gather,
+    GatherParts,
+    Regulariser,
+    Risk,
+    apart,
+    checked_regulariser,
+)
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
@@ -61,7 +68,9 @@ class Thin:
     ) -> Thin:  # fmt: skip
         """Of each agent's rows X_i (W, d), y_i (W,), as many of each."""
         if len(set(map(len, y))) > 1:
-            raise InputError(f"agents with {sorted(set(map(len, y)))[:8]} rows: use `Mixed`")
+            raise InputError(
+                f"agents with {sorted(set(map(len, y)))[:8]} rows: expected as many of each"
+            )
         W, D = len(y[0]), phi(X[0][:1]).shape[1]
         F, root = np.empty((len(X), W, D), dtype), np.sqrt(max(W, 1))  # there may be no test rows
         for Fi, Xi in zip(F, X, strict=True):
@@ -86,9 +95,11 @@ class Thin:
         """The risks of those agents alone."""
         return replace(self, F=self.F[agents], z=self.z[agents], T=self.T[agents])
 
-    def gathered(self, rows: Gather, parts: GatherParts) -> Thin:
-        """From everybody's rows; their number W is common to all."""
-        return replace(self, F=rows(self.F), z=rows(self.z), T=rows(self.T))
+    def gathered(self, rows: Gather, parts: GatherParts) -> Risk:
+        """From everybody's, whose form may be another."""
+        from coke.maths.losses.mixed import gathered
+
+        return gathered(self, rows, parts)
 
     def argmin(self, pull: Array) -> Argmin:
         """θ_i = q_i + 2C_i⁻¹F_iᵀα_i; (I + 2F_iC_i⁻¹F_iᵀ)⁻¹ (W, W) is computed once."""

@@ -17,7 +17,8 @@ from coke.maths.algorithms.codecs import Coarse
 from coke.maths.algorithms.coke import COKE, FLOAT, Geometric
 from coke.maths.arrays import Array, Mask
 from coke.maths.ledger import Ledger
-from coke.maths.losses.problem import Quadratic, local_only
+from coke.maths.losses.problem import Quadratic
+from coke.maths.losses.risk import local_only
 from coke.studies.compare.goal import Goal, Row, Trace
 from coke.studies.compare.sweep import Swept, sweep
 from coke.studies.compare.tree_methods import (

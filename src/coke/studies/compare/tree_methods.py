@@ -15,8 +15,7 @@ from coke.errors import ConvergenceError
 from coke.maths.algorithms.codecs import Codec
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
-from coke.maths.losses.forms import across, pulled
-from coke.maths.losses.problem import Quadratic
+from coke.maths.losses.problem import Quadratic, across, pulled
 from coke.maths.losses.risk import Risk
 from coke.talk.conversation import Tree
 

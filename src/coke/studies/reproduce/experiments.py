@@ -20,7 +20,7 @@ from coke.engines.process import Record, simulate
 from coke.learning.agreement import Terms
 from coke.learning.ready import Ready, agree
 from coke.maths.graph import Graph, build_graph
-from coke.maths.losses.problem import local_only
+from coke.maths.losses.risk import local_only
 from coke.settings.reading import checked_settings
 from coke.studies.reproduce.published import ETA, LEVELS, METHODS, RHO, ROUNDS, SETTINGS, K, Setting
 from coke.studies.reproduce.recipes import paper_file, paper_rows, raw_table
