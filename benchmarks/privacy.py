@@ -31,7 +31,8 @@ from coke.engines.process import simulate
 from coke.maths.algorithms.coke import COKE, Geometric, automatic
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.features.whitening import Whitening, expected_gram
+from coke.maths.features.mixtures import expected_gram
+from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.losses.codes import sharpest, surprises
 from coke.maths.losses.problem import Problem, Quadratic, matrix, statistics

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from coke.data.blocks import BLOCK
 from coke.data.formats import open_table
 from coke.data.npy import open_arrays
 from coke.data.passes import stream_statistics
 from coke.data.sources import Chunk, Passing, Source, complete
-from coke.data.summing import BLOCK
 from coke.data.units import Scaling, columns_of, fit_scaling
 from coke.errors import DataError, InputError
 from coke.maths import compiled

@@ -23,8 +23,7 @@ from coke.data.site import Kept
 from coke.data.sources import Passing
 from coke.data.split import by_label, deal
 from coke.data.tables import checked_rows, read_rows
-from coke.data.targets import LABELS
-from coke.data.units import Making, Scaling
+from coke.data.units import LABELS, Making, Scaling
 from coke.errors import CokeError, DataError
 from coke.learning.open import open_ready
 from coke.maths.features.features import FeatureSettings, draw_features

@@ -112,7 +112,7 @@ import sys
 from mpi4py import MPI
 from coke.cli.main import main
 from coke.errors import DataError
-from coke.data.bare import BareFeatures
+from coke.data.blocks import BareFeatures
 
 made = BareFeatures.__call__
 def fails(*given, **how):

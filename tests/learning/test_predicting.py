@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.data.bare import ROWS, SMALL
+from coke.data.blocks import ROWS, SHORT
 from coke.data.units import Scaling
 from coke.errors import DataError, FileError
 from coke.learning.model import Closed, Model
@@ -52,8 +52,8 @@ def test_decisions_are_those_of_the_formula(name: str) -> None:
     norm = np.linalg.norm(m.theta, axis=1).max()
     wanted = m.features(m.scaling.inputs(X)) @ m.theta.T
     off = abs(m.decision(X) - wanted).max()
-    assert off <= (1e-6 if norm <= SMALL else 1e-13) * norm
-    assert (off > 1e-12 * norm) == (norm <= SMALL)
+    assert off <= (1e-6 if norm <= SHORT else 1e-13) * norm
+    assert (off > 1e-12 * norm) == (norm <= SHORT)
 
 
 @given(st.integers(0, len(X) - 1), st.integers(1, len(X)), st.sampled_from(sorted(MODELS)))

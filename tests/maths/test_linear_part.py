@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
-from coke.maths.features.mixtures import Gaussian
-from coke.maths.features.whitening import Whitening, expected_gram
+from coke.maths.features.mixtures import Gaussian, expected_gram
+from coke.maths.features.whitening import Whitening
 
 RNG = np.random.default_rng(5)
 ROOT = RNG.normal(size=(3, 3))

@@ -12,8 +12,8 @@ from test_attacks import off, rows, said
 from coke.errors import InputError
 from coke.maths.algorithms.coke import COKE, Geometric, automatic
 from coke.maths.features.features import FeatureSettings, draw_features
-from coke.maths.features.mixtures import Gaussian
-from coke.maths.features.whitening import Whitening, expected_gram
+from coke.maths.features.mixtures import Gaussian, expected_gram
+from coke.maths.features.whitening import Whitening
 from coke.maths.losses.problem import Problem, Quadratic, statistics
 from coke.privacy.attacks import (
     Known,

@@ -24,8 +24,8 @@ from coke.maths.algorithms.codecs import (
 from coke.maths.algorithms.coke import COKE, Geometric, Shrinking, _step_size, automatic
 from coke.maths.algorithms.mixtures import _logs, _unlogs, decode_mixture, encode_mixture
 from coke.maths.features.features import FeatureSettings, draw_features
-from coke.maths.features.mixtures import Component, Gaussian
-from coke.maths.features.whitening import Whitening, describe, expected_gram, fits
+from coke.maths.features.mixtures import Component, Gaussian, describe, expected_gram, fits
+from coke.maths.features.whitening import Whitening
 from coke.maths.graph import build_graph
 from coke.maths.ledger import HEADER, Ledger
 from coke.maths.losses.problem import Problem, Quadratic

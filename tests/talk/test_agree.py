@@ -20,8 +20,8 @@ from coke.errors import CokeError, GraphError, InputError, MessageError
 from coke.learning.agreement import Agreement, Terms
 from coke.learning.basis import Own, common_basis
 from coke.maths.features.features import FeatureSettings, draw_features
-from coke.maths.features.mixtures import Gaussian
-from coke.maths.features.whitening import expected_gram, mixture_basis
+from coke.maths.features.mixtures import Gaussian, expected_gram
+from coke.maths.features.whitening import mixture_basis
 from coke.maths.graph import GRAPHS as KINDS
 from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import HEADER, Ledger

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from coke.data.blocks import precise
 from coke.data.passes import stream_statistics
 from coke.data.site import Kept, SiteRows, Sites, sampled
 from coke.data.sources import Chunk, Passing, Source, Watch, complete, labelled
 from coke.data.split import Places, by_label, held_out
-from coke.data.summing import precise
 from coke.data.tables import Labels
-from coke.data.targets import LABELS
-from coke.data.units import Columns, Making, columns_of, size_of
+from coke.data.units import LABELS, Columns, Making, columns_of, size_of
 from coke.errors import DataError
 from coke.maths.arrays import Array, Mask, Room
 from coke.maths.losses.problem import Problem

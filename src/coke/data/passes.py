@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from coke.data.blocks import RowBlock, Summing, Sums, risk
 from coke.data.sources import PLAIN, Chunk, Numbers, Passing, Source, complete
-from coke.data.summing import RowBlock, Summing, Sums, risk
 from coke.data.units import Scaling
 from coke.errors import DataError, InputError
 from coke.maths.arrays import Array

@@ -7,19 +7,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coke.data.blocks import by_size, counted
 from coke.data.sources import Numbers, Watch
-from coke.data.summing import by_size
 from coke.data.tables import Labels
-from coke.data.targets import numbers_of
-from coke.data.units import Columns, Making, Scaling, columns_of, size_of
-from coke.maths.arrays import Array, Room, mapped, side_by_side
+from coke.data.units import Columns, Making, Scaling, columns_of, numbers_of, size_of
+from coke.maths.arrays import Array, Room, mapped
 from coke.maths.losses import LOSSES
 from coke.maths.losses.codes import which
 from coke.maths.losses.problem import Problem
@@ -137,7 +136,7 @@ class Kept(Sites):
         """Of the rows themselves."""
         y, T = how.targets(self.y[i]), float(len(self.y[i]))
         if self.numbers:
-            return columns_of(side_by_side(y))
+            return columns_of(y)
         codes = LOSSES[how.loss].codes
         return size_of(T, float(np.mean(np.vecdot(y, y))) if codes else 1.0)
 
@@ -158,7 +157,8 @@ class Kept(Sites):
 
     def problem(self, how: Making) -> Problem:
         """Of the rows as they came; features that are kept lie in `room`."""
-        loss, told, units = LOSSES[how.loss], self._counting(), how.units
+        rows = sum(map(len, (*self.y, *self.y_test)))
+        loss, told, units = LOSSES[how.loss], counted(self.watch, rows), how.units
 
         def phi(X: Array) -> Array:
             told(len(X))
@@ -172,18 +172,6 @@ class Kept(Sites):
 
         tested = any(map(len, self.y_test))
         return Problem(risk(self.X, self.y), risk(self.X_test, self.y_test) if tested else None)
-
-    def _counting(self) -> Callable[[int], None]:
-        """Tells whoever watches of so many more rows."""
-        total, done = sum(map(len, (*self.y, *self.y_test))), 0
-
-        def told(rows: int) -> None:
-            nonlocal done
-            done = min(done + rows, total)
-            if self.watch is not None:
-                self.watch("features", done, total)
-
-        return told
 
 
 def sampled(T: int, seed: int) -> NDArray[np.int64]:

@@ -6,20 +6,21 @@ moments or ranges of its columns, never rows; merged, they are those of all site
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from coke.data.tables import Labels
-from coke.data.targets import numbers_of
 from coke.errors import DataError, unknown
 from coke.maths.arrays import PART, Array
 from coke.maths.choice.quantiles import NO_KNOTS, scored
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.losses import LOSSES, NUMBERS
+from coke.maths.losses import CLASSES, LOSSES, NUMBERS, losses_of
 from coke.maths.losses.codes import coded
 
+LABELS = 4096  # classes at most
 SCALES = ("none", "standard", "minmax", "public")
 
 
@@ -99,7 +100,7 @@ class Making(NamedTuple):
     loss: str
     classes: Labels  # sorted; none for numbers
     G: float  # λ/N
-    precision: str = "auto"  # of features for sums, see `coke.data.summing`
+    precision: str = "auto"  # of features for sums, see `coke.data.blocks`
 
     def numbers(self, y: Labels) -> Array:
         """Targets as numbers in their own units; classes as codes."""
@@ -137,8 +138,11 @@ def fit_scaling(how: str, d: int, told: Columns, targets: int = 1) -> Scaling:
 
 
 def columns_of(Z: Array) -> Columns:
-    """Of the rows Z (T, c); of very many a part at a time, for a spread takes a copy of them."""
-    firsts = range(0, max(1, len(Z)), PART)
+    """Of the rows Z (T, c), or (T,) of one column.
+
+    Of very many a part at a time, for a spread takes a copy of them.
+    """
+    Z, firsts = Z if Z.ndim == 2 else Z[:, None], range(0, max(1, len(Z)), PART)
     return reduce(Columns.merged, (_columns_of(Z[first : first + PART]) for first in firsts))
 
 
@@ -153,3 +157,33 @@ def _columns_of(Z: Array) -> Columns:
 def size_of(T: float, square: float) -> Columns:
     """Of T targets around zero by their mean square: of codes; of margins, which have none, 1."""
     return Columns.of_moments(T, np.zeros(1), np.sqrt([square]))
+
+
+def checked_classes(labels: Sequence[Any]) -> Labels:
+    """The sorted labels of all sites; one class at one site is fine, one class in all is not."""
+    classes = np.array(labels)
+    if classes.dtype.kind == "f" and not np.equal(classes, np.round(classes)).all():
+        raise DataError(
+            f"the target has {len(classes)} values such as {classes[0]}: a class label is text or "
+            f"a whole number; for numbers use loss = {_either(NUMBERS)}"
+        )
+    if len(classes) < 2:
+        raise DataError(
+            f"all rows have the one class {classes[0]!r}: expected at least two; a classifier "
+            "with one class has nothing to learn"
+        )
+    return classes
+
+
+def numbers_of(y: Labels) -> Array:
+    """The target as numbers (T,) or (T, K), or why it is none."""
+    if y.dtype.kind not in "fiub":
+        raise DataError(
+            f"the target holds {y.dtype}: expected numbers for loss = {_either(NUMBERS)}; "
+            f"for class labels use loss = {_either(CLASSES)}"
+        )
+    return y.astype(np.float64)
+
+
+def _either(kind: str) -> str:
+    return " or ".join(f'"{name}"' for name in losses_of(kind))

@@ -18,8 +18,7 @@ import numpy as np
 
 from coke.data.site import Site
 from coke.data.tables import Labels
-from coke.data.targets import checked_classes, numbers_of
-from coke.data.units import Columns, Making, Scaling, fit_scaling
+from coke.data.units import Columns, Making, Scaling, checked_classes, fit_scaling, numbers_of
 from coke.errors import MessageError
 from coke.learning.choice import FINE, Choice, Samples, Wish
 from coke.learning.choosing import choose
@@ -31,7 +30,7 @@ from coke.maths.losses.codes import coded, corners
 from coke.maths.losses.one_vs_rest import signs
 from coke.privacy.noise import Budget
 from coke.privacy.private import Private, Public
-from coke.settings.declaration import AUTO, PLAIN, PLAIN_LAMBDA, Settings
+from coke.settings.declaration import AUTO, PLAIN, PLAIN_LAMBDA, PUBLIC, Settings
 from coke.talk.conversation import Network, Talk
 from coke.talk.sums import Sweep, Told, add_integers, tell
 from coke.threads import OneThread
@@ -103,7 +102,8 @@ class Terms(NamedTuple):
     @property
     def public(self) -> Scaling | None:
         """Units that were known before any row, where these are wanted."""
-        return public_units(self.settings, self.columns)
+        wanted = self.settings.data.scale == PUBLIC
+        return public_units(self.settings, self.columns) if wanted else None
 
 
 def feature_settings(settings: Settings) -> FeatureSettings:
@@ -199,9 +199,9 @@ class Agreement:
     @property
     def making(self) -> Making:
         """How rows in the common units become risks, with λ/N at each site."""
-        share, settings = self.lam / self.N, self.terms.settings
-        precision = settings.data.precision
-        return Making(self.features, self.units, settings.loss, self.classes, share, precision)
+        settings, classes = self.terms.settings, self.classes
+        share, precision = self.lam / self.N, settings.data.precision
+        return Making(self.features, self.units, settings.loss, classes, share, precision)
 
     @property
     def lam(self) -> float:

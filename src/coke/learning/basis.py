@@ -22,8 +22,8 @@ from coke.errors import ConfigError
 from coke.learning.agreement import Agreement
 from coke.maths.alike import alike
 from coke.maths.arrays import Array
-from coke.maths.features.mixtures import RANKS, Gaussian
-from coke.maths.features.whitening import Whitening, describe, expected_gram, mixture_basis
+from coke.maths.features.mixtures import RANKS, Gaussian, describe, expected_gram
+from coke.maths.features.whitening import Whitening, mixture_basis
 from coke.settings.declaration import LOOKING
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_grams, add_targets, describe_inputs

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from coke.data.targets import numbers_of
+from coke.data.units import numbers_of
 from coke.errors import MessageError
 from coke.learning.case import Case
 from coke.learning.choice import FINE

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, softmax
 
-from coke.data.bare import decisions
+from coke.data.blocks import decisions
 from coke.data.files import AGAIN, pack, read_file, unpack, write_file
 from coke.data.sources import Numbers
 from coke.data.tables import Labels, inputs_of, numbers, read_table

@@ -11,14 +11,12 @@ from coke.data.units import Scaling
 from coke.errors import ConfigError, DataError
 from coke.maths.losses import LOSSES, NUMBERS
 from coke.privacy.release import public_scaling
-from coke.settings.declaration import PUBLIC, Settings
+from coke.settings.declaration import Settings
 
 
-def public_units(settings: Settings, columns: tuple[str, ...]) -> Scaling | None:
+def public_units(settings: Settings, columns: tuple[str, ...]) -> Scaling:
     """Inputs and target to [−1, 1]; codes of public classes are centred at 1/K of each, zero."""
     data, numbers = settings.data, LOSSES[settings.loss].kind == NUMBERS
-    if data.scale != PUBLIC:
-        return None
     wanted = (*columns, *(data.targets if numbers else ()))
     lacking = [name for name in wanted if name not in data.ranges]
     if lacking:

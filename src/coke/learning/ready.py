@@ -156,6 +156,7 @@ class Ready:
         else:
             spread = self.spread
         seen = Seen(self.agreement.kappa, self.agreement.net.graph, spread)
+        closes = self._closes(basis=entry.basis)
         built = entry.build(msgspec.structs.asdict(settings), seen)
         tol = settings.tol
         if tol is None and entry.tol is not None:
@@ -163,7 +164,7 @@ class Ready:
         limit = None if tol is None else tol * spread
         return Case(
             problem=problem, algorithm=built, spread=spread, spent=spent, tol=limit,
-            basis=whitening, outputs=outputs, closes=self._closes(basis=entry.basis),
+            basis=whitening, outputs=outputs, closes=closes,
         )  # fmt: skip
 
     def _closes(self, *, basis: bool) -> bool:
@@ -187,15 +188,16 @@ def agree(
     names, here = names or sites.names, sites.names
     if len(set(names)) != len(names):
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
-    engine.guarded(lambda: check_labels(terms.settings, sites))
+    if terms.settings.classes:
+        engine.guarded(lambda: check_labels(terms.settings, sites))
     with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
         net = network(names, graph)
+        told = dict(zip(net.names, flooded(net), strict=True))
         talks = {
             name: numbers(partial(swept, net, name, []), net, Site(sites, i, name), terms)
             for i, name in enumerate(here)
         }
         found, added = engine.converse(talks)
-        told = dict(zip(net.names, flooded(net), strict=True))
         spent = added + np.array([told[name] for name in here], np.int64)
         ready = engine.guarded(partial(_made, sites, found[here[0]], spent))
     return replace(ready, names=names, graph=graph, engine=engine)

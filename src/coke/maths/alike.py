@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -17,30 +17,19 @@ R = TypeVar("R")
 _KEPT = 8  # answers of one function
 
 
-class _Question:
-    """Arguments, equal if all their bits are."""
-
-    def __init__(self, args: Any, named: Any):
-        self.args, self.named = args, named
-        self._bits = _bits(args), _bits(sorted(named.items()))
-
-    def __hash__(self) -> int:
-        return hash(self._bits)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Question) and self._bits == other._bits
-
-
 def alike(work: Callable[P, R]) -> Callable[P, R]:
     """The same, but the last answers are kept; it must depend on its arguments alone."""
-
-    @lru_cache(maxsize=_KEPT)
-    def kept(question: _Question) -> R:
-        return work(*question.args, **question.named)
+    kept = dict[Any, R]()
 
     @wraps(work)
     def answer(*args: P.args, **kwargs: P.kwargs) -> R:
-        return kept(_Question(args, kwargs))
+        question = _bits(args), _bits(sorted(kwargs.items()))
+        if question in kept:
+            return kept[question]
+        found = kept[question] = work(*args, **kwargs)
+        for old in list(kept)[:-_KEPT]:
+            del kept[old]
+        return found
 
     return answer
 

@@ -16,14 +16,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from coke.data.targets import LABELS
-from coke.data.units import Columns
+from coke.data.units import LABELS, Columns
 from coke.errors import DataError, MessageError
 from coke.maths.algorithms.codecs import pack_integers, unpack_integers
 from coke.maths.algorithms.mixtures import decode_mixture, encode_mixture
 from coke.maths.arrays import Array
-from coke.maths.features.merging import reduced
-from coke.maths.features.mixtures import RANKS, Component, Gaussian, kind_of
+from coke.maths.features.mixtures import RANKS, Component, Gaussian, kind_of, reduced
 from coke.talk.conversation import Network, Talk, Turn
 
 _LARGEST = 2**48  # whole number in a sum, far from where sums of many sites overflow

@@ -19,8 +19,7 @@ import numpy as np
 
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.features.mixtures import Gaussian
-from coke.maths.features.whitening import expected_gram, expected_waves
+from coke.maths.features.mixtures import Gaussian, expected_gram, expected_waves
 
 
 class Importance(NamedTuple):

@@ -24,7 +24,7 @@ NumPy versions, and its tails call libm. So only three things are used, each exa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -78,21 +78,16 @@ class DrawnFeatures:
     omega: Array  # (L, d)  ω_l
     phase: Array  # (L,)    b_l in [0, 2π); empty for cos-sin
     linear: float = 0.0  # l; 0: no such part
+    waves: int = field(init=False)  # how many entries are waves: 2L, or L with phases
+    size: int = field(init=False)  # D, the number of entries of φ(x) and θ
+    height: float = field(init=False)  # of the waves: √(1/L), or √(2/L) with phases
 
-    @property
-    def waves(self) -> int:
-        """How many entries are waves: 2L or L."""
-        return len(self.omega) if len(self.phase) else 2 * len(self.omega)
-
-    @property
-    def size(self) -> int:
-        """D, the number of entries of φ(x) and θ."""
-        return self.waves + (self.omega.shape[1] + 1 if self.linear else 0)
-
-    @property
-    def height(self) -> float:
-        """Of the waves: √(1/L), or √(2/L) with phases."""
-        return float(np.sqrt((2.0 if len(self.phase) else 1.0) / max(len(self.omega), 1)))
+    def __post_init__(self) -> None:
+        (L, d), shifted = self.omega.shape, len(self.phase) > 0
+        waves = L if shifted else 2 * L
+        object.__setattr__(self, "waves", waves)
+        object.__setattr__(self, "size", waves + (d + 1 if self.linear else 0))
+        object.__setattr__(self, "height", float(np.sqrt((2.0 if shifted else 1.0) / max(L, 1))))
 
     def __call__(self, X: Array) -> Array:
         """Φ (T, D): one row φ(x_t)ᵀ per row of X."""

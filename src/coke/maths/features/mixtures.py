@@ -1,19 +1,35 @@
-"""Mixtures of Gaussians: what a site tells of its inputs, in few numbers, and how two are merged.
+"""Mixtures of Gaussians: what a site tells of its inputs in few numbers, and what follows from it.
 
-A component is a weight, a mean and a covariance FᵀF + diag(s²) with few factors F.
+A component is a weight, a mean and a covariance FᵀF + diag(s²) with few factors F. One Gaussian
+will do for most sites; where the Gram matrix it predicts is far from the site's own (`fits`), the
+inputs are split by k-means into 2 or 16 clusters with fewer factors each. On the way through the
+tree components merge by Ward's rule.
+
+For x ~ N(m, S) the Gram matrix of random Fourier features is known in closed form: with a_i = ω_iᵀm
+and q_ij = ω_iᵀSω_j,
+
+    E cos(ω_iᵀx ∓ ω_jᵀx) = exp(−½(q_ii + q_jj ∓ 2q_ij)) cos(a_i ∓ a_j),
+
+likewise the sines, and products of cosines and sines are sums of these.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
-from coke.maths.arrays import PART, Array
+from coke.errors import InputError
+from coke.maths.arrays import PART, SQRT_HALF, Array
+from coke.maths.features.features import DrawnFeatures
+from coke.maths.symmetric import positive
 
 RANKS = {1: 5, 2: 3, 16: 1}  # factors per component, by the largest number of components
+_ROUNDED = 1e-6  # of a bound, far more than rounding
 ENOUGH = 1 << 17  # rows to find clusters in: the code's steps are a tenth of a spread
 
 
@@ -71,6 +87,48 @@ class Component(NamedTuple):
         return Gaussian(self.weight, self.mean, cov)
 
 
+def describe(
+    X: Array, features: DrawnFeatures, gram: Callable[[], Array], ridge: float, seed: int
+) -> list[Component]:
+    """A mixture for rows X (T, d) whose predicted Gram matrix is near the site's own, `gram`."""
+    one = Gaussian.of(X).truncated(RANKS[1])
+    if len(X) < 8:  # which are too few for two clusters
+        return [one]
+    P, kinds = expected_gram(features, [one.gaussian()]), set[int]()
+    if len(X) < features.size:
+        kinds = {_clusters(far.__lt__) for far in bounds(P, features(X), ridge)}
+    if len(kinds) != 1:
+        A = gram()
+        kinds = {_clusters(lambda most: fits(P, A, ridge, most))}
+    return clustered(X, kinds.pop(), seed)
+
+
+def _clusters(below: Callable[[float], bool]) -> int:
+    """The larger λ_max is, the more of them."""
+    return 1 if below(8.0) else 2 if below(32.0) else 16
+
+
+def fits(P: Array, A: Array, ridge: float, within: float) -> bool:
+    """Whether λ_max((P + ridge I)⁻¹(A + ridge I)) is below that: near one where P describes A.
+
+    It is where `within`·(P + ridge I) − (A + ridge I) is positive definite.
+    """
+    apart = within * P - A
+    apart[np.diag_indices(len(A))] += (within - 1.0) * ridge
+    return positive(apart)
+
+
+def bounds(P: Array, Phi: Array, ridge: float) -> tuple[float, float]:
+    """λ_max(F(P + ridge I)⁻¹Fᵀ) with F = Φ/√T, and one more: that of `fits` is between them.
+
+    For A = FᵀF, and 0 ≤ ridge (P + ridge I)⁻¹ ≤ I. With few rows that is far less work.
+    """
+    C = np.linalg.cholesky(P + ridge * np.eye(len(P)))
+    F = solve_triangular(C, Phi.T / np.sqrt(len(Phi)), lower=True)  # (D, T)
+    least = float(np.linalg.eigvalsh(F.T @ F)[-1])
+    return least * (1 - _ROUNDED), (least + 1) * (1 + _ROUNDED)
+
+
 def clustered(X: Array, K: int, seed: int) -> list[Component]:
     """A mixture of K components, 1, 2 or 16, for the rows of X (T, d); of few rows one."""
     if K == 1 or len(X) < 4 * K:
@@ -103,3 +161,120 @@ def _points(X: Array, K: int) -> NDArray[np.int64] | None:
 def kind_of(n: int) -> int:
     """1, 2 or 16: the most components that a description of n components may have."""
     return min(K for K in RANKS if n <= K)
+
+
+def reduced(mixture: Sequence[Gaussian], most: int) -> list[Gaussian]:
+    """At most so many components: the pair nearest by Ward's cost is merged, again and again.
+
+    w₁w₂/(w₁ + w₂) ‖m₁ − m₂‖² is what a merger adds to the spread within components. The order
+    of the components decides ties, so that every site merges alike.
+    """
+    parts, gone = list(mixture), set[int]()
+    if len(parts) <= most:
+        return parts
+    ward = _Ward(parts)
+    while len(parts) - len(gone) > most:
+        i, j = ward.nearest()
+        parts[i] = parts[i].merged(parts[j])
+        ward.merge(i, j, parts[i])
+        gone.add(j)
+    return [part for i, part in enumerate(parts) if i not in gone]
+
+
+class _Ward:
+    """Of each component the nearest one after it, kept up while pairs merge: O(n²) in all."""
+
+    def __init__(self, mixture: Sequence[Gaussian]):
+        self._weight = np.array([part.weight for part in mixture])
+        self._mean = np.stack([part.mean for part in mixture])
+        self._here = np.ones(len(mixture), np.bool_)
+        self._cost, self._at = np.full(len(mixture), np.inf), np.zeros(len(mixture), np.int64)
+        for i in range(len(mixture)):
+            self._look(i)
+
+    def nearest(self) -> tuple[int, int]:
+        """The pair of least cost; of several the first."""
+        i = int(self._cost.argmin())
+        return i, int(self._at[i])
+
+    def merge(self, i: int, j: int, both: Gaussian) -> None:
+        """Component i is both now, and j is none."""
+        self._weight[i], self._mean[i] = both.weight, both.mean
+        self._here[j], self._cost[j] = False, np.inf
+        new = self._costs(i, slice(0, i))
+        # Ward's cost is reducible: a merger comes nearer to nobody, but for rounding.
+        nearer = (new < self._cost[:i]) | ((new == self._cost[:i]) & (i < self._at[:i]))
+        lost = self._here & np.isin(self._at, (i, j))
+        self._cost[:i][nearer], self._at[:i][nearer] = new[nearer], i
+        lost[:i] &= ~nearer
+        for k in {i, *np.flatnonzero(lost).tolist()}:
+            self._look(k)
+
+    def _look(self, i: int) -> None:
+        costs = self._costs(i, slice(i + 1, None))
+        if costs.size:
+            j = int(costs.argmin())
+            self._cost[i], self._at[i] = costs[j], i + 1 + j
+
+    def _costs(self, i: int, others: slice) -> Array:
+        """Of merging component i with each of those; ∞ where there is none any more."""
+        apart, w = self._mean[others] - self._mean[i], self._weight[others]
+        costs = w * self._weight[i] / (w + self._weight[i]) * np.vecdot(apart, apart)
+        return np.where(self._here[others], costs, np.inf)
+
+
+def expected_gram(features: DrawnFeatures, mixture: Sequence[Gaussian]) -> Array:
+    """E φ(x)φ(x)ᵀ (D, D) for x from a mixture of Gaussians, in closed form."""
+    total = sum(part.weight for part in mixture)
+    if not mixture or not total > 0:
+        raise InputError(f"{len(mixture)} components of weight {total}: expected a positive one")
+    parts = (part.weight / total * _gaussian_gram(features, part) for part in mixture)
+    G = sum(parts, np.zeros((features.size, features.size)))
+    return 0.5 * (G + G.T)
+
+
+def _gaussian_gram(features: DrawnFeatures, part: Gaussian) -> Array:
+    """The same for one Gaussian: cos-phase is cos(ωᵀx + b), its phase a shift of the mean angle."""
+    omega = features.omega
+    Q = omega @ part.cov @ omega.T
+    spread = 0.5 * (np.diag(Q)[:, None] + np.diag(Q)[None, :])
+    angle = omega @ part.mean + (features.phase if len(features.phase) else 0.0)
+    half = features.height * SQRT_HALF  # products of two waves are half a sum
+    c, s = half * np.cos(angle), half * np.sin(angle)
+    minus, plus = np.exp(Q - spread), np.exp(-Q - spread)  # E cos of the difference, the sum
+    even, odd, L = minus + plus, minus - plus, len(omega)
+    waves = np.empty((features.waves, features.waves))
+    waves[:L, :L] = even * np.outer(c, c) + odd * np.outer(s, s)  # E cos cos
+    if not len(features.phase):
+        waves[L:, L:] = odd * np.outer(c, c) + even * np.outer(s, s)  # E sin sin
+        waves[L:, :L] = even * np.outer(s, c) - odd * np.outer(c, s)  # E sin cos
+        waves[:L, L:] = waves[L:, :L].T
+    return _with_lines(features, part, waves)
+
+
+def _with_lines(features: DrawnFeatures, part: Gaussian, waves: Array) -> Array:
+    """The Gram matrix of the waves, bordered by that of the linear part.
+
+    E[cos(ωᵀx) x] = e^{−q/2} (m cos a − Sω sin a) and E[sin(ωᵀx) x] = e^{−q/2} (m sin a + Sω cos a)
+    with a = ωᵀm and q = ωᵀSω; the constant is an x of mean one and no spread.
+    """
+    if not features.linear:
+        return waves
+    mean = np.append(part.mean, 1.0)
+    lines = np.outer(mean, mean)
+    lines[:-1, :-1] += part.cov
+    cosine, sine = expected_waves(features, part)
+    turned = np.column_stack([features.omega @ part.cov, np.zeros(len(features.omega))])
+    along = cosine[:, None] * mean - sine[:, None] * turned
+    if not len(features.phase):
+        along = np.vstack([along, sine[:, None] * mean + cosine[:, None] * turned])
+    across, weight = features.height * features.linear * along, features.linear
+    return np.block([[waves, across], [across.T, weight**2 * lines]])
+
+
+def expected_waves(features: DrawnFeatures, part: Gaussian) -> tuple[Array, Array]:
+    """E cos(ωᵀx + b) and E sin(ωᵀx + b) (L,), without their height."""
+    omega = features.omega
+    angle = omega @ part.mean + (features.phase if len(features.phase) else 0.0)
+    fade = np.exp(-0.5 * np.vecdot(omega @ part.cov, omega))
+    return fade * np.cos(angle), fade * np.sin(angle)

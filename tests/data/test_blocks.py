@@ -10,10 +10,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import r2_score
 
 from coke import COKERegressor
-from coke.data import summing
-from coke.data.bare import FEW
+from coke.data import blocks
+from coke.data.blocks import FEW, LEAST, precise, summed
 from coke.data.site import Kept
-from coke.data.summing import LEAST, precise, summed
 from coke.data.units import Making, Scaling, columns_of, fit_scaling
 from coke.maths.choice.quantiles import SCORES
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
@@ -130,7 +129,7 @@ def test_a_fit_in_float32_is_the_fit_in_float64(monkeypatch: pytest.MonkeyPatch)
         return model.n_iter_, float(model.score(X, y)), float(r2_score(y, best))
 
     single = fit()
-    monkeypatch.setattr(summing, "LEAST", np.inf)
+    monkeypatch.setattr(blocks, "LEAST", np.inf)
     double = fit()
     assert abs(single[0] - double[0]) <= 4
     assert single[1] == pytest.approx(double[1], abs=1e-5)
