@@ -26,13 +26,12 @@ from coke.maths.algorithms.mixtures import _logs, _unlogs, decode_mixture, encod
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.features.mixtures import Component, Gaussian, describe, expected_gram, fits
 from coke.maths.features.whitening import Whitening
-from coke.maths.graph import build_graph
+from coke.maths.graph import build_graph, spanning_tree
 from coke.maths.ledger import HEADER, Ledger
 from coke.maths.losses.problem import Problem, Quadratic
 from coke.studies.compare.compare import Comparison
 from coke.studies.compare.goal import Trace, advice
 from coke.studies.compare.tree_methods import conjugate_gradients
-from coke.talk.conversation import spanning_tree
 from kit.problems import GRAPHS, case
 from kit.ready import ready
 

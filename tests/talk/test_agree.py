@@ -27,7 +27,7 @@ from coke.maths.graph import adjacency, build_graph
 from coke.maths.ledger import HEADER, Ledger
 from coke.settings.reading import checked_settings
 from coke.talk.conversation import Conversation, Network, Talk, flood, network, together
-from coke.talk.flooded import flooded as cost_of_flooding
+from coke.talk.conversation import flooded as cost_of_flooding
 from coke.talk.sums import (
     Told,
     add_grams,

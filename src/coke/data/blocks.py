@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from coke.errors import DataError
-from coke.maths.arrays import Array, finite, side_by_side
+from coke.maths.arrays import Array, Room, finite
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.waves import PLAIN, Loops, Numbers
+from coke.maths.losses import LOSSES
 from coke.maths.losses.mixed import Index, by_width, widths
 from coke.maths.losses.problem import Quadratic
 from coke.maths.losses.risk import Regulariser, Risk
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 BLOCK = 1024  # rows whose sums are made in one product, of few features
 SMALL = 512  # D for which A stays in cache
 LEAST = 1e-5  # of the ridge in float32: predictions then change by some 1e-5 of the spread
-CACHE = 1 << 20  # bytes of features that stay in cache from their angles to their waves
-REACH = 256.0  # most ‖ω‖‖x‖ in float32, whose angles are then wrong by 2e-5 at most or so
+_CACHE = 1 << 20  # bytes of features that stay in cache from their angles to their waves
+_REACH = 256.0  # most ‖ω‖‖x‖ in float32, whose angles are then wrong by 2e-5 at most or so
 FEW = 256  # rows below which float32 saves nothing
 ROWS = 1024  # to predict, whose features are in memory at a time
 SHORT = 100.0  # most ‖θ‖ of predictions in float32, which are then within 1e-4 of one spread
@@ -64,7 +65,22 @@ def summed(
     return risk(whole, sums, kernel.unit, how.G)
 
 
-def by_size(
+def risks(
+    X: Sequence[Array], y: Sequence[Labels], how: Making, told: Callable[[int], None], room: Room
+) -> Risk:
+    """Of each site's rows in memory, as they came; features that are kept lie in `room`."""
+
+    def phi(x: Array) -> Array:
+        told(len(x))
+        return how.features(how.units.inputs(x))
+
+    if LOSSES[how.loss].statistics:
+        return _by_size(X, y, how, phi, told)
+    targets = list(map(how.targets, y))
+    return LOSSES[how.loss].risk(phi, X, targets, how.G, classes=how.classes, room=room)
+
+
+def _by_size(
     X: Sequence[Array], y: Sequence[Labels], how: Making, phi: FeatureMap,
     told: Callable[[int], None],
 ) -> Risk:  # fmt: skip
@@ -77,8 +93,10 @@ def by_size(
     def sums(at: Index) -> Quadratic:
         return summed([X[i] for i in at], [how.numbers(y[i]) for i in at], how, told)
 
-    D = how.features.size if how.G else 0
-    return by_width(widths(list(map(len, y)), D), thin, sums)
+    few = widths(list(map(len, y)), how.features.size if how.G else 0)
+    if not any(few):
+        return sums(np.arange(len(y)))
+    return by_width(few, thin, sums)
 
 
 def _blocks(X: Numbers, y: Array, rows: int) -> Iterator[RowBlock]:
@@ -149,7 +167,7 @@ class Summing:
     def __call__(self, block: RowBlock) -> Sums:
         """The sums of one block."""
         with np.errstate(over="ignore", invalid="ignore"):  # checked when all is added up
-            y = side_by_side(self.scaling.targets(block.y))
+            y = self.scaling.targets(block.y).reshape(len(block.y), -1)
             yy = np.vecdot(y.T, y.T)
             small = yy.sum() < 1e30 and len(y) >= FEW and not self.wide
             Phi = self.bare(block.X, single=bool(small))
@@ -191,7 +209,7 @@ class BareFeatures:
     def _map(self, kind: type[np.floating[Any]], given: type[np.floating[Any]]) -> _Map:
         """For rows given in that type: W makes good what it loses of the shift and the gain."""
         f, s = self.features, self.units
-        with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 REACH is exceeded
+        with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 _REACH is exceeded
             shift, gain = s.x_shift.astype(given), (1.0 / s.x_scale).astype(given)
             lost = f.omega @ ((s.x_shift - shift) / s.x_scale)  # (L,)
             constant = (f.phase if len(f.phase) else 0.0) - lost
@@ -213,14 +231,14 @@ class BareFeatures:
     def _found(self, map_: _Map, X: Numbers) -> Numbers:
         f, kind = self.features, map_.W.dtype
         Phi = np.empty((len(X), f.size), kind)
-        strip = max(64, 1 << (CACHE // (f.size * kind.itemsize)).bit_length() >> 1)
+        strip = max(64, 1 << (_CACHE // (f.size * kind.itemsize)).bit_length() >> 1)
         Z = np.empty_like(X, kind, shape=(min(len(X), strip), len(map_.W)))  # by row or column
         Z[:, -1] = 1.0
         for first in range(0, len(X), strip):
             x, phi = X[first : first + strip], Phi[first : first + strip]
             z = Z[: len(x)]
             square = self.loops.scaled(x, map_.shift, map_.gain, z)
-            if map_ is not self.double and not np.sqrt(square) * self.longest <= REACH:
+            if map_ is not self.double and not np.sqrt(square) * self.longest <= _REACH:
                 raise _BeyondError
             np.matmul(z, map_.W, out=phi[:, : len(f.omega)])
             self.loops.waves(phi[:, : f.waves], len(f.omega))

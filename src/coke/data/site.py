@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coke.data.blocks import by_size, counted
+from coke.data.blocks import counted, risks
 from coke.data.sources import Numbers, Watch
 from coke.data.tables import Labels
 from coke.data.units import Columns, Making, Scaling, columns_of, numbers_of, size_of
@@ -22,7 +22,6 @@ from coke.maths.arrays import Array, Room, mapped
 from coke.maths.losses import LOSSES
 from coke.maths.losses.codes import which
 from coke.maths.losses.problem import Problem
-from coke.maths.losses.risk import Risk
 
 SAMPLE = 500  # rows of a site that a choice of model looks at
 
@@ -157,21 +156,11 @@ class Kept(Sites):
 
     def problem(self, how: Making) -> Problem:
         """Of the rows as they came; features that are kept lie in `room`."""
-        rows = sum(map(len, (*self.y, *self.y_test)))
-        loss, told, units = LOSSES[how.loss], counted(self.watch, rows), how.units
-
-        def phi(X: Array) -> Array:
-            told(len(X))
-            return how.features(units.inputs(X))
-
-        def risk(X: Sequence[Array], y: Sequence[Labels]) -> Risk:
-            if loss.statistics:
-                return by_size(X, y, how, phi, told)
-            targets = list(map(how.targets, y))
-            return loss.risk(phi, X, targets, how.G, classes=how.classes, room=self.room)
-
-        tested = any(map(len, self.y_test))
-        return Problem(risk(self.X, self.y), risk(self.X_test, self.y_test) if tested else None)
+        told = counted(self.watch, sum(map(len, (*self.y, *self.y_test))))
+        train = risks(self.X, self.y, how, told, self.room)
+        if not any(map(len, self.y_test)):
+            return Problem(train)
+        return Problem(train, risks(self.X_test, self.y_test, how, told, self.room))
 
 
 def sampled(T: int, seed: int) -> NDArray[np.int64]:

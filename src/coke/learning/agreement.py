@@ -66,16 +66,13 @@ class Terms(NamedTuple):
         return self.loss.kind == NUMBERS
 
     def with_loss(self, told: Told) -> Terms:
-        """With the loss of classes that is chosen, where that is left open.
+        """With the loss of classes that is chosen, where that was left open.
 
         It is least squares, which needs a pass over the rows and sums alone. But it has λ as it is:
         of two classes and few rows for each feature it fits their noise, and the logistic loss,
         on which the same λ weighs eight times as much or more, does better.
         """
-        settings = self.settings
-        if settings.loss != AUTO:
-            return self
-        f = feature_settings(settings)
+        settings, f = self.settings, feature_settings(self.settings)
         D = f.n_features * (2 if f.mapping == "cos-sin" else 1)
         few = len(told.labels) == 2 and told.columns.T < _ENOUGH * D
         sums = settings.model == AUTO or settings.fast or settings.data.out_of_core
@@ -115,7 +112,7 @@ def feature_settings(settings: Settings) -> FeatureSettings:
     return FeatureSettings(int(L), kernel, sigma, f.mapping, f.sampling, settings.seed)
 
 
-def wished(settings: Settings, d: int, N: int, outputs: int) -> Wish:
+def _wished(settings: Settings, d: int, N: int, outputs: int) -> Wish:
     """What the settings leave to choose."""
     f, loss = settings.features, LOSSES[settings.loss]
     kappa = loss.curvature(outputs)
@@ -216,23 +213,23 @@ class Agreement:
 
 def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreement]:
     """What the units follow from, by sums over all sites; with privacy, what is public instead."""
-    private, units = terms.private, terms.public
+    private, units, auto = terms.private, terms.public, terms.settings.loss == AUTO
     if private is not None and units is not None:
         X, y = site.rows()
         features = draw_features(feature_settings(terms.settings), X.shape[1])
-        terms, known = terms.with_loss(_NOTHING), public_classes(terms.settings)
+        terms, known = terms.with_loss(_NOTHING) if auto else terms, public_classes(terms.settings)
         y = numbers_of(y) if terms.numbers else coded(y, checked_classes(known))
         mine = (site.name, features, units.inputs(X), units.targets(y))
         public = yield from private.agree(sweep, net.names, *mine)
         classes = _NOTHING._replace(labels=known)
         return Agreement(terms, net, units, classes, public, private.spread)
+    how, d, outputs = terms.settings.data.scale, len(terms.columns), len(terms.targets)
     with OneThread().limit():
         told = _told(site, terms)
     everyones = _NOTHING if told is None else (yield from tell(sweep, told))
-    terms = terms.with_loss(everyones)
     if units is None:
-        how, d = terms.settings.data.scale, len(terms.columns)
-        units = fit_scaling(how, d, everyones.columns, len(terms.targets))
+        units = fit_scaling(how, d, everyones.columns, outputs)
+    terms = terms.with_loss(everyones) if auto else terms
     if terms.loss.codes:
         units = yield from _centred(sweep, site, units, checked_classes(everyones.labels))
     agreed = Agreement(terms, net, units, everyones)
@@ -262,7 +259,7 @@ def _choosing(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Agreement]:
     Y = _targets(terms, standard, y, agreed.told.labels)
     T = site.here.columns(site.i).T
     own = Samples(standard.inputs(X), Y, T, told.T, N, classes=not terms.numbers)
-    choice = yield from choose(sweep, own, wished(terms.settings, d, N, agreed.outputs))
+    choice = yield from choose(sweep, own, _wished(terms.settings, d, N, agreed.outputs))
     x = standard._replace(knots=choice.best.knots)
     units = x._replace(y_shift=agreed.units.y_shift, y_scale=agreed.units.y_scale)
     return replace(agreed, units=units, choice=choice)

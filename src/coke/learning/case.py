@@ -22,7 +22,6 @@ class Case(NamedTuple):
     spent: Spent  # (n, 3)
     tol: float | None = None  # in the norm of θ, once nobody moves by more
     basis: Whitening | None = None  # of the problem; None: the plain features
-    outputs: int = 1
     closes: bool = False  # whether anything is added up afterwards: see `coke.learning.closing`
 
     def theta(self, u: Array) -> Array:
@@ -30,7 +29,7 @@ class Case(NamedTuple):
         if self.basis is None:
             return u
         with OneThread().limit():
-            return self.basis.theta(u.reshape(*u.shape[:-1], self.outputs, -1)).reshape(u.shape)
+            return self.basis.theta(u.reshape(-1, len(self.basis.C))).reshape(u.shape)
 
 
 class Wanted(NamedTuple):

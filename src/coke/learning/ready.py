@@ -33,8 +33,7 @@ from coke.maths.ledger import Spent
 from coke.maths.losses.problem import Problem
 from coke.privacy.private import Noised, Private
 from coke.settings.declaration import AUTO
-from coke.talk.conversation import Talk, flood, network, network_of, outcome
-from coke.talk.flooded import flooded
+from coke.talk.conversation import Talk, flood, flooded, network, network_of, outcome
 from coke.talk.sums import Sweep, add_targets, given, swept
 from coke.threads import OneThread
 
@@ -141,22 +140,21 @@ class Ready:
     def case(self, algorithm: str | Algorithm) -> Case:
         """How to run that algorithm, of the house or an own one."""
         settings = self.agreement.terms.settings
-        outputs = self.problem.train.size // self.agreement.features.size
         if isinstance(algorithm, Algorithm):
             nothing, tol = np.zeros_like(self.spent), settings.tol
             limit = None if tol is None else tol * self.spread
             return Case(
                 problem=self.problem, algorithm=algorithm, spread=self.spread, spent=nothing,
-                tol=limit, outputs=outputs, closes=self._closes(basis=False),
+                tol=limit, closes=self._closes(basis=False),
             )  # fmt: skip
         entry, loss = ALGORITHMS[algorithm], self.agreement.terms.loss
+        closes = self._closes(basis=entry.basis)
         problem, whitening, spread, spent = self.problem, None, 0.0, np.zeros_like(self.spent)
         if entry.basis:
             problem, (whitening, spread, _), spent = self.whitened
         else:
             spread = self.spread
         seen = Seen(self.agreement.kappa, self.agreement.net.graph, spread)
-        closes = self._closes(basis=entry.basis)
         built = entry.build(msgspec.structs.asdict(settings), seen)
         tol = settings.tol
         if tol is None and entry.tol is not None:
@@ -164,7 +162,7 @@ class Ready:
         limit = None if tol is None else tol * spread
         return Case(
             problem=problem, algorithm=built, spread=spread, spent=spent, tol=limit,
-            basis=whitening, outputs=outputs, closes=closes,
+            basis=whitening, closes=closes,
         )  # fmt: skip
 
     def _closes(self, *, basis: bool) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -12,6 +13,7 @@ from scipy import sparse
 
 from coke.errors import GraphError, unknown
 from coke.maths.arrays import Array
+from coke.maths.ledger import Ledger
 
 Graph = Any  # nx.Graph: networkx ships no types
 
@@ -150,6 +152,45 @@ def steps(A: sparse.csr_array, agents: NDArray[np.int64]) -> NDArray[np.int32]:
     """How many edges away everybody is from each of these agents (n, N), in a connected graph."""
     found = sparse.csgraph.dijkstra(A, unweighted=True, indices=agents)
     return np.asarray(found, dtype=np.int32)
+
+
+class Tree(NamedTuple):
+    """A spanning tree that every site computes alike from the same graph."""
+
+    root: Any
+    parent: dict[Any, Any]  # of all but the root
+    order: list[Any]  # from the root outwards
+    children: dict[Any, list[Any]]  # sorted, of those that have some
+
+    @property
+    def messages(self) -> int:
+        """Of one sum: one from all but the root, and a broadcast of each site with children."""
+        return len(self.parent) + len(set(self.parent.values()))
+
+    def told_down(self, ledger: Ledger, size: int) -> Ledger:
+        """With a total of so many bytes told to all."""
+        for children in Counter(self.parent.values()).values():
+            ledger = ledger.told(size, copies=children)
+        return ledger
+
+    def summed(self, ledger: Ledger, size: int) -> Ledger:
+        """With one sum more of so many bytes, up and down."""
+        return self.told_down(ledger.told(size, messages=len(self.parent)), size)
+
+
+def spanning_tree(graph: Graph) -> Tree:
+    """Breadth first from the centre of the graph; ties go to the smaller number or name."""
+    return grown(graph, steps(adjacency(graph), np.arange(len(graph))).max(axis=1))
+
+
+def grown(graph: Graph, farthest: NDArray[np.int32]) -> Tree:
+    """The same where it is known how far away anybody is from each site."""
+    root = min(name for name, far in zip(graph, farthest, strict=True) if far == farthest.min())
+    parent, children = {}, dict[Any, list[Any]]()
+    for at, child in nx.bfs_edges(graph, root, sort_neighbors=sorted):
+        parent[child] = at
+        children.setdefault(at, []).append(child)
+    return Tree(root, parent, [root, *parent], children)
 
 
 def degrees(A: sparse.csr_array) -> Array:

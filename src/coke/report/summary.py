@@ -15,7 +15,6 @@ from coke.learning.targets import by_target
 from coke.learning.train import Trained
 from coke.maths.algorithms.coke import FLOAT
 from coke.maths.arrays import side_by_side
-from coke.maths.losses.risk import local_only
 
 HELD = 0.9  # the share of new rows that intervals are to hold
 _FEW = 20  # test rows of a site, below which their share says little
@@ -47,7 +46,7 @@ def yardsticks(ready: Ready) -> list[dict[str, Any]]:
     """What sites reach without COKE: each alone, averaged once, and the centralised optimum."""
     problem = ready.problem
     size = problem.train.size * FLOAT
-    alone = local_only(problem.train) if ready.noised is None else ready.noised.alone
+    alone = problem.train.alone() if ready.noised is None else ready.noised.alone
     everyone = {
         "local-only": (alone, 0),
         "one-shot-average": (

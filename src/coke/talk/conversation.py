@@ -12,7 +12,7 @@ tree and diameter.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coke.errors import GraphError, MessageError
-from coke.maths.graph import Graph, adjacency, checked_graph, steps
-from coke.maths.ledger import Ledger
+from coke.maths.arrays import Array
+from coke.maths.graph import Graph, Tree, adjacency, checked_graph, grown, steps
+from coke.maths.ledger import HEADER, Ledger, Spent
 
 R = TypeVar("R")
 LONGEST = 255  # characters of a site's name
@@ -133,45 +134,6 @@ def _delivered(held: Mapping[str, Conversation[R]], letters: list[Letter]) -> li
     return leaving
 
 
-class Tree(NamedTuple):
-    """A spanning tree that every site computes alike from the same graph."""
-
-    root: Any
-    parent: dict[Any, Any]  # of all but the root
-    order: list[Any]  # from the root outwards
-    children: dict[Any, list[Any]]  # sorted, of those that have some
-
-    @property
-    def messages(self) -> int:
-        """Of one sum: one from all but the root, and a broadcast of each site with children."""
-        return len(self.parent) + len(set(self.parent.values()))
-
-    def told_down(self, ledger: Ledger, size: int) -> Ledger:
-        """With a total of so many bytes told to all."""
-        for children in Counter(self.parent.values()).values():
-            ledger = ledger.told(size, copies=children)
-        return ledger
-
-    def summed(self, ledger: Ledger, size: int) -> Ledger:
-        """With one sum more of so many bytes, up and down."""
-        return self.told_down(ledger.told(size, messages=len(self.parent)), size)
-
-
-def spanning_tree(graph: Graph) -> Tree:
-    """Breadth first from the centre of the graph; ties go to the smaller number or name."""
-    return _grown(graph, steps(adjacency(graph), np.arange(len(graph))).max(axis=1))
-
-
-def _grown(graph: Graph, farthest: NDArray[np.int32]) -> Tree:
-    """The same where it is known how far away anybody is from each site."""
-    root = min(name for name, far in zip(graph, farthest, strict=True) if far == farthest.min())
-    parent, children = {}, dict[Any, list[Any]]()
-    for at, child in nx.bfs_edges(graph, root, sort_neighbors=sorted):
-        parent[child] = at
-        children.setdefault(at, []).append(child)
-    return Tree(root, parent, [root, *parent], children)
-
-
 class Network(NamedTuple):
     """What every site knows of the network once it knows all of it."""
 
@@ -228,6 +190,34 @@ def flood(me: str, neighbours: Sequence[str]) -> Talk[Network]:
         fresh = sorted(set(known) - before)
 
 
+def flooded(net: Network) -> Spent:
+    """What each site has sent (N, 3), in the order of the names, once all know the network.
+
+    Without flooding: N sites in one process would tell N² records, where a row of distances tells
+    which records a site passes on when.
+    """
+    records = [(name, sorted(net.graph[name])) for name in net.names]
+    sizes = np.array([len(msgspec.msgpack.encode(record)) for record in records], np.float64)
+    at = {name: i for i, name in enumerate(net.names)}
+    around = [[at[friend] for friend in friends] for _, friends in records]
+    return np.array([_spent(net, i, near, sizes) for i, near in enumerate(around)], np.int64)
+
+
+def _spent(net: Network, i: int, near: list[int], sizes: Array) -> tuple[int, int, int]:
+    """Of site i: in step r the records from r steps away, but for those all neighbours have."""
+    away = net.distances[i]
+    # A site that knows the whole graph knows who has what; before, it looks two steps around.
+    known = np.where(away >= away.max(), away, np.minimum(away, 2))
+    news = net.distances[near].max(axis=0, initial=0) > known
+    count, size = (
+        np.bincount(away[news], weights, net.diameter)[: net.diameter]
+        for weights in (None, sizes[news])
+    )
+    size += (count > 0) * np.where(count < 16, 1, np.where(count < 2**16, 3, 5))  # of the list
+    told = int(size.sum())
+    return int(np.count_nonzero(size)), told, len(near) * (told + HEADER * net.diameter)
+
+
 def _whole(known: Mapping[str, tuple[str, ...]]) -> Network | None:
     """The network, if no neighbour of a known site is unknown."""
     if any(friend not in known for friends in known.values() for friend in friends):
@@ -251,7 +241,7 @@ def _network(records: frozenset[tuple[str, tuple[str, ...]]]) -> Network:
     names = tuple(sorted(known))
     graph = nx.relabel_nodes(checked_graph(G, names), dict(enumerate(names)))
     distances = steps(adjacency(graph), np.arange(len(names)))
-    tree = _grown(graph, distances.max(axis=1))
+    tree = grown(graph, distances.max(axis=1))
     return Network(names, graph, tree, int(distances.max()), distances)
 
 

@@ -25,9 +25,10 @@ from coke.errors import InputError
 from coke.maths.algorithms.algorithm import Algorithm, Payloads, Spoken
 from coke.maths.algorithms.codecs import Coarse, Codec
 from coke.maths.arrays import Array, Mask
-from coke.maths.graph import Graph, adjacency, degrees
-from coke.maths.losses.risk import Argmin, Risk, local_only, nearly_alone
+from coke.maths.graph import Graph, adjacency
+from coke.maths.losses.risk import Argmin, Risk
 
+_FIRST = 10  # rounds' worth of steps before the first message
 FLOAT = 8  # bytes of an entry of θ in the paper's messages
 
 
@@ -178,7 +179,7 @@ def dual(d: Array | float, hat: Array, heard: Array, g: Array) -> Array:
     return g + (d * hat - heard)
 
 
-def censor(theta: Array, hat: Array, h: float | Array) -> Mask:
+def _censor(theta: Array, hat: Array, h: float | Array) -> Mask:
     """Who has news (A, 1): ‖θ_i − θ̂_i‖ ≥ h_i."""
     innovation = theta - hat
     return np.asarray(np.sqrt(np.vecdot(innovation, innovation))[:, None] >= h)
@@ -227,10 +228,11 @@ class COKE(Algorithm):
 
     def start(self, risk: Risk) -> State:
         """Everything zero; or θ_i the agent's own minimum, not said to anybody yet."""
-        zero = np.zeros((len(risk.T), risk.size))
-        theta = zero
+        theta = None
         if self.warm:
-            theta = local_only(risk) if self.exact else nearly_alone(risk)
+            theta = risk.alone() if self.exact else _nearly_alone(risk)
+        zero = np.zeros((len(risk.T), risk.size))
+        theta = zero if theta is None else theta
         h = np.full((len(zero), 1), self.threshold.start)
         return State(theta, zero, zero, zero, h, risk.losses(theta))
 
@@ -247,7 +249,7 @@ class COKE(Algorithm):
     def tell(self, theta: Array, hat: Array, h: Array, k: int) -> tuple[Array, Array, Spoken]:
         """θ̂_i and h_i after round k, and what is said, where ‖θ_i − θ̂_i‖ ≥ h_i."""
         h = self.threshold.at(h, k)
-        news = censor(theta, hat, 0.0 * h if self.warm and k == 1 else h)
+        news = _censor(theta, hat, 0.0 * h if self.warm and k == 1 else h)
         h = self.threshold.after(h, news)
         hat, spoken = say(theta, hat, news, self.codec)
         return hat, h, spoken
@@ -267,14 +269,25 @@ def dkla(rho: float = 1e-2) -> COKE:
     return COKE(rho, NEVER_SILENT)
 
 
+def _nearly_alone(risk: Risk) -> Array:
+    """Near argmin R_i(θ) (N, D): where a loss takes steps, as far as some come from zero."""
+    if risk.sums is not None:
+        return risk.alone()
+    theta = zero = np.zeros((len(risk.T), risk.size))
+    towards = risk.approach(np.zeros((len(risk.T), 1)))
+    for _ in range(_FIRST):
+        theta = towards(zero, theta)[0]
+    return theta
+
+
 def _step_size(kappa: float, graph: Graph) -> float:
     """ρ = 0.7 κ / (2 √(λ₂ d̄)): λ₂ of the Laplacian, d̄ the mean degree; κ/2 for one agent alone."""
     if len(graph) < 2:
         return kappa / 2
-    W = adjacency(graph)
-    A = W.toarray()
-    second = float(np.linalg.eigvalsh(np.diag(A.sum(axis=1)) - A)[1])
-    return 0.7 * kappa / (2.0 * math.sqrt(second * float(degrees(W).mean())))
+    A = adjacency(graph).toarray()
+    degrees = A.sum(axis=1)
+    second = float(np.linalg.eigvalsh(np.diag(degrees) - A)[1])
+    return 0.7 * kappa / (2.0 * math.sqrt(second * float(degrees.mean())))
 
 
 def automatic(kappa: float, graph: Graph, spread: float) -> COKE:

@@ -100,7 +100,8 @@ def describe(
     if len(kinds) != 1:
         A = gram()
         kinds = {_clusters(lambda most: fits(P, A, ridge, most))}
-    return clustered(X, kinds.pop(), seed)
+    K = kinds.pop()
+    return [one] if K == 1 else clustered(X, K, seed)
 
 
 def _clusters(below: Callable[[float], bool]) -> int:

@@ -45,9 +45,9 @@ class Whitening(NamedTuple):
         """Φ̃ (T, D) from Φ (T, D), row by row."""
         return np.asarray(solve_triangular(self.C, Phi.T, lower=True)).T
 
-    def regulariser(self, G: Array) -> Array:
+    def regulariser(self, G: float | Array) -> Array:
         """C⁻¹GC⁻ᵀ (D, D): what θᵀGθ is in u."""
-        return congruent(self.C, G)
+        return congruent(self.C, G * np.eye(len(self.C)) if isinstance(G, float) else G)
 
     def statistics(self, A: Array, b: Array) -> tuple[Array, Array]:
         """A_i (N, D, D) and b_i (N, K·D) in the new basis: C⁻¹A_iC⁻ᵀ and C⁻¹b_i."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coke.maths.arrays import Array, FeatureMap
-from coke.maths.losses.problem import Quadratic, matrix, penalty
+from coke.maths.losses.problem import Quadratic, penalty
 from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
 from coke.maths.losses.thin import Thin
 
@@ -182,8 +182,8 @@ class Mixed:
 
     def whitened(self, basis: Whitening) -> Mixed:
         """The same risks as functions of u = Cᵀθ."""
-        G = basis.regulariser(matrix(self.G, len(basis.C)))
-        return Mixed(tuple(risk.turned(basis, G) for risk in self.risks), self.agents)
+        G = basis.regulariser(self.G)
+        return Mixed(tuple(risk.whitened(basis, G) for risk in self.risks), self.agents)
 
     @property
     def both(self) -> zip[tuple[Form, Index]]:

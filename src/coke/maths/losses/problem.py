@@ -220,14 +220,10 @@ class Quadratic:
         """A_i."""
         return np.asarray(self.A[i])
 
-    def whitened(self, basis: Whitening) -> Quadratic:
-        """The same risks as functions of u = Cᵀθ."""
-        return self.turned(basis, basis.regulariser(matrix(self.G, len(basis.C))))
-
-    def turned(self, basis: Whitening, G: Array) -> Quadratic:
-        """The same, G being what the regulariser is in u."""
+    def whitened(self, basis: Whitening, G: Array | None = None) -> Quadratic:
+        """The same risks as functions of u = Cᵀθ; G: the regulariser in u, where it is known."""
         A, b = basis.statistics(self.A, self.b)
-        return replace(self, A=A, b=b, G=G)
+        return replace(self, A=A, b=b, G=basis.regulariser(self.G) if G is None else G)
 
     def optimum(self) -> Array:
         """(Σ_i A_i + N G)⁻¹ Σ_i b_i, of least norm where λ = 0 leaves a choice."""

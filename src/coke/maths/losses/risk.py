@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
     from coke.maths.losses.problem import Quadratic
 
-_FIRST = 10  # rounds' worth of steps before the first message
-
 Regulariser = float | Array
 Argmin = Callable[[Array, Array], tuple[Array, Array]]
 """(p, start), each (N, D) → argmin_θ R_i(θ) + ρ d_i ‖θ‖² − p_iᵀθ (N, D), and its loss (N,)."""
@@ -124,17 +122,6 @@ def apart(risk: Risk) -> Array:
 def local_only(risk: Risk) -> Array:
     """Each agent alone: argmin R_i(θ) (N, D), without a message."""
     return risk.alone()
-
-
-def nearly_alone(risk: Risk) -> Array:
-    """Near argmin R_i(θ) (N, D): where a loss takes steps, as far as some come from zero."""
-    if risk.sums is not None:
-        return risk.alone()
-    theta = zero = np.zeros((len(risk.T), risk.size))
-    towards = risk.approach(np.zeros((len(risk.T), 1)))
-    for _ in range(_FIRST):
-        theta = towards(zero, theta)[0]
-    return theta
 
 
 def one_shot_average(risk: Risk) -> Array:

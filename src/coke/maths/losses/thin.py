@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from coke.errors import InputError
 from coke.maths.arrays import Array, FeatureMap
-from coke.maths.losses.problem import Quadratic, matrix, penalty, pulled
+from coke.maths.losses.problem import Quadratic, penalty, pulled
 from coke.maths.losses.risk import (
     Argmin,
     Gather,
@@ -197,16 +197,12 @@ class Thin:
         """(Σ_i A_i + N G)⁻¹ Σ_i b_i."""
         return self._mean.optimum()
 
-    def whitened(self, basis: Whitening) -> Thin:
-        """The same risks as functions of u = Cᵀθ."""
-        return self.turned(basis, basis.regulariser(matrix(self.G, len(basis.C))))
-
-    def turned(self, basis: Whitening, G: Array) -> Thin:
-        """The same, G being what the regulariser is in u."""
+    def whitened(self, basis: Whitening, G: Array | None = None) -> Thin:
+        """The same risks as functions of u = Cᵀθ; G: the regulariser in u, where it is known."""
         F = np.empty_like(self.F)
         for i, rows in enumerate(self.F):
             F[i] = basis.features(rows.astype(np.float64))
-        return replace(self, F=F, G=G)
+        return replace(self, F=F, G=basis.regulariser(self.G) if G is None else G)
 
 
 class _Alike(NamedTuple):

@@ -16,6 +16,7 @@ from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.codecs import Coarse
 from coke.maths.algorithms.coke import COKE, FLOAT, Geometric
 from coke.maths.arrays import Array, Mask
+from coke.maths.graph import spanning_tree
 from coke.maths.ledger import Ledger
 from coke.maths.losses.problem import Quadratic
 from coke.maths.losses.risk import local_only
@@ -29,7 +30,6 @@ from coke.studies.compare.tree_methods import (
     conjugate_gradients,
     gram_sum,
 )
-from coke.talk.conversation import spanning_tree
 
 GRID = tuple(product((1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1), (0.1, 1.0), (0.85, 0.95)))  # ρ, v, μ
 HORIZONS = {"coke": 300, "coke-tuned": 1000, "tree-gradient": 300, "cta": 2000}

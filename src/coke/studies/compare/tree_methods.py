@@ -14,10 +14,10 @@ import numpy as np
 from coke.errors import ConvergenceError
 from coke.maths.algorithms.codecs import Codec
 from coke.maths.arrays import Array
+from coke.maths.graph import Tree
 from coke.maths.ledger import Ledger
 from coke.maths.losses.problem import Quadratic, across, pulled
 from coke.maths.losses.risk import Risk
-from coke.talk.conversation import Tree
 
 FLOAT64, FLOAT32 = 8, 4
 LARGE = 1e3  # gradients in a whitened basis are about one
