@@ -168,7 +168,7 @@ class Rowwise:
     def whitened(self, basis: Whitening) -> Rowwise:
         """The same risks as functions of u = Cᵀθ."""
         Phi = mapped(basis.features, self.Phi, len(basis.C), self.room)
-        return replace(self, Phi=Phi, G=basis.regulariser(matrix(self.G, len(basis.C))))
+        return replace(self, Phi=Phi, G=basis.regulariser(self.G))
 
     def optimum(self) -> Array:
         """θ* (D,)."""
