@@ -11,7 +11,7 @@ from sklearn.metrics import r2_score
 
 from coke import COKERegressor
 from coke.data import blocks
-from coke.data.blocks import FEW, LEAST, precise, summed
+from coke.data.blocks import FEW, LEAST, Owned, precise, summed
 from coke.data.site import Kept
 from coke.data.units import Making, Scaling, columns_of, fit_scaling
 from coke.maths.choice.quantiles import SCORES
@@ -49,7 +49,7 @@ def literal(how: Making) -> Quadratic:
 
 def found(how: Making) -> Quadratic:
     X, y, _ = rows()
-    return summed(X, y, how, lambda n: None)
+    return summed(Owned(X, y), how, lambda n: None)
 
 
 @pytest.mark.parametrize("mapping", ["cos-sin", "cos-phase"])
@@ -92,10 +92,12 @@ def test_no_prediction_moves_by_more_than_a_little(ridge: float, sigma: float) -
 def test_several_outputs_have_a_row_each() -> None:
     X, y, units = rows()
     how = Making(features(), units, "quadratic", NONE, 1e-3)
-    both = summed(X, [np.column_stack([part, -2.0 * part]) for part in y], how, lambda n: None)
+    both = summed(
+        Owned(X, [np.column_stack([part, -2.0 * part]) for part in y]), how, lambda n: None
+    )
     plain = Scaling(units.x_shift, units.x_scale, units.y_shift, units.y_scale)
-    one = summed(X, y, how, lambda n: None)
-    two = summed(X, [-2.0 * part for part in y], how._replace(units=plain), lambda n: None)
+    one = summed(Owned(X, y), how, lambda n: None)
+    two = summed(Owned(X, [-2.0 * part for part in y]), how._replace(units=plain), lambda n: None)
     assert_array_equal(both.A, one.A)
     assert_allclose(both.b, np.column_stack([one.b, two.b]), atol=1e-6)
     assert_allclose(both.yy, one.yy + two.yy)

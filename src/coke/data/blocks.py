@@ -51,57 +51,68 @@ def precise(how: Making) -> bool:
     return how.precision == "double" or bool(how.features.linear) or small
 
 
-def summed(
-    X: Sequence[Numbers], y: Sequence[Array], how: Making, told: Callable[[int], None]
-) -> Quadratic:
-    """The statistics of each site's rows in memory, X_i (T_i, d) and y_i (T_i,), as they came."""
+class Owned(NamedTuple):
+    """Rows of some sites as they came."""
+
+    X: Sequence[Array]  # (T_i, d) each
+    y: Sequence[Labels]
+    weights: Sequence[Array] | None = None  # (T_i,) each: a row of weight w stands for w rows
+
+    def of(self, sites: Index) -> Owned:
+        """Of those sites alone."""
+        w = None if self.weights is None else [self.weights[i] for i in sites]
+        return Owned([self.X[i] for i in sites], [self.y[i] for i in sites], w)
+
+    def weighed(self, how: Making) -> list[Array | None]:
+        """The weights of each site's rows, those of their classes among them."""
+        given: Sequence[Array | None] = self.weights or [None] * len(self.y)
+        return [how.weights(y, w) for y, w in zip(self.y, given, strict=True)]
+
+
+def summed(rows: Owned, how: Making, told: Callable[[int], None]) -> Quadratic:
+    """The statistics of each site's rows in memory."""
     kernel = Summing(how.features, how.units, double=precise(how))
-    whole = np.zeros((len(y), how.features.size, how.features.size))
+    whole = np.zeros((len(rows.y), how.features.size, how.features.size))
     sums = [kernel.nothing(0, A) for A in whole]
-    for X_i, y_i, one in zip(X, y, sums, strict=True):
-        for block in _blocks(X_i, y_i, kernel.rows):
+    for X, y, w, one in zip(rows.X, rows.y, rows.weighed(how), sums, strict=True):
+        for block in _blocks(X, how.numbers(y), w, kernel.rows):
             one.add(kernel(block), PLAIN)
             told(len(block.y))
     return risk(whole, sums, kernel.unit, how.G)
 
 
-def risks(
-    X: Sequence[Array], y: Sequence[Labels], how: Making, told: Callable[[int], None], room: Room
-) -> Risk:
-    """Of each site's rows in memory, as they came; features that are kept lie in `room`."""
+def risks(rows: Owned, how: Making, told: Callable[[int], None], room: Room) -> Risk:
+    """Of each site's rows in memory; features that are kept lie in `room`."""
 
     def phi(x: Array) -> Array:
         told(len(x))
         return how.features(how.units.inputs(x))
 
-    if LOSSES[how.loss].statistics:
-        return _by_size(X, y, how, phi, told)
-    targets = list(map(how.targets, y))
-    return LOSSES[how.loss].risk(phi, X, targets, how.G, classes=how.classes, room=room)
+    loss, X, y = LOSSES[how.loss], rows.X, rows.y
+    if loss.statistics:
+        return _by_size(rows, how, phi, told)
+    targets, weights = list(map(how.targets, y)), rows.weighed(how)
+    return loss.risk(phi, X, targets, how.G, classes=how.classes, room=room, weights=weights)
 
 
-def _by_size(
-    X: Sequence[Array], y: Sequence[Labels], how: Making, phi: FeatureMap,
-    told: Callable[[int], None],
-) -> Risk:  # fmt: skip
+def _by_size(rows: Owned, how: Making, phi: FeatureMap, told: Callable[[int], None]) -> Risk:
     """Sites with few rows keep their features, the others sums over them."""
+    few = widths(list(map(len, rows.y)), how.features.size if how.G else 0)
+    if not any(few):
+        return summed(rows, how, told)
 
     def thin(at: Index) -> Thin:
-        targets = [np.asarray(how.targets(y[i]), np.float64) for i in at]
-        return Thin.from_rows(phi, [X[i] for i in at], targets, how.G)
+        some = rows.of(at)
+        y = [np.asarray(how.targets(v), np.float64) for v in some.y]
+        return Thin.from_rows(phi, some.X, y, how.G, weights=some.weighed(how))
 
-    def sums(at: Index) -> Quadratic:
-        return summed([X[i] for i in at], [how.numbers(y[i]) for i in at], how, told)
-
-    few = widths(list(map(len, y)), how.features.size if how.G else 0)
-    if not any(few):
-        return sums(np.arange(len(y)))
-    return by_width(few, thin, sums)
+    return by_width(few, thin, lambda at: summed(rows.of(at), how, told))
 
 
-def _blocks(X: Numbers, y: Array, rows: int) -> Iterator[RowBlock]:
+def _blocks(X: Numbers, y: Array, weights: Array | None, rows: int) -> Iterator[RowBlock]:
     for first in range(0, len(y), rows):
-        yield RowBlock(0, X[first : first + rows], y[first : first + rows])
+        at = slice(first, first + rows)
+        yield RowBlock(0, X[at], y[at], None if weights is None else weights[at])
 
 
 class RowBlock(NamedTuple):
@@ -110,12 +121,13 @@ class RowBlock(NamedTuple):
     site: Any
     X: Numbers  # (t, d)  by row or by column
     y: Array  # (t,), or (t, K) of K outputs
+    weights: Array | None = None  # (t,)
 
 
 class Sums:
     """Over rows of one site, of bare features: their height comes last (`Summing.unit`)."""
 
-    def __init__(self, site: Any, A: Numbers, b: Array, yy: Array, T: int = 0):
+    def __init__(self, site: Any, A: Numbers, b: Array, yy: Array, T: float = 0.0):
         self.site, self.A, self.b, self.yy, self.T = site, A, b, yy, T  # (D, D), (K, D), (K,)
 
     def add(self, part: Sums, loops: Loops) -> None:
@@ -170,9 +182,13 @@ class Summing:
             y = self.scaling.targets(block.y).reshape(len(block.y), -1)
             yy = np.vecdot(y.T, y.T)
             small = yy.sum() < 1e30 and len(y) >= FEW and not self.wide
-            Phi = self.bare(block.X, single=bool(small))
+            Phi, T = self.bare(block.X, single=bool(small)), float(len(y))
+            if block.weights is not None:
+                T, root = float(block.weights.sum()), np.sqrt(block.weights)[:, None]
+                y, Phi = root * y, root.astype(Phi.dtype) * Phi
+                yy = np.vecdot(y.T, y.T)
             b = (y.astype(Phi.dtype).T @ Phi).astype(np.float64)
-            return Sums(block.site, Phi.T @ Phi, b, yy, len(y))
+            return Sums(block.site, Phi.T @ Phi, b, yy, T)
 
 
 class _Map(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coke.data.blocks import counted, risks
+from coke.data.blocks import Owned, counted, risks
 from coke.data.sources import Numbers, Watch
 from coke.data.tables import Labels
 from coke.data.units import Columns, Making, Scaling, columns_of, numbers_of, size_of
@@ -102,18 +102,25 @@ class Kept(Sites):
     numbers: bool = True  # whether the target is a number; else it is a class
     room: Room = np.empty  # for rows with classes in other units, and their features
     watch: Watch | None = None  # told of the rows whose features are made
+    weights: tuple[Array, ...] | None = None  # (T_i,) each: a row of weight w stands for w rows
+    weights_test: tuple[Array, ...] | None = None
 
     def of(self, agents: Sequence[int]) -> Kept:
         """Those sites alone."""
-        parts = ("names", "X", "y", "X_test", "y_test")
+        parts = ["names", "X", "y", "X_test", "y_test"]
+        if self.weights is not None:
+            parts += ["weights", "weights_test"]
         some: Any = {part: tuple(getattr(self, part)[i] for i in agents) for part in parts}
         return replace(self, **some)
 
     def columns(self, i: int) -> Columns:
         """Of the rows themselves."""
         if not self.numbers:
-            return columns_of(self.X[i])
-        return columns_of(np.column_stack([self.X[i], numbers_of(self.y[i])]))
+            return columns_of(self.X[i], self._weights(i))
+        return columns_of(np.column_stack([self.X[i], numbers_of(self.y[i])]), self._weights(i))
+
+    def _weights(self, i: int) -> Array | None:
+        return None if self.weights is None else self.weights[i]
 
     def labels(self, i: int) -> tuple[Any, ...]:
         """Of training and test rows."""
@@ -123,21 +130,23 @@ class Kept(Sites):
 
     def sample(self, i: int, seed: int) -> tuple[Array, Labels]:
         """Of the rows themselves."""
-        some = sampled(len(self.y[i]), seed)
+        some = sampled(len(self.y[i]), seed, self._weights(i))
         return self.X[i][some], self.y[i][some]
 
     def shares(self, i: int, classes: Labels) -> Array:
         """Of the rows themselves."""
-        counts = np.bincount(which(self.y[i], classes), minlength=len(classes))
-        return np.asarray(counts / len(self.y[i]))
+        at, weights = which(self.y[i], classes), self._weights(i)
+        counts = np.bincount(at, weights, minlength=len(classes))
+        return np.asarray(counts / (len(at) if weights is None else weights.sum()))
 
     def targets(self, i: int, how: Making) -> Columns:
         """Of the rows themselves."""
-        y, T = how.targets(self.y[i]), float(len(self.y[i]))
+        y, weights = how.targets(self.y[i]), how.weights(self.y[i], self._weights(i))
         if self.numbers:
-            return columns_of(y)
+            return columns_of(y, weights)
+        T = float(len(y) if weights is None else weights.sum())
         codes = LOSSES[how.loss].codes
-        return size_of(T, float(np.mean(np.vecdot(y, y))) if codes else 1.0)
+        return size_of(T, float(np.average(np.vecdot(y, y), weights=weights)) if codes else 1.0)
 
     def units(self, scaling: Scaling) -> Kept:
         """The same rows in the common units, the inputs in `room`."""
@@ -157,12 +166,17 @@ class Kept(Sites):
     def problem(self, how: Making) -> Problem:
         """Of the rows as they came; features that are kept lie in `room`."""
         told = counted(self.watch, sum(map(len, (*self.y, *self.y_test))))
-        train = risks(self.X, self.y, how, told, self.room)
+        train = risks(Owned(self.X, self.y, self.weights), how, told, self.room)
         if not any(map(len, self.y_test)):
             return Problem(train)
-        return Problem(train, risks(self.X_test, self.y_test, how, told, self.room))
+        held = Owned(self.X_test, self.y_test, self.weights_test)
+        return Problem(train, risks(held, how, told, self.room))
 
 
-def sampled(T: int, seed: int) -> NDArray[np.int64]:
-    """Row numbers of a sample of T rows."""
-    return np.random.default_rng(seed).choice(T, min(T, SAMPLE), replace=False)
+def sampled(T: int, seed: int, weights: Array | None = None) -> NDArray[np.int64]:
+    """Row numbers of a sample of T rows; with weights, the heavier the likelier."""
+    rng = np.random.default_rng(seed)
+    if weights is None:
+        return rng.choice(T, min(T, SAMPLE), replace=False)
+    most = min(int(np.count_nonzero(weights)), SAMPLE)
+    return rng.choice(T, most, replace=False, p=weights / weights.sum())

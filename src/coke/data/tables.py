@@ -29,6 +29,7 @@ class Rows(NamedTuple):
     sites: Labels | None  # (T,)  one label a row, where the data say who holds it
     columns: tuple[str, ...]  # names of the columns of X
     targets: tuple[str, ...] = ("y",)  # names of those of y
+    weights: Array | None = None  # (T,)  a row of weight w stands for w rows
 
 
 def read_rows(

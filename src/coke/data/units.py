@@ -18,7 +18,7 @@ from coke.maths.arrays import PART, Array
 from coke.maths.choice.quantiles import NO_KNOTS, scored
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.losses import CLASSES, LOSSES, NUMBERS, losses_of
-from coke.maths.losses.codes import coded
+from coke.maths.losses.codes import coded, which
 
 LABELS = 4096  # classes at most
 SCALES = ("none", "standard", "minmax", "public")
@@ -101,6 +101,7 @@ class Making(NamedTuple):
     classes: Labels  # sorted; none for numbers
     G: float  # λ/N
     precision: str = "auto"  # of features for sums, see `coke.data.blocks`
+    balance: Array | None = None  # (K,) weights of the classes
 
     def numbers(self, y: Labels) -> Array:
         """Targets as numbers in their own units; classes as codes."""
@@ -111,6 +112,13 @@ class Making(NamedTuple):
         loss = LOSSES[self.loss]
         numbers = loss.codes or loss.kind == NUMBERS
         return self.units.targets(self.numbers(y)) if numbers else y
+
+    def weights(self, y: Labels, given: Array | None) -> Array | None:
+        """Of rows with these targets, as they came with weights or none; None: all alike."""
+        if self.balance is None:
+            return given
+        own = self.balance[which(y, self.classes)]
+        return own if given is None else given * own
 
     def coded(self, y: Labels) -> Array:
         """Targets that are in the common units already, classes as codes."""
@@ -137,18 +145,26 @@ def fit_scaling(how: str, d: int, told: Columns, targets: int = 1) -> Scaling:
     return found._replace(y_shift=shift[d:], y_scale=scale[d:]) if len(shift) > d else found
 
 
-def columns_of(Z: Array) -> Columns:
-    """Of the rows Z (T, c), or (T,) of one column.
+def columns_of(Z: Array, weights: Array | None = None) -> Columns:
+    """Of the rows Z (T, c), or (T,) of one column, of which one of weight w stands for w.
 
     Of very many a part at a time, for a spread takes a copy of them.
     """
-    Z, firsts = Z if Z.ndim == 2 else Z[:, None], range(0, max(1, len(Z)), PART)
-    return reduce(Columns.merged, (_columns_of(Z[first : first + PART]) for first in firsts))
+    Z, parts = Z if Z.ndim == 2 else Z[:, None], range(0, max(1, len(Z)), PART)
+    some = [slice(first, first + PART) for first in parts]
+    if weights is None:
+        return reduce(Columns.merged, (_columns_of(Z[at]) for at in some))
+    return reduce(Columns.merged, (_columns_of(Z[at], weights[at]) for at in some))
 
 
-def _columns_of(Z: Array) -> Columns:
+def _columns_of(Z: Array, weights: Array | None = None) -> Columns:
     with np.errstate(over="ignore", invalid="ignore"):
-        found = Columns(float(len(Z)), Z.mean(axis=0), Z.std(axis=0), Z.min(axis=0), Z.max(axis=0))
+        T, mean, sd = float(len(Z)), Z.mean(axis=0), Z.std(axis=0)
+        if weights is not None:
+            T = float(weights.sum())
+            mean = weights @ Z / T
+            sd = np.sqrt(weights @ (Z - mean) ** 2 / T)
+        found = Columns(T, mean, sd, Z.min(axis=0), Z.max(axis=0))
     if not (np.isfinite(found.mean).all() and np.isfinite(found.sd).all()):
         raise DataError("numbers beyond 1e150 or so cannot be scaled: give them in larger units")
     return found

@@ -4,37 +4,86 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from coke.data.tables import Labels
+from coke.data.tables import Labels, Rows, checked_rows
 from coke.errors import DataError
-from coke.estimators.consensus import Consensus, validated
+from coke.estimators.consensus import Consensus, validated, weighed
+from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
+from coke.maths.graph import Graph
 from coke.maths.losses import CLASSES, LOSSES
+from coke.settings.declaration import Features, Settings
+from coke.settings.groups import DKLA, DP, Agents, Coke, CokePaper, Diffusion, Until
+from coke.settings.reading import checked_settings
 
 
 class COKEClassifier(ClassifierMixin, Consensus):
     """Decentralised kernel classification, binary or one against the rest.
 
-    `loss` is "logistic" (the default, with `predict_proba`) or "hinge" (a support vector machine).
+    `loss` is "auto", "least-squares", "softmax" or "logistic", all with `predict_proba`, or "hinge"
+    (a support vector machine). `class_weight` is "balanced", so that the rows of each class weigh
+    as much together as those of any other, or a weight for each label.
     All other parameters and attributes are `COKERegressor`'s, and `classes_`.
     """
 
     _kind = CLASSES
 
-    def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
-        """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
+    def __init__(
+        self,
+        n_agents: int = 10,
+        graph: str | Graph = "random",
+        edges: int | None = None,
+        algorithm: str | Coke | CokePaper | DKLA | Diffusion | Algorithm = "coke",
+        loss: str = "auto",
+        model: str = "auto",
+        features: Features | None = None,
+        lam: float | str = "auto",
+        scale: str = "standard",
+        ranges: dict[str, tuple[float, float]] | None = None,
+        limits: Until | None = None,
+        privacy: DP | None = None,
+        engine: str | Agents = "simulation",
+        random_state: int = 0,
+        class_weight: str | dict[Any, float] | None = None,
+    ):
+        super().__init__(
+            n_agents, graph, edges, algorithm, loss, model, features, lam, scale, ranges, limits,
+            privacy, engine, random_state,
+        )  # fmt: skip
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> Self:
+        """Trains on rows held by `sites` (one label per row), or dealt out to n_agents.
+
+        A row of weight w stands for w rows.
+        """
         X, y = validated(self, X, y)
         try:
             check_classification_targets(y)
         except ValueError as error:
             raise DataError(str(error)) from error
-        self._fit(X, y, sites)
+        self._fit(self._classed(weighed(checked_rows(X, y, sites), sample_weight)))
         self.classes_ = self.model_.classes
         return self
+
+    def _classed(self, rows: Rows) -> Rows:
+        """With the weights of their classes, where these are given one by one."""
+        if self.class_weight is None or isinstance(self.class_weight, str):
+            return rows
+        own = np.array([self.class_weight.get(label, 1.0) for label in rows.y.tolist()])
+        return weighed(rows, own if rows.weights is None else own * rows.weights)
+
+    def _settings(self, targets: tuple[str, ...]) -> Settings:
+        """With the weights of classes that the sites find out together."""
+        settings = super()._settings(targets)
+        if not isinstance(self.class_weight, str):
+            return settings
+        return checked_settings(settings.plain() | {"class_weight": self.class_weight})
 
     def predict(self, X: Any) -> Labels:
         """Class labels."""

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from msgspec import structs
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from coke.data.split import Index, by_label, deal, split
-from coke.data.tables import Labels, Rows, checked_rows
+from coke.data.tables import Rows
 from coke.errors import ConvergenceError, DataError, InputError, unknown
 from coke.learning.agreement import Terms
 from coke.learning.ready import agree
@@ -46,6 +46,22 @@ def validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
         return validate_data(estimator, *args, dtype=np.float64, **kwargs)
     except ValueError as error:
         raise DataError(str(error)) from error
+
+
+def weighed(rows: Rows, given: Any) -> Rows:
+    """With those weights, one a row; a row that weighs nothing is none."""
+    if given is None:
+        return rows
+    try:
+        weights = np.asarray(_check_sample_weight(given, rows.X, dtype=np.float64))
+    except ValueError as error:
+        raise DataError(f"sample_weight: {error}") from error
+    if not (weights >= 0).all():
+        raise DataError(f"sample_weight has {weights.min()}: expected none below zero")
+    there = np.flatnonzero(weights)
+    sites = None if rows.sites is None else rows.sites[there]
+    rows = rows._replace(X=rows.X[there], y=rows.y[there], sites=sites)
+    return rows._replace(weights=weights[there])
 
 
 class Consensus(BaseEstimator):
@@ -133,25 +149,22 @@ class Consensus(BaseEstimator):
         settings.pop("releases", None)
         return checked_settings(plain(settings))
 
-    def _fit(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...] = ("y",)) -> Self:
+    def _fit(self, rows: Rows) -> Self:
         """Site by site, round by round; the model is the agents' mean."""
         if isinstance(self.engine, str) and self.engine not in ENGINES:
             raise InputError(unknown("engine", self.engine, ENGINES))
-        fit = self._fit_here if self.engine == "simulation" else self._fit_agents
-        return fit(X, y, sites, targets)
-
-    def _given(
-        self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]
-    ) -> tuple[Settings, Rows, dict[Any, Index]]:
-        """Settings and rows, checked, and whose the rows are."""
-        settings = self._settings(targets)
-        rows = checked_rows(X, y, sites)
-        labels = rows.sites
+        here = self.engine == "simulation"
+        if rows.weights is not None and not (here and self.privacy is None):
+            raise InputError(
+                "weights of rows with agents or privacy: files of agents have none, and privacy "
+                "bounds what a row may weigh; leave them out, or simulate without privacy"
+            )
+        settings, columns = self._settings(rows.targets), rows.columns
+        columns = tuple(map(str, getattr(self, "feature_names_in_", columns)))
+        y, labels, rows = rows.y, rows.sites, rows._replace(columns=columns, sites=None)
         parts = deal(y, self.n_agents, seed=settings.seed) if labels is None else by_label(labels)
         self.sites_ = np.array(list(parts))
-        columns = tuple(map(str, getattr(self, "feature_names_in_", rows.columns)))
-        rows = rows._replace(columns=columns, targets=targets, sites=None)
-        return settings, rows, parts
+        return (self._fit_here if here else self._fit_agents)(settings, rows, parts)
 
     def _public(self) -> Array:
         assert isinstance(self.algorithm, Coke)  # no other has a sample
@@ -160,9 +173,8 @@ class Consensus(BaseEstimator):
         except DataError as error:
             raise DataError(f"sample: {error}") from error
 
-    def _fit_here(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]) -> Self:
+    def _fit_here(self, settings: Settings, rows: Rows, parts: dict[Any, Index]) -> Self:
         """All sites in this process."""
-        settings, rows, parts = self._given(X, y, sites, targets)
         numbers = LOSSES[settings.loss].kind == NUMBERS
         kept = split(parts, test=0.0, seed=settings.seed).kept(rows, numbers=numbers)
         graph = graph_on(list(parts), self.graph, self.edges, settings.seed)
@@ -189,11 +201,10 @@ class Consensus(BaseEstimator):
         self.transmissions_, self.bytes_, self.wire_bytes_ = (a + b for a, b in spent)
         return self
 
-    def _fit_agents(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]) -> Self:
+    def _fit_agents(self, settings: Settings, rows: Rows, parts: dict[Any, Index]) -> Self:
         """The real thing: an agent for every site, in processes over mutual TLS or in threads."""
         from coke.field.local import train_on_agents  # here: it needs the extra coke[agent]
 
-        settings, rows, parts = self._given(X, y, sites, targets)
         graph = graph_on(list(parts), self.graph, self.edges, settings.seed)
         if self.privacy is not None and self.privacy.releases is not None:
             raise InputError('releases with engine="agents": write a network; its sites keep them')

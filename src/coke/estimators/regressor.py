@@ -7,7 +7,8 @@ from typing import Any, Self
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from coke.estimators.consensus import Consensus, validated
+from coke.data.tables import checked_rows
+from coke.estimators.consensus import Consensus, validated, weighed
 from coke.learning.model import named
 from coke.maths.arrays import side_by_side
 from coke.maths.losses import NUMBERS
@@ -76,16 +77,17 @@ class COKERegressor(RegressorMixin, Consensus):
 
     _kind = NUMBERS
 
-    def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> Self:
         """Trains on rows held by `sites` (one label per row), or dealt out to n_agents.
 
-        y is (T,), or (T, K) of K columns, each in its own units.
+        y is (T,), or (T, K) of K columns, each in its own units. A row of weight w stands for w.
         """
         given = y
         X, y = validated(self, X, y, y_numeric=True, multi_output=True)
         self._one = y.ndim == 1  # whether predictions are (T,)
         K = 1 if self._one else y.shape[1]
-        return self._fit(X, y[:, 0] if y.shape[1:] == (1,) else y, sites, _names(given, K))
+        rows = checked_rows(X, y[:, 0] if y.shape[1:] == (1,) else y, sites)
+        return self._fit(weighed(rows, sample_weight)._replace(targets=_names(given, K)))
 
     def predict(self, X: Any, interval: float | None = None) -> Any:
         """Values, in the target's units; with interval=0.9 also the ends of 90 % intervals.

@@ -30,7 +30,7 @@ from coke.maths.losses.codes import coded, corners
 from coke.maths.losses.one_vs_rest import signs
 from coke.privacy.noise import Budget
 from coke.privacy.private import Private, Public
-from coke.settings.declaration import AUTO, PLAIN, PLAIN_LAMBDA, PUBLIC, Settings
+from coke.settings.declaration import AUTO, BALANCED, PLAIN, PLAIN_LAMBDA, PUBLIC, Settings
 from coke.talk.conversation import Network, Talk
 from coke.talk.sums import Sweep, Told, add_integers, tell
 from coke.threads import OneThread
@@ -152,6 +152,7 @@ class Agreement:
     public: Public | None = None  # what private sites tell instead
     spread: float | None = None  # of the target, where no row is needed to know it
     choice: Choice | None = None  # of the model, where that is left to the sites
+    balance: Array | None = None  # (K,) weights of the classes, where they are to be
 
     @property
     def N(self) -> int:
@@ -198,7 +199,8 @@ class Agreement:
         """How rows in the common units become risks, with λ/N at each site."""
         settings, classes = self.terms.settings, self.classes
         share, precision = self.lam / self.N, settings.data.precision
-        return Making(self.features, self.units, settings.loss, classes, share, precision)
+        how = Making(self.features, self.units, settings.loss, classes, share, precision)
+        return how if self.balance is None else how._replace(balance=self.balance)
 
     @property
     def lam(self) -> float:
@@ -230,9 +232,14 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreem
     if units is None:
         units = fit_scaling(how, d, everyones.columns, outputs)
     terms = terms.with_loss(everyones) if auto else terms
-    if terms.loss.codes:
-        units = yield from _centred(sweep, site, units, checked_classes(everyones.labels))
-    agreed = Agreement(terms, net, units, everyones)
+    balance = None
+    if terms.loss.codes or terms.settings.class_weight == BALANCED:
+        shares = yield from _shares(sweep, site, checked_classes(everyones.labels))
+        if terms.settings.class_weight == BALANCED:
+            balance = 1.0 / (len(shares) * np.maximum(shares, 1.0 / FINE))
+            shares = np.full(len(shares), 1.0 / len(shares))
+        units = _centred(units, shares) if terms.loss.codes else units
+    agreed = Agreement(terms, net, units, everyones, balance=balance)
     if not (terms.numbers or terms.loss.codes):  # margins are about one, of every output
         agreed = replace(agreed, spread=math.sqrt(agreed.outputs))
     if terms.settings.model != AUTO:
@@ -240,13 +247,18 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreem
     return (yield from _choosing(sweep, site, agreed))
 
 
-def _centred(sweep: Sweep, site: Site, units: Scaling, classes: Labels) -> Talk[Scaling]:
-    """With the mean of the classes' codes over the sites' shares of them."""
+def _shares(sweep: Sweep, site: Site, classes: Labels) -> Talk[Array]:
+    """Of the classes (K,), the mean over the sites' shares of them."""
     own = site.here.shares(site.i, classes)
     total = (yield from add_integers(sweep, FINE * own)).astype(np.float64)
     if not ((total >= 0).all() and total.sum() > 0):
         raise MessageError("shares of classes that cannot be: expected none below zero")
-    centre = np.cumsum((total / total.sum())[:, None] * corners(len(classes)), axis=0)[-1]
+    return np.asarray(total / total.sum())
+
+
+def _centred(units: Scaling, shares: Array) -> Scaling:
+    """With the mean of the classes' codes."""
+    centre = np.cumsum(shares[:, None] * corners(len(shares)), axis=0)[-1]
     return units._replace(y_shift=centre, y_scale=np.ones_like(centre))
 
 

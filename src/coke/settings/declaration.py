@@ -18,6 +18,7 @@ from coke.settings.knobs import COMMANDS, EVERYWHERE, Face, Knob, Scope, declare
 Toml = dict[str, Any]
 AUTO, WAIT = "auto", "wait"
 PUBLIC = "public"  # units known before any row
+BALANCED = "balanced"
 PLAIN: dict[str, Any] = {
     "n_features": 100,
     "kernel": "gaussian",
@@ -187,6 +188,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "δ of privacy dp.", "[1e-12, 1)", "1e-12 ≤ δ < 1, far below 1/T; try 1e-5")] = 1e-5
     classes: Annotated[list[str | int | float | bool], _trains(
         "With privacy dp, all labels there can be, known before any row; may be repeated.")] = []
+    class_weight: Annotated[str, _trains("What the rows of each class weigh together.", choices={
+        "none": "as many as they are", BALANCED: "as much as those of any other"})] = "none"
     secure_sum: Annotated[bool, _trains(
         "With privacy dp, less noise by a sum that shows none of its parts.")] = False
     colluding: Annotated[int, _trains(

@@ -105,6 +105,7 @@ def _out_of_core(settings: Settings) -> Iterator[str]:
     needs_rows = {
         f'loss = "{settings.loss}"': not LOSSES[settings.loss].statistics,
         f'privacy = "{settings.privacy}"': settings.privacy != "none",
+        f'class_weight = "{settings.class_weight}"': settings.class_weight != "none",
         f'split = "{settings.data.split}"': settings.data.split is not None,
         f'whitening = "{settings.whitening}" of {", ".join(bases)}': bases
         and settings.whitening in LOOKING,
@@ -132,6 +133,8 @@ def _private(settings: Settings) -> Iterator[str]:
         return
     if settings.epsilon is None:
         yield 'privacy = "dp" without epsilon: 1 is strict, 10 weak'
+    if settings.class_weight != "none":
+        yield f'class_weight = "{settings.class_weight}" with privacy: a row\'s part is bounded'
     if not LOSSES[settings.loss].statistics:
         yield (
             f'privacy = "dp" with loss = "{settings.loss}": only the {_summed()} loss has '

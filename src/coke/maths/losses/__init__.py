@@ -12,11 +12,13 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from coke.errors import InputError
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from coke.maths.arrays import FeatureMap, Room
-    from coke.maths.losses.risk import Regulariser, Risk
+    from coke.maths.losses.risk import Regulariser, Risk, Weights
     from coke.maths.losses.rowwise import RowLoss
 
     Labels = Sequence[Any] | NDArray[Any]
@@ -68,7 +70,7 @@ class Loss:
 
     def risk(
         self, phi: FeatureMap, X: Sequence[Any], y: Sequence[Any], G: Regulariser,
-        *, classes: Labels = (), room: Room | None = None,
+        *, classes: Labels = (), room: Room | None = None, weights: Weights = None,
     ) -> Risk:  # fmt: skip
         """The risks of agents with rows X_i (T_i, d) and targets y_i, G being λ/N.
 
@@ -78,13 +80,18 @@ class Loss:
         if self.statistics:
             from coke.maths.losses.mixed import risks_of
 
+            if weights is not None:
+                raise InputError(
+                    "weights of rows and a loss of sums: `coke.data.blocks` adds these"
+                )
             return risks_of(phi, X, y, G)
         from coke.maths.losses.one_vs_rest import risk_of_labels
         from coke.maths.losses.rowwise import Rowwise
 
         if self.kind == NUMBERS:
-            return Rowwise.from_rows(phi, X, y, G, loss=self, room=room)
-        return risk_of_labels(phi, X, y, G, loss=self, classes=classes, room=room)
+            return Rowwise.from_rows(phi, X, y, G, loss=self, room=room).weighted(weights)
+        one = risk_of_labels(phi, X, y, G, loss=self, classes=classes, room=room)
+        return one.weighted(weights)
 
 
 LOSSES: dict[str, Loss] = {

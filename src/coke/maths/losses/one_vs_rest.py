@@ -12,8 +12,9 @@ import numpy as np
 from coke.maths.arrays import Array, FeatureMap, Room
 from coke.maths.losses import Loss
 from coke.maths.losses.codes import which
+from coke.maths.losses.newton import OneRisk
 from coke.maths.losses.problem import matrix
-from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, apart
+from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, Weights, apart
 from coke.maths.losses.rowwise import Bounded, Rowwise, approached
 
 if TYPE_CHECKING:
@@ -85,6 +86,10 @@ class OneVsRest:
     def total(self, weights: Array) -> None:
         """None: rows are needed."""
 
+    def weighted(self, weights: Weights) -> OneVsRest:
+        """With weights of the rows; None: all alike."""
+        return replace(self, first=self.first.weighted(weights))
+
     def rows(self, agents: slice) -> OneVsRest:
         """The risks of those agents alone."""
         return OneVsRest(self.first.rows(agents), tuple(y[agents] for y in self.others))
@@ -116,9 +121,12 @@ class OneVsRest:
         one = self.first
         if not one.loss.bend:
             return self.argmin(pull)
+        G = matrix(one.G, one.size)
         own = [
-            Bounded.of(one.loss, Phi, np.column_stack(y), matrix(one.G, one.size), float(c))
-            for Phi, c, *y in zip(one.Phi, pull[:, 0], one.y, *self.others, strict=True)
+            Bounded.of(one.loss, OneRisk(Phi, np.column_stack(y), share, G), float(c))
+            for Phi, share, c, *y in zip(
+                one.Phi, one.shares, pull[:, 0], one.y, *self.others, strict=True
+            )
         ]
         return partial(approached, own)
 

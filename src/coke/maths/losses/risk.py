@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from coke.maths.losses.problem import Quadratic
 
 Regulariser = float | Array
+Weights = Sequence[Array | None] | None
+"""Of each agent's rows (T_i,), a row of weight w standing for w rows; None: all alike."""
 Argmin = Callable[[Array, Array], tuple[Array, Array]]
 """(p, start), each (N, D) → argmin_θ R_i(θ) + ρ d_i ‖θ‖² − p_iᵀθ (N, D), and its loss (N,)."""
 Gather = Callable[[Array], Array]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from coke.maths.losses.risk import (
     Gather,
     GatherParts,
     Regulariser,
+    Weights,
     apart,
     checked_regulariser,
 )
@@ -64,6 +65,7 @@ class Rowwise:
     loss: Loss
     room: Room = field(default=np.empty, repr=False, compare=False)  # for other features of them
     outputs: int = 1  # K: θ is so many vectors end to end
+    weights: tuple[Array, ...] | None = None  # (T_i,) of each agent's rows; None: all alike
 
     def __post_init__(self) -> None:
         signs = self.loss.kind == CLASSES and not self.loss.joint
@@ -81,6 +83,13 @@ class Rowwise:
         D = phi(np.zeros((1, X[0].shape[1]))).shape[1]
         return cls(mapped(phi, X, D, room), tuple(y), G, loss, room, outputs)
 
+    def weighted(self, weights: Weights) -> Rowwise:
+        """With weights of the rows; None: all alike."""
+        if weights is None or all(w is None for w in weights):
+            return self
+        given = (np.ones(len(y)) if w is None else w for w, y in zip(weights, self.y, strict=True))
+        return replace(self, weights=tuple(given))
+
     @property
     def metric(self) -> str:
         """The loss's."""
@@ -94,7 +103,17 @@ class Rowwise:
     @cached_property
     def T(self) -> Array:
         """T_i (N,)."""
+        if self.weights is not None:
+            return np.array([float(w.sum()) for w in self.weights])
         return np.array([float(len(y)) for y in self.y])
+
+    @cached_property
+    def shares(self) -> tuple[Array, ...]:
+        """Of each row in its agent's mean loss (T_i,): 1/T_i, or w_t/T_i."""
+        T = np.maximum(self.T, 1e-300)  # a site may have no test rows
+        if self.weights is None:
+            return tuple(np.full(len(y), 1.0 / Ti) for y, Ti in zip(self.y, T, strict=True))
+        return tuple(w / Ti for w, Ti in zip(self.weights, T, strict=True))
 
     @property
     def size(self) -> int:
@@ -110,11 +129,13 @@ class Rowwise:
 
     def rows(self, agents: slice) -> Rowwise:
         """The risks of those agents alone."""
-        return replace(self, Phi=self.Phi[agents], y=self.y[agents])
+        weights = None if self.weights is None else self.weights[agents]
+        return replace(self, Phi=self.Phi[agents], y=self.y[agents], weights=weights)
 
     def gathered(self, rows: Gather, parts: GatherParts) -> Rowwise:
         """From everybody's features and targets."""
-        return replace(self, Phi=parts(self.Phi), y=parts(self.y))
+        weights = None if self.weights is None else parts(self.weights)
+        return replace(self, Phi=parts(self.Phi), y=parts(self.y), weights=weights)
 
     def argmin(self, pull: Array) -> Argmin:
         """Solved anew each round, from the last answer on; no memory but that."""
@@ -122,10 +143,8 @@ class Rowwise:
         D = self.Phi[0].shape[1]
         H, one = matrix(self.G, D), np.eye(D)
         again = [
-            self.loss.of_row.repeated(
-                OneRisk(Phi, y, np.full(len(y), 1.0 / len(y)), H + float(c) * one)
-            )
-            for Phi, y, c in zip(self.Phi, self.y, pull[:, 0], strict=True)
+            self.loss.of_row.repeated(OneRisk(Phi, y, share, H + float(c) * one))
+            for Phi, y, share, c in zip(self.Phi, self.y, self.shares, pull[:, 0], strict=True)
         ]
 
         def solve(p: Array, start: Array) -> tuple[Array, Array]:
@@ -140,8 +159,8 @@ class Rowwise:
             return self.argmin(pull)
         self._need_curvature()
         own = [
-            Bounded.of(self.loss, Phi, y, matrix(self.G, Phi.shape[1]), float(c))
-            for Phi, y, c in zip(self.Phi, self.y, pull[:, 0], strict=True)
+            Bounded.of(self.loss, OneRisk(Phi, y, share, matrix(self.G, Phi.shape[1])), float(c))
+            for Phi, y, share, c in zip(self.Phi, self.y, self.shares, pull[:, 0], strict=True)
         ]
         return partial(approached, own)
 
@@ -156,14 +175,15 @@ class Rowwise:
         """The minimum of Σ_i R_i and its proof: a gradient norm, or a duality gap."""
         self._need_curvature()
         y, Phi = np.concatenate(self.y), _end_to_end(self.Phi)
-        c = np.repeat(1.0 / self.T, self.T.astype(np.int64))
+        c = np.concatenate(self.shares)
         H = len(self.T) * matrix(self.G, Phi.shape[1])
         zero = np.zeros(self.size)
         return self.loss.of_row.minimum(OneRisk(Phi, y, c, H), zero, zero)
 
     def gram(self, i: int) -> Array:
         """A_i, from the rows' features."""
-        return np.asarray(self.Phi[i].T @ self.Phi[i] / len(self.Phi[i]))
+        D = self.Phi[i].shape[1]
+        return OneRisk(self.Phi[i], self.y[i], self.shares[i], np.eye(D)).bends(self.shares[i])
 
     def whitened(self, basis: Whitening) -> Rowwise:
         """The same risks as functions of u = Cᵀθ."""
@@ -180,32 +200,32 @@ class Rowwise:
 
     def losses(self, theta: Array) -> Array:
         """Mean loss of θ_i on the rows of agent i."""
-        value, rows = self.loss.of_row.value, zip(self.Phi, self.y, theta, strict=True)
-        # Σ/max(T, 1) and not a mean: a site may have no test rows.
-        return np.array([value(predicted(Phi, t), y).sum() / max(len(y), 1) for Phi, y, t in rows])
+        value, rows = self.loss.of_row.value, zip(self.Phi, self.y, theta, self.shares, strict=True)
+        return np.array([share @ value(predicted(Phi, t), y) for Phi, y, t, share in rows])
 
     def global_losses(self, theta: Array) -> Array:
         """Mean loss of each θ on the rows of all agents."""
-        return self._added(theta, np.sum) / self.T.sum()
+        return self._added(theta, self.T / self.T.sum())
 
     def objectives(self, theta: Array) -> Array:
         """The mean over agents of their mean losses, and the regulariser."""
-        return self._added(theta, np.mean) / len(self.T) + penalty(self.G, theta)
+        equal = np.full(len(self.T), 1.0 / len(self.T))
+        return self._added(theta, equal) + penalty(self.G, theta)
 
-    def _added(self, theta: Array, over: Callable[..., Any]) -> Array:
-        """Of each θ, the sum over agents of their rows' losses, or of the means of these."""
+    def _added(self, theta: Array, agents: Array) -> Array:
+        """Of each θ, the agents' mean losses by these weights (N,)."""
         total, value = np.zeros(len(theta)), self.loss.of_row.value
-        for Phi, y in zip(self.Phi, self.y, strict=True):
+        for Phi, y, share, w in zip(self.Phi, self.y, self.shares, agents, strict=True):
             if not self.loss.joint:
-                total += over(value(Phi @ theta.T, y[:, None]), axis=0)
+                total += (w * share) @ value(Phi @ theta.T, y[:, None])
             else:
-                total += [over(value(predicted(Phi, t), y)) for t in theta]
+                total += [(w * share) @ value(predicted(Phi, t), y) for t in theta]
         return total
 
     def gradient(self, theta: Array) -> Array:
         """(1/T_i) Σ_t ∂ℓ/∂f_t φ_t + 2Gθ_i."""
-        slope, rows = self.loss.of_row.slope, zip(self.Phi, self.y, theta, strict=True)
-        data = [(slope(predicted(Phi, t), y).T @ Phi / len(y)).ravel() for Phi, y, t in rows]
+        slope, rows = self.loss.of_row.slope, zip(self.Phi, self.y, theta, self.shares, strict=True)
+        data = [((s * slope(predicted(Phi, t), y).T) @ Phi).ravel() for Phi, y, t, s in rows]
         return np.stack(data) + 2.0 * pulled(self.G, theta)
 
 
@@ -226,28 +246,28 @@ class Bounded(NamedTuple):
     """
 
     loss: Loss
-    Phi: Array  # (T, D)
-    y: Array  # (T,), or (T, K) of several losses that add up
+    own: OneRisk  # y is (T,), or (T, K) of several losses that add up
     double: Array  # (D, D)  2(G + ρd I)
     inverse: Array  # (D, D)  B⁻¹
 
     @classmethod
-    def of(cls, loss: Loss, Phi: Array, y: Array, G: Array, rho_d: float) -> Bounded:
+    def of(cls, loss: Loss, own: OneRisk, rho_d: float) -> Bounded:
         """With B inverted."""
-        double = 2.0 * (G + rho_d * np.eye(len(G)))
-        B = loss.bend / max(len(Phi), 1) * (Phi.T @ Phi) + double
-        return cls(loss, Phi, y, double, np.asarray(np.linalg.inv(B)))
+        double = 2.0 * (own.H + rho_d * np.eye(len(own.H)))
+        B = own.bends(loss.bend * own.c) + double
+        return cls(loss, own, double, np.asarray(np.linalg.inv(B)))
 
     def __call__(self, p: Array, start: Array) -> tuple[Array, float]:
         """θ (K, D) a few steps nearer to the minimum of R_i(θ) + ρd‖θ‖² − pᵀθ; and its loss."""
-        theta, slope, T = start, self.loss.of_row.slope, len(self.Phi)
+        theta, loss, (Phi, y, c) = start, self.loss.of_row, (self.own.Phi, self.own.y, self.own.c)
         for _ in range(STEPS):
-            pulls = slope(self._predicted(theta), self.y).reshape(T, -1).T @ self.Phi / T
+            pulls = (c * loss.slope(self._predicted(theta), y).reshape(len(c), -1).T) @ Phi
             theta = theta - (theta @ self.double - p + pulls) @ self.inverse
-        return theta, float(self.loss.of_row.value(self._predicted(theta), self.y).mean())
+        values = loss.value(self._predicted(theta), y).reshape(len(c), -1)
+        return theta, float(c @ values.mean(axis=1))
 
     def _predicted(self, theta: Array) -> Array:
-        f = self.Phi @ theta.T
+        f = self.own.Phi @ theta.T
         return f if f.shape[1] > 1 else f[:, 0]
 
 

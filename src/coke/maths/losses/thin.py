@@ -32,6 +32,7 @@ from coke.maths.losses.risk import (
     GatherParts,
     Regulariser,
     Risk,
+    Weights,
     apart,
     checked_regulariser,
 )
@@ -64,18 +65,23 @@ class Thin:
     @classmethod
     def from_rows(
         cls, phi: FeatureMap, X: Sequence[Array], y: Sequence[Array], G: Regulariser,
-        *, dtype: type[np.floating[Any]] = np.float64,
+        *, weights: Weights = None, dtype: type[np.floating[Any]] = np.float64,
     ) -> Thin:  # fmt: skip
         """Of each agent's rows X_i (W, d), y_i (W,), as many of each."""
         if len(set(map(len, y))) > 1:
             raise InputError(
                 f"agents with {sorted(set(map(len, y)))[:8]} rows: expected as many of each"
             )
-        W, D = len(y[0]), phi(X[0][:1]).shape[1]
-        F, root = np.empty((len(X), W, D), dtype), np.sqrt(max(W, 1))  # there may be no test rows
-        for Fi, Xi in zip(F, X, strict=True):
-            Fi[:] = phi(Xi) / root
-        return cls(F, np.stack(y).reshape(len(y), W, -1) / root, np.full(len(y), float(W)), G)
+        W, D, N = len(y[0]), phi(X[0][:1]).shape[1], len(y)
+        F, z, T = np.empty((N, W, D), dtype), np.stack(y).reshape(N, W, -1), np.full(N, float(W))
+        root = np.full((N, W, 1), np.sqrt(max(W, 1)))  # there may be no test rows
+        for i, w in enumerate(weights or ()):
+            if w is not None:
+                T[i] = w.sum()
+                root[i, :, 0] = np.sqrt(T[i] / np.maximum(w, 1e-300))
+        for Fi, Xi, one in zip(F, X, root, strict=True):
+            Fi[:] = phi(Xi) / one
+        return cls(F, z / root, T, G)
 
     @property
     def size(self) -> int:
