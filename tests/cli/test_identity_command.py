@@ -104,5 +104,5 @@ def test_without_the_extra_coke_works_and_says_what_to_install(tmp_path: Path) -
         command = [sys.executable, "-c", f"{hidden}; main()", "identity", *args]
         run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert run.returncode == 2
-        assert "pip install 'coke[agent]'" in run.stderr
+        assert "pip install 'coke-learn[agent]'" in run.stderr
     assert not list(tmp_path.iterdir())

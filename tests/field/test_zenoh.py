@@ -93,13 +93,13 @@ def test_everything_is_denied_but_a_neighbours_own_two_keys() -> None:
 
 def test_without_zenoh_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zenoh", None)
-    with pytest.raises(ConfigError, match=r"pip install 'coke\[agent\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'coke-learn\[agent\]'"):
         ZenohCarrier(PLAIN)
 
 
 # Real sessions on this machine
 
-zenoh: Any = pytest.importorskip("zenoh", reason="coke[agent] is not installed")
+zenoh: Any = pytest.importorskip("zenoh", reason="coke-learn[agent] is not installed")
 BLOCK = zenoh.CongestionControl.BLOCK
 
 

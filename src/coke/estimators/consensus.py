@@ -191,7 +191,7 @@ class Consensus(BaseEstimator):
 
     def _fit_agents(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]) -> Self:
         """The real thing: an agent for every site, in processes over mutual TLS or in threads."""
-        from coke.field.local import train_on_agents  # here: it needs the extra coke[agent]
+        from coke.field.local import train_on_agents  # here: it needs the extra coke-learn[agent]
 
         settings, rows, parts = self._given(X, y, sites, targets)
         graph = graph_on(list(parts), self.graph, self.edges, settings.seed)

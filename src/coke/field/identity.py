@@ -282,6 +282,6 @@ def _read_key(path: Path, owner: Credential) -> ec.EllipticCurvePrivateKey:
 
 def _ready(now: datetime | None = None) -> None:
     if _missing is not None:
-        raise CokeError(f"certificates need an extra ({_missing}): pip install 'coke[agent]'")
+        raise CokeError(f"certificates need an extra ({_missing}): pip install 'coke-learn[agent]'")
     if now is not None and now.tzinfo is None:
         raise InputError(f"time {now} without a zone: expected one, as in datetime.now(UTC)")

@@ -76,7 +76,9 @@ def _open(place: Place) -> Any:
     try:
         zenoh: Any = importlib.import_module("zenoh")
     except ImportError as error:
-        raise ConfigError(f"agents need zenoh: pip install 'coke[agent]' ({error})") from error
+        raise ConfigError(
+            f"agents need zenoh: pip install 'coke-learn[agent]' ({error})"
+        ) from error
     config = zenoh.Config()
     for path, value in _zenoh_settings(place).items():
         config.insert_json5(path, json.dumps(value))
