@@ -72,7 +72,7 @@ def test_the_wheel_holds_the_package_whole(built: Path) -> None:
     }
     assert here == {name for name in names if not name.split("/")[0].endswith(".dist-info")}
     assert (said["Name"], said["Version"]) == ("coke-learn", coke.__version__)
-    assert set(said.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
+    assert set(said.get_all("Provides-Extra", [])) == set(PROJECT["optional-dependencies"])
     assert said.get_all("Project-URL") is None
 
 
