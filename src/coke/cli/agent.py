@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from coke.cli import options
@@ -206,10 +207,10 @@ def _people(own: Agent) -> None:
 
 
 def _table(name: str, status: Status) -> Table:
-    table = Table(title=name, show_header=False, box=None, title_justify="left")
+    table = Table(title=escape(name), show_header=False, box=None, title_justify="left")
     waits = f", waits for {', '.join(status.missing)}" if status.missing else ""
-    table.add_row("phase", f"{status.phase}, round {status.round}{waits}")
-    table.add_row("neighbours", ", ".join(status.alive) or "none alive")
+    table.add_row("phase", escape(f"{status.phase}, round {status.round}{waits}"))
+    table.add_row("neighbours", escape(", ".join(status.alive)) or "none alive")
     sent = status.ledger
     words = "spoke" if status.spoke else "silent"
     table.add_row("sent", f"{words}; {sent.transmissions} in all, {shown('bytes', sent.bytes)}")
@@ -237,5 +238,5 @@ def _show(document: dict[str, Any]) -> None:
     table = Table(show_header=False, box=None)
     for key, value in document.items():
         if key not in ("asymmetry", "frames", "warnings"):
-            table.add_row(key.replace("_", " "), shown(key, value))
+            table.add_row(escape(key.replace("_", " ")), escape(shown(key, value)))
     console.print(table)
