@@ -13,8 +13,8 @@ CA = "ca"  # the authority's id, and so no site's
 LONGEST = 255  # characters of a name; an id has 63 at most, as a part of a DNS name
 _PART = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 _PLAIN = re.compile(rf"{_PART}(\.{_PART})*")
-_MADE = re.compile(r".*-[0-9a-f]{20}")  # how ids end that are no names
-_DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")  # no files of Windows
+_MADE, _DEVICES = ".*-[0-9a-f]{20}", r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?"
+_TAKEN = re.compile(f"{CA}|{_MADE}|{_DEVICES}")  # by others: ids made here, devices of Windows
 _ENDS = {"Cc", "Cs", "Zl", "Zp"}  # controls, halves of characters, ends of lines and paragraphs
 _TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 _SLUG = 40  # characters of a name that its id shows
@@ -47,16 +47,11 @@ def is_id(text: str) -> bool:
 def site_id(name: str) -> str:
     """Distinct names ↦ distinct ids that file systems, DNS and certificates take; else an error.
 
-    A name that is such an id already is its own, unless it looks like a made one. Others get what
+    A name that is such an id already is its own, unless others have it. Others get what
     is left of them in plain letters, and 80 bits of a digest: upper and lower case, signs and
     scripts that no file system tells apart stay apart.
     """
-    if (
-        is_id(site_name(name))
-        and name != CA
-        and not _MADE.fullmatch(name)
-        and not _DEVICES.fullmatch(name)
-    ):
+    if is_id(site_name(name)) and not _TAKEN.fullmatch(name):
         return name
     letters = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     slug = "-".join(re.findall("[a-z0-9]+", letters))[:_SLUG].rstrip("-") or "site"
