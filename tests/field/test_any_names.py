@@ -6,6 +6,7 @@ import csv
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,11 @@ def rows(T: int = 160) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_agents_of_such_names_learn_what_the_simulation_does() -> None:
     """To the last bit and byte: the names are the same, and so is the order of sums."""
     X, y, sites = rows()
-    how = {"model": "plain", "features": Features(n_features=10), "limits": Until(rounds=60)}
+    how: dict[str, Any] = {
+        "model": "plain",
+        "features": Features(n_features=10),
+        "limits": Until(rounds=60),
+    }
     here = COKERegressor(**how).fit(X, y, sites=sites)
     there = COKERegressor(**how, engine=Agents(carrier="memory")).fit(X, y, sites=sites)
     assert_array_equal(there.thetas_, here.thetas_)
