@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from coke.cli import options
-from coke.cli.console import console
+from coke.cli.console import console, warn
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS
 from coke.report.tables import shown
@@ -54,6 +54,8 @@ def agent(
     with _signals(_exit):  # until there is an agent to stop, and after
         settings = read_site(site)
         _check_alone(settings)
+        if rounds_shown and not json:
+            warn("--rounds-shown has no effect: it is for --json")
         with _lasting():
             from coke.field.store import Store  # here: what is refused needs no NumPy
 
