@@ -67,7 +67,10 @@ def beside_inputs(path: Path, columns: Sequence[str]) -> Callable[[int], pa.Tabl
         if opened is None:
             return pa.table({})
         while sum(batch.num_rows for batch in waiting) < n:
-            waiting.append(guarded(str(path), FileError, lambda: next(reading)))
+            batch = guarded(str(path), FileError, lambda: next(reading, None))
+            if batch is None:
+                raise FileError(f"{path}: has fewer rows than before: is somebody writing it?")
+            waiting.append(batch)
         whole = pa.Table.from_batches(waiting)
         waiting[:] = whole.slice(n).to_batches()
         return whole.slice(0, n)

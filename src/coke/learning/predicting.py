@@ -21,7 +21,8 @@ from coke.learning.scoring import ClassScore, NumberScore
 from coke.maths.losses import LOSSES
 
 FORMATS = (".csv", ".parquet")
-FORMULA = r"^[=+\-@\t\r]"  # how cells begin that a spreadsheet would run
+FORMULA = r"^[=+\-@\t\r]"  # how cells begin that a spreadsheet would run, …
+NUMBER = r"^[+-][0-9.,]+([eE][+-]?[0-9]+)?$"  # … but for these
 Scores = dict[str, dict[str, float | int | None]]
 
 
@@ -126,18 +127,16 @@ def _kept(model: Model, asked: Asked, there: list[str]) -> tuple[str, ...]:
 
 def _disarmed(table: pa.Table) -> pa.Table:
     """With an apostrophe before text, also of names, that a spreadsheet would run as a formula."""
-
-    def safe(text: pa.ChunkedArray | pa.Array) -> Any:
-        arrow = computing()
-        runs = arrow.match_substring_regex(text, FORMULA)
-        quoted = arrow.binary_join_element_wise(
-            pa.scalar("'", text.type), text, pa.scalar("", text.type)
-        )
-        return arrow.if_else(runs, quoted, text)
-
     texts = (pa.types.is_string, pa.types.is_large_string)
-    columns = [safe(c) if any(t(c.type) for t in texts) else c for c in table.columns]
-    return pa.table(columns, names=safe(pa.array(table.column_names)).to_pylist())
+    columns = [_safe(c) if any(t(c.type) for t in texts) else c for c in table.columns]
+    return pa.table(columns, names=_safe(pa.array(table.column_names)).to_pylist())
+
+
+def _safe(text: Any) -> Any:
+    arrow, mark, nothing = computing(), pa.scalar("'", text.type), pa.scalar("", text.type)
+    number = arrow.match_substring_regex(text, NUMBER)
+    runs = arrow.and_not(arrow.match_substring_regex(text, FORMULA), number)
+    return arrow.if_else(runs, arrow.binary_join_element_wise(mark, text, nothing), text)
 
 
 def _writer(
