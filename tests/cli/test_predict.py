@@ -144,7 +144,11 @@ def test_a_hostile_model_file_is_refused_before_memory_is_asked_for(
 ) -> None:
     """Foreign, too large, with a header that claims too much, or less than the file has."""
     whole = (place / "numbers.coke").read_bytes()
+    claim = {"name": "theta", "dtype": "<f8", "shape": [1, MOST // 8]}
+    head = json.dumps({"version": 1, "kind": "model", "meta": {}, "arrays": [claim]}).encode()
+    begin = MAGIC + len(head).to_bytes(4, "little") + head
     hostile = [
+        large(tmp_path / "consistent", begin, len(begin) + MOST + DIGEST),
         large(tmp_path / "foreign", b"PK", MOST - 1),
         large(tmp_path / "large", whole, MOST + 1),
         large(tmp_path / "header", MAGIC + b"\xff" * 4, MOST - 1),
