@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 BENCHES := start fit classes outputs simulate communication protocol carrier soak field privacy streaming sweep mpi growth
 
-.PHONY: bench-model bench-strange walk test-busy run test lint format docs bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
+.PHONY: bench-model bench-strange walk test-busy run test lint format docs package bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/coke run --beside coke-paper --beside dkla --beside cta --out $(OUT)
@@ -34,6 +34,16 @@ format: $(VENV)/dev.stamp
 docs: $(VENV)/dev.stamp
 	$(BIN)/python -c 'from pathlib import Path; from coke.settings.page import settings_page; \
 		Path("docs/settings.md").write_text(settings_page(), "utf-8")'
+
+# The sdist and the wheel, checked; the wheel with its dependencies in an empty environment runs the README's example.
+package: $(VENV)/dev.stamp
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv dist/empty
+	dist/empty/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	$(BIN)/python tests/kit/readme.py > dist/empty/example.py
+	cd dist/empty && bin/python -I example.py && bin/coke --version
 
 # Each prints its figures with the machine's floors beside them, and fails on a missed promise.
 $(BENCHES:%=bench-%): bench-%: $(VENV)/dev.stamp

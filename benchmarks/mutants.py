@@ -328,6 +328,18 @@ MUTANTS = [
            'for i, _, X, y in self._parts("units", kinds=(False,)):',
            'for i, _, X, y in self._parts("units"):',
            "test_several_targets.py::test_passes_tell"),
+    Mutant("names that look alike share an id", "talk/names.py",
+           'return f"{slug}-{blake2b(name.encode(), digest_size=10).hexdigest()}"',
+           "return slug", "test_names.py"),
+    Mutant("a name that looks like an id is its own", "talk/names.py",
+           "and not _TAKEN.fullmatch(name)", "", "test_names.py"),
+    Mutant("a method that fails ends the comparison", "studies/compare/compare.py",
+           "except Exception as error:", "except GeneratorExit as error:",
+           "test_compare_failures.py"),
+    Mutant("a formula in a CSV file", "learning/predicting.py",
+           "return arrow.if_else(runs,", "return arrow.if_else(number,", "test_predict.py"),
+    Mutant("a model file of any size is read", "data/files.py", "if size > most:", "if False:",
+           "test_predict.py::test_a_hostile"),
 ]  # fmt: skip
 
 

@@ -137,7 +137,7 @@ def mpi(folder: Path) -> list[tuple[str, str]]:
     beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
     mpiexec = beside or shutil.which("mpiexec")
     if mpiexec is None:
-        raise SystemExit("no mpiexec: pip install 'coke[mpi]'")
+        raise SystemExit("no mpiexec: pip install 'coke-learn[mpi]'")
     out = folder / "rank.json"
     ranks = [mpiexec, "-n", "2", sys.executable, __file__, "--rank", str(out)]
     subprocess.run(ranks, check=True, timeout=300)

@@ -86,7 +86,7 @@ def test_every_key_of_site_is_explained_with_its_default() -> None:
 
 def test_the_trial_on_one_machine_runs(tmp_path: Path) -> None:
     """The section's commands, one after the other, with fewer rows and features."""
-    pytest.importorskip("zenoh", reason="agents need the extra coke[agent]")
+    pytest.importorskip("zenoh", reason="agents need the extra coke-learn[agent]")
     (script,) = blocks("sh", section("Try it on one machine"))
     small = "[data]\nsize_range = [200, 300]\n[features]\nn_features = 20\n"
     (tmp_path / "small.toml").write_text(small)

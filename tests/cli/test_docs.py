@@ -11,10 +11,10 @@ import pytest
 
 import coke
 from coke.settings.page import settings_page
+from kit.readme import ROOT, example
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
@@ -43,8 +43,7 @@ def guide() -> str:
 
 
 def test_the_readmes_example_runs_and_says_the_truth(tmp_path: Path) -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code = example()
     names: dict[str, object] = {}
     exec(code.replace('"model.coke"', repr(str(tmp_path / "model.coke"))), names)
     model = names["model"]
@@ -80,7 +79,7 @@ def test_every_dependency_has_its_sentence() -> None:
     pins = (ROOT / "constraints.txt").read_text("utf-8").lower()
     assert "://" not in pins
     extras = [need for extra in project["optional-dependencies"].values() for need in extra]
-    for needed in [need for need in project["dependencies"] + extras if "coke[" not in need]:
+    for needed in [need for need in project["dependencies"] + extras if "coke-learn[" not in need]:
         name = re.split(r"[><=\[]", needed)[0]
         assert name in page, name
         assert re.search(rf"^{name.replace('-', '[-_]')}==", pins, re.MULTILINE), name

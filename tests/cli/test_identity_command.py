@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from coke.errors import FileError
 from coke.field.identity import load
+from coke.talk.names import site_id
 from kit.clinics import NOW, network
 from kit.commands import command
 
@@ -83,7 +84,7 @@ def test_the_command_makes_shows_and_verifies(
     assert said("verify", "a", "--for", "91")["valid"]
     assert "--replace" in said("issue", "a", code=2)["error"]
     assert said("issue", "a", "--replace", "--renew", code=2)["kind"] == "ConfigError"
-    assert said("issue", "a/b", code=2)["kind"] == "InputError"
+    assert said("issue", "a\nb", code=2)["kind"] == "InputError"
     Path("identity/x.crt").write_bytes(b"")
     rows = said("show")["certificates"]
     assert [row["name"] for row in rows] == ["ca", "a", "x"]
@@ -104,5 +105,20 @@ def test_without_the_extra_coke_works_and_says_what_to_install(tmp_path: Path) -
         command = [sys.executable, "-c", f"{hidden}; main()", "identity", *args]
         run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert run.returncode == 2
-        assert "pip install 'coke[agent]'" in run.stderr
+        assert "pip install 'coke-learn[agent]'" in run.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_name_of_any_text_has_files_of_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for args in (["init"], ["issue", "Bonn/Ost"], ["verify", "Bonn/Ost"], ["show"]):
+        assert command(monkeypatch, "identity", *args) == 0
+    said = capsys.readouterr().out
+    own = site_id("Bonn/Ost")
+    assert f"{own}.crt, {own}.key and ca.crt in identity go to the site" in said
+    assert "Bonn/Ost: valid for 89 days" in said
+    assert "refused" not in said
+    names = {path.name for path in (tmp_path / "identity").iterdir()}
+    assert names == {"ca.crt", "ca.key", f"{own}.crt", f"{own}.key"}

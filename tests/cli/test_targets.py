@@ -18,6 +18,7 @@ from coke import load_model
 from coke.data.tables import read_rows
 from coke.errors import ConfigError
 from coke.settings.reading import checked_settings
+from coke.talk.names import site_id
 from kit.commands import coke
 from kit.jobs import on_ranks
 
@@ -107,9 +108,10 @@ def test_classes_that_are_passed_over_are_learnt_as_in_memory(rows: Path) -> Non
 def test_sites_files_name_all_targets_and_compare_them(rows: Path) -> None:
     given = [arg for arg in RUN if arg != "--json"]
     coke("network", "init", "net", *given, "--rounds", 5, cwd=rows)
-    site = tomllib.loads((rows / "net/sites/bonn/site.toml").read_text())
+    bonn = rows / "net/sites" / site_id("Bonn")
+    site = tomllib.loads((bonn / "site.toml").read_text())
     assert site["data"]["target"] == ["heat", "waste"]
-    own = read_rows(rows / "net/sites/bonn/rows.parquet", ["heat", "waste"])
+    own = read_rows(bonn / "rows.parquet", ["heat", "waste"])
     assert own.columns == ("x0", "x1", "x2")
     assert own.y.shape == (T // 3, 2)
 

@@ -226,7 +226,7 @@ def test_a_site_that_is_no_number_is_missing() -> None:
 
 def test_without_numba_compiled_loops_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "available", lambda: False)
-    with pytest.raises(InputError, match=r"coke\[fast\]"):
+    with pytest.raises(InputError, match=r"coke-learn\[fast\]"):
         stream_statistics(open_arrays(X, Y), features(), lam=LAM, how=Passing(fast=True))
 
 

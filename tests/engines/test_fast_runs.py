@@ -69,7 +69,7 @@ def test_all_risks_that_train_are_compiled() -> None:
 @numba
 def test_agents_share_the_setting_and_its_bits(tmp_path: Path) -> None:
     """It is among what sites compare before they train, and the agents are the simulation."""
-    pytest.importorskip("zenoh", reason="agents need the extra coke[agent]")
+    pytest.importorskip("zenoh", reason="agents need the extra coke-learn[agent]")
     field = Field(tmp_path / "net", made_rows(T=200), 3, 3, fast=True, rounds=30, tol=0.0)
     assert Mission(read_site(field.paths[0])).settings["fast"] == "True"
     try:
@@ -84,7 +84,7 @@ def test_agents_share_the_setting_and_its_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "there", "said"),
     [
-        ({}, False, r"coke\[fast\]"),
+        ({}, False, r"coke-learn\[fast\]"),
         ({"loss": "hinge"}, True, "only quadratic or least-squares rounds"),
     ],
 )

@@ -20,7 +20,7 @@ GRAPH = build_graph("random", N, edges=40, seed=3)
 @given(seed=st.integers(0, 10_000), n=st.integers(1, 40), R=st.integers(1, 5))
 def test_blocks_hear_what_they_need_and_nobody_is_lost(seed: int, n: int, R: int) -> None:
     """Every agent has one rank; rows of W θ̂ from a block and its ghosts have all bits of W θ̂."""
-    pytest.importorskip("pymetis", reason="pymetis is not installed: pip install 'coke[mpi]'")
+    pytest.importorskip("pymetis", reason="pymetis is not installed: pip install 'coke-learn[mpi]'")
     A, R = adjacency(build_graph("random", n, seed=seed)), min(n, R)
     parts = partition(A, R)
     assert set(parts.tolist()) == set(range(R))
@@ -39,7 +39,7 @@ def test_blocks_hear_what_they_need_and_nobody_is_lost(seed: int, n: int, R: int
 
 def test_the_partition_cuts_a_grid_where_it_is_narrow() -> None:
     """40 × 40 into halves: 40 edges at best; blocks in a shuffled order cut half of all 3120."""
-    pytest.importorskip("pymetis", reason="pymetis is not installed: pip install 'coke[mpi]'")
+    pytest.importorskip("pymetis", reason="pymetis is not installed: pip install 'coke-learn[mpi]'")
     grid = adjacency(build_graph("grid", 1600, seed=0))
     order = np.random.default_rng(0).permutation(1600)
     shuffled = grid[order][:, order]

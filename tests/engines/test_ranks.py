@@ -174,7 +174,7 @@ def test_ctrl_c_at_one_rank_ends_all_after_the_same_round(folder: Path) -> None:
 
 def test_one_rank_is_one_process(folder: Path) -> None:
     """Outside mpirun there is one rank."""
-    pytest.importorskip("mpi4py", reason="needs the extra coke[mpi]")
+    pytest.importorskip("mpi4py", reason="needs the extra coke-learn[mpi]")
     run("small.toml", "--engine", "mpi", "--out", "one", cwd=folder)
     run("small.toml", "--out", "other", cwd=folder)
     same(folder / "one", folder / "other")
@@ -185,5 +185,5 @@ def test_engines_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(InputError, match="Did you mean 'mpi'"):
         job("mip")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
-    with pytest.raises(InputError, match=r"coke\[mpi\]"):
+    with pytest.raises(InputError, match=r"coke-learn\[mpi\]"):
         job("mpi")

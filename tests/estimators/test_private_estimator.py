@@ -14,6 +14,7 @@ from sklearn.base import clone
 from coke import DP, Coke, COKEClassifier, COKERegressor, Features
 from coke.errors import ConfigError, DataError, InputError
 from coke.privacy.release import _load_release
+from coke.talk.names import site_id
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-3, 3, size=(3000, 2))
@@ -50,6 +51,17 @@ def test_a_second_fit_spends_nothing_where_releases_are_kept(tmp_path: Path) -> 
     assert clone(est).set_params(privacy__new_budget=True).fit(X, y + 0.1).budget_ == (6.0, 2e-5)
     forgetful = COKERegressor(**GOOD)
     assert not np.array_equal(forgetful.fit(X, y).thetas_, clone(forgetful).fit(X, y).thetas_)
+
+
+def test_releases_of_sites_of_any_name_stay_in_their_folder(tmp_path: Path) -> None:
+    """Whatever a name says of folders; and a second fit finds them again."""
+    sites = np.resize(["Köln", "../../x", "A/b", "a/B"], len(y))
+    folder = tmp_path / "releases"
+    est = COKERegressor(**{**GOOD, "privacy": DP(3.0, releases=folder)}).fit(X, y, sites=sites)
+    kept = {path.name for path in folder.iterdir()}
+    assert kept == {f"private-{site_id(name)}.coke" for name in sites}
+    assert [path.name for path in tmp_path.iterdir()] == ["releases"]
+    assert_array_equal(clone(est).fit(X, y, sites=sites).thetas_, est.thetas_)
 
 
 def test_ranges_go_by_a_data_frames_names() -> None:

@@ -20,7 +20,7 @@ from kit.field import Field, antisymmetric, made_rows
 
 pytestmark = pytest.mark.processes  # it starts some, or opens sockets
 
-pytest.importorskip("zenoh", reason="agents need the extra coke[agent]")
+pytest.importorskip("zenoh", reason="agents need the extra coke-learn[agent]")
 
 
 @pytest.fixture

@@ -191,7 +191,7 @@ def test_an_authority_that_has_run_out_or_has_an_odd_name_is_refused(clinics: Pa
         ]
     )
     resign(clinics, "ca", issuer_name=name, subject_name=name)
-    with pytest.raises(FileError, match=r"ca\.crt: name 'xxx"):
+    with pytest.raises(FileError, match=r"ca\.crt: network 'xxx"):
         load(clinics, "a", NOW)
 
 

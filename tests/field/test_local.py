@@ -74,7 +74,7 @@ def test_agents_that_do_not_end_in_time_are_ended(sites: list[Path], monkeypatch
 @pytest.mark.parametrize("early", [True, False])
 def test_ctrl_c_ends_the_start_script_and_its_agents(tmp_path: Path, early: bool) -> None:
     """While Python starts, when they do not hear it themselves, and when they train."""
-    pytest.importorskip("zenoh", reason="agents need the extra coke[agent]")
+    pytest.importorskip("zenoh", reason="agents need the extra coke-learn[agent]")
     field = Field(tmp_path, made_rows(), 2, 1, rounds=10**6, tol=0.0)
     logs = [path.parent / "log.jsonl" for path in field.paths]
     here, there = os.pipe()

@@ -162,7 +162,7 @@ def test_a_folder_has_one_agent_at_a_time_and_the_dead_hold_nothing(tmp_path: Pa
 
 
 def test_a_process_stops_with_143_and_refuses_a_second(tmp_path: Path) -> None:
-    pytest.importorskip("zenoh", reason="agents need the extra coke[agent]")
+    pytest.importorskip("zenoh", reason="agents need the extra coke-learn[agent]")
     field = Field(tmp_path, made_rows(100), 2, 1)
     a = field.names[0]
     try:

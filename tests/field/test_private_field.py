@@ -37,7 +37,7 @@ from kit.ready import rows_of
 
 pytestmark = pytest.mark.processes  # it starts some, or opens sockets
 
-pytest.importorskip("zenoh", reason="agents need the extra coke[agent]")
+pytest.importorskip("zenoh", reason="agents need the extra coke-learn[agent]")
 
 RANGES = {f"x{j}": [-4.0, 4.0] for j in range(4)} | {"y": [-6.0, 6.0]}
 SETTINGS: dict[str, Any] = {

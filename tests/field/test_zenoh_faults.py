@@ -14,7 +14,7 @@ from kit.sessions import LONG, PLAIN, address, answered, drain, echo, identity, 
 
 pytestmark = pytest.mark.processes  # it starts some, or opens sockets
 
-pytest.importorskip("zenoh", reason="coke[agent] is not installed")
+pytest.importorskip("zenoh", reason="coke-learn[agent] is not installed")
 
 
 def test_a_neighbour_that_dies_or_freezes_is_missed_and_comes_back(ca: Authority) -> None:

@@ -18,7 +18,7 @@ def on_ranks(
 ) -> subprocess.CompletedProcess[str]:
     """`python` with these arguments on so many ranks; skips where there is no MPI."""
     if any(importlib.util.find_spec(name) is None for name in ("mpi4py", "pymetis")):
-        pytest.skip("mpi4py or pymetis is not installed: pip install 'coke[mpi]'")
+        pytest.skip("mpi4py or pymetis is not installed: pip install 'coke-learn[mpi]'")
     line = [mpiexec(), "-n", str(R), sys.executable, "-W", "error", *map(str, command)]
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)}  # for a test file as the program
@@ -32,5 +32,5 @@ def mpiexec() -> str:
     beside = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
     found = beside or shutil.which("mpiexec")
     if found is None:
-        pytest.skip("no mpiexec beside this Python or on the path: pip install 'coke[mpi]'")
+        pytest.skip("no mpiexec beside this Python or on the path: pip install 'coke-learn[mpi]'")
     return found

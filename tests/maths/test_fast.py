@@ -166,7 +166,7 @@ def test_divergence_is_noticed_all_the_same() -> None:
 
 def test_without_numba_fast_is_refused_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "available", lambda: False)
-    with pytest.raises(InputError, match=r"coke\[fast\]"):
+    with pytest.raises(InputError, match=r"coke-learn\[fast\]"):
         replace(risk(0, 2, 3), fast=True)
     problem, A = Problem(risk(0, 2, 3)), adjacency(build_graph("ring", 2, seed=0))
     assert fused(problem, A, dkla(0.1), dkla(0.1).local(problem.train, degrees(A))) is None

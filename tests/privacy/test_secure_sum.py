@@ -282,5 +282,5 @@ def test_without_the_extra_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
-    with pytest.raises(CokeError, match=r"coke\[agent\]"):
+    with pytest.raises(CokeError, match=r"coke-learn\[agent\]"):
         _ = share(tmp_path, 0).member

@@ -189,7 +189,8 @@ def test_paths_in_a_sites_file_are_beside_it(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"site.neighbours": {}}, "no neighbours"),
-        ({"site.name": "ca"}, "not 'ca'"),
+        ({"site.name": "\x1b[2J"}, "no character to read"),
+        ({"site.network": ""}, "expected 1 to 255 characters"),
         ({"data.file": None}, "name its rows"),
         ({"algorithm": "cta"}, "cannot run on agents: its messages are raw float64"),
         ({"beside": ["dkla"]}, "beside is for simulations"),

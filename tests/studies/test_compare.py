@@ -232,8 +232,7 @@ def test_class_labels_are_compared_by_objective(loss: str) -> None:
     assert ours.rounds <= 50
     assert ours.bytes < 0.1 * theirs.bytes
     assert set(ours.document(comparison.goal)) >= {f"global_train_{loss}", "objective"}
-    with pytest.raises(InputError, match="quadratic"):
-        comparison.row("tree-cg")
+    assert "quadratic" in str(comparison.row("tree-cg").failed)
 
 
 def test_settled_is_not_the_first_hit() -> None:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from coke.cli import options
-from coke.cli.console import console
+from coke.cli.console import console, warn
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS
 from coke.report.tables import shown
@@ -53,6 +54,8 @@ def agent(
     with _signals(_exit):  # until there is an agent to stop, and after
         settings = read_site(site)
         _check_alone(settings)
+        if rounds_shown and not json:
+            warn("--rounds-shown has no effect: it is for --json")
         with _lasting():
             from coke.field.store import Store  # here: what is refused needs no NumPy
 
@@ -206,10 +209,10 @@ def _people(own: Agent) -> None:
 
 
 def _table(name: str, status: Status) -> Table:
-    table = Table(title=name, show_header=False, box=None, title_justify="left")
+    table = Table(title=escape(name), show_header=False, box=None, title_justify="left")
     waits = f", waits for {', '.join(status.missing)}" if status.missing else ""
-    table.add_row("phase", f"{status.phase}, round {status.round}{waits}")
-    table.add_row("neighbours", ", ".join(status.alive) or "none alive")
+    table.add_row("phase", escape(f"{status.phase}, round {status.round}{waits}"))
+    table.add_row("neighbours", escape(", ".join(status.alive)) or "none alive")
     sent = status.ledger
     words = "spoke" if status.spoke else "silent"
     table.add_row("sent", f"{words}; {sent.transmissions} in all, {shown('bytes', sent.bytes)}")
@@ -237,5 +240,5 @@ def _show(document: dict[str, Any]) -> None:
     table = Table(show_header=False, box=None)
     for key, value in document.items():
         if key not in ("asymmetry", "frames", "warnings"):
-            table.add_row(key.replace("_", " "), shown(key, value))
+            table.add_row(escape(key.replace("_", " ")), escape(shown(key, value)))
     console.print(table)

@@ -40,14 +40,15 @@ def compare(
     settings = wanted()
     from coke.learning.folder import Folder
     from coke.learning.open import open_ready
-    from coke.studies.compare.compare import Comparison
+    from coke.studies.compare.compare import Comparison, known
     from coke.studies.compare.goal import advice
 
+    asked = [known(name) for name in method or ()]
     folder = Folder(out) if out else None
     with console.status("reading rows, one pass over them"):
         ready = open_ready(settings)
         comparison = Comparison(ready, goal, settings.rounds)
-    rows = _rows(comparison, method or list(comparison.methods))
+    rows = _rows(comparison, asked or list(comparison.methods))
     document = {
         "goal": goal,
         "optimum": comparison.goal.optimum,
@@ -83,13 +84,23 @@ def _show(rows: list[Row], goal: Goal, document: dict[str, Any]) -> None:
         sizes = (row.bytes, row.wire_bytes, row.agreement_bytes)
         table.add_row(
             row.method,
-            str(row.rounds) if row.reached else f"not in {row.rounds}",
+            _ended(row),
             shown("", row.transmissions),
             *(shown("bytes", size) for size in sizes),
             shown("", row.value),
         )
     Console().print(table)
+    for row in rows:
+        if row.failed is not None:
+            sys.stdout.write(f"{row.method} failed: {row.failed}\n")
     sys.stdout.write(f"{document['advice']}\n")
+
+
+def _ended(row: Row) -> str:
+    """After how many rounds, and how."""
+    if row.failed is not None:
+        return f"failed after {row.rounds}" if row.rounds else "failed"
+    return str(row.rounds) if row.reached else f"not in {row.rounds}"
 
 
 def _plot(rows: list[Row], comparison: Comparison, folder: Folder) -> str:

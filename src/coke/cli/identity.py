@@ -12,7 +12,8 @@ import typer
 from coke.cli import options
 from coke.cli.console import print_json
 from coke.errors import CokeError, ConfigError, FileError
-from coke.settings.sites import CA, LONGEST_DAYS, SITE_DAYS
+from coke.settings.sites import LONGEST_DAYS, SITE_DAYS
+from coke.talk.names import CA
 
 if TYPE_CHECKING:
     from coke.field.identity import Credential
@@ -66,7 +67,8 @@ def issue(
         advice = f"{made.path} goes to the site, in place of the old one."
     else:
         made = identity.issue(folder, name, _now(), days=days, replace=replace)
-        advice = f"{name}.crt, {name}.key and {CA}.crt in {folder} go to the site, by a safe way."
+        pair = f"{made.path.name}, {made.path.stem}.key"
+        advice = f"{pair} and {CA}.crt in {folder} go to the site, by a safe way."
     _show(made, advice, json)
 
 

@@ -12,8 +12,10 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
+from coke.cli.console import warn
 from coke.errors import ConfigError
 from coke.settings.declaration import KNOBS, Settings
+from coke.settings.idle import idle
 from coke.settings.knobs import Declared, Face
 from coke.settings.reading import wanted
 
@@ -41,7 +43,7 @@ def command(face: Face, file: Any = FILE) -> Callable[[Callable[..., None]], Cal
         def called(config: Path | None, **given: Any) -> None:
             said = [(one, given.pop(name)) for name, one in settings.items()]
             changes = {one.key: _value(one, it) for one, it in said if it not in (None, [])}
-            function(partial(wanted, config, changes, face), **given)
+            function(partial(_warned, config, changes, face), **given)
 
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
         parameters = [_parameter("config", Path, file), *map(_option, settings.items()), *own]
@@ -53,6 +55,16 @@ def command(face: Face, file: Any = FILE) -> Callable[[Callable[..., None]], Cal
         return called
 
     return decorated
+
+
+def _warned(
+    config: Path | None, changes: dict[str, Any], face: Face, resume: Path | None = None
+) -> Settings:
+    """The settings; options among them that change nothing are said."""
+    settings = wanted(config, changes, face, resume)
+    for line in idle(settings, changes, face):
+        warn(line)
+    return settings
 
 
 def _option(named: tuple[str, Declared]) -> inspect.Parameter:

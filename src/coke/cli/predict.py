@@ -12,6 +12,8 @@ from coke.cli import options
 from coke.cli.console import print_json
 from coke.errors import ConfigError
 
+_NAMES = {"r2": "R²", "rmse": "RMSE", "accuracy": "accuracy", "log_loss": "log loss"}
+
 app = options.app()
 
 
@@ -32,6 +34,10 @@ def predict(
         float | None,
         typer.Option(help="Columns low and high: they hold such a share of targets; try 0.9."),
     ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of the rows to stand beside the predictions; may be repeated."),
+    ] = None,
     json: options.AsJson = False,
 ) -> None:
     """Predictions of a trained model for the rows of a file."""
@@ -40,8 +46,13 @@ def predict(
     from coke.learning.model import load_model
     from coke.learning.predicting import Asked, predict_file
 
-    rows = predict_file(load_model(model), data, out, Asked(proba, interval))
+    asked = Asked(proba, interval, tuple(keep or ()))
+    rows, score = predict_file(load_model(model), data, out, asked)
     if json:
-        print_json({"rows": rows, "out": str(out)})
-    else:
-        sys.stdout.write(f"{rows} predictions in {out}\n")
+        print_json({"rows": rows, "out": str(out), "score": score})
+        return
+    sys.stdout.write(f"{rows} predictions in {out}\n")
+    for target, scores in (score or {}).items():
+        said = [f"{_NAMES[k]} {v:.4g}" for k, v in scores.items() if k in _NAMES and v is not None]
+        if said:
+            sys.stdout.write(f"{target}: {', '.join(said)} on {scores['scored']} rows\n")

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coke.cli import options
+from coke.cli.console import warn
 from coke.errors import ConfigError
 from coke.settings.knobs import Face
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+OFTEN = 30.0  # seconds between two checkpoints
 
 app = options.app()
 
@@ -28,8 +31,9 @@ def run(
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     checkpoint: Annotated[
-        float, typer.Option(help="Seconds between checkpoints in the folder.")
-    ] = 30.0,
+        float | None,
+        typer.Option(help=f"Seconds between checkpoints in the folder. [default: {OFTEN:g}]"),
+    ] = None,
     engine: Annotated[
         str, typer.Option(help="simulation: this process; mpi: the ranks of mpirun (docs/mpi.md).")
     ] = "simulation",
@@ -42,9 +46,12 @@ def run(
         )
     with _on_ranks(engine) as comm:
         settings = wanted(resume=resume)
+        if checkpoint is not None and out is None and resume is None:
+            warn("--checkpoint has no effect: a run without --out keeps nothing")
         from coke.cli import running  # here: what is refused needs no NumPy
 
-        where = running.Where(out or resume, resume is not None, checkpoint, comm)
+        often = OFTEN if checkpoint is None else checkpoint
+        where = running.Where(out or resume, resume is not None, often, comm)
         running.run(settings, where, json)
 
 

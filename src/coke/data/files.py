@@ -25,6 +25,7 @@ from coke.errors import FileError, InputError
 
 MAGIC = b"COKE\x00\x01\r\n"  # the \r\n shows a transfer that rewrote line ends
 VERSION = 1
+START = len(MAGIC) + 4  # of the header
 DIGEST = 32
 WIDTHS = {"<f8": 8, "<i8": 8, "|b1": 1}  # bytes an entry of the array takes, by its type
 LONGEST = 1 << 24  # bytes of a header: far above any real one, and read in no time
@@ -81,30 +82,70 @@ def _header(kind: str, meta: Any, entries: list[_ArrayHeader]) -> bytes:
 
 def unpack(data: bytes, kind: str, meta: type[M]) -> tuple[M, Arrays]:
     """What the header says, as a `meta`, and the arrays of such bytes, or `FileError`."""
+    _check_begin(data, kind)
+    body, digest = data[:-DIGEST], data[-DIGEST:]
+    if len(data) < START + DIGEST or _digest(body) != digest:
+        raise _altered(kind, "its digest does not match its content")
+    end = _header_end(body, len(body), kind)
+    header = _headed(body[START:end], kind)
+    return _decoded(header.meta, meta, kind), _arrays(header.arrays, body, end, kind)
+
+
+def read_packed(path: str | Path, kind: str, most: int) -> bytes:
+    """All bytes of such a file of at most so many.
+
+    One whose first bytes, size or header say that it is none is refused before memory is asked for.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            size, begin = os.fstat(file.fileno()).st_size, file.read(START)
+            _check_begin(begin, kind)
+            if size > most:
+                raise FileError(f"a {kind} file of {size} bytes: expected at most {most}; {AGAIN}")
+            at = _header_end(begin, size - DIGEST, kind)
+            begin += file.read(at - START)
+            for entry in _headed(begin[START:], kind).arrays:
+                at += _size(entry, size - DIGEST - at, kind)
+            if at != size - DIGEST:
+                raise _altered(kind, f"it has {size} bytes, and its header speaks of {at + DIGEST}")
+            return begin + file.read(size - len(begin))
+    except FileError:
+        raise
+    except OSError as error:
+        raise FileError(f"cannot be read: {error}") from error
+
+
+def _check_begin(data: bytes, kind: str) -> None:
     if not data.startswith(MAGIC):
         raise FileError(
             f"not a coke {kind} file: it does not begin as one; expected a file that coke wrote"
         )
-    body, digest = data[:-DIGEST], data[-DIGEST:]
-    if len(data) < len(MAGIC) + 4 + DIGEST or _digest(body) != digest:
+
+
+def _altered(kind: str, how: str) -> FileError:
+    advice = "copy it again from where it was written"
+    return FileError(f"the {kind} file is truncated or altered: {how}; {advice}")
+
+
+def _header_end(data: bytes, size: int, kind: str) -> int:
+    """Where the header ends, in a file of so many bytes before the digest."""
+    end = START + int.from_bytes(data[len(MAGIC) : START], "little")
+    if end > min(size, START + LONGEST):
         raise FileError(
-            f"the {kind} file is truncated or altered: its digest does not match its content; "
-            "copy it again from where it was written"
-        )
-    start = len(MAGIC) + 4
-    end = start + int.from_bytes(body[len(MAGIC) : start], "little")
-    if end > min(len(body), start + LONGEST):
-        raise FileError(
-            f"the {kind} file's header claims {end - start} bytes of {len(body) - start}: "
+            f"the {kind} file's header claims {end - START} bytes of {size - START}: "
             f"expected at most {LONGEST}; {AGAIN}"
         )
-    header = _decoded(body[start:end], _Header, kind)
+    return end
+
+
+def _headed(text: bytes, kind: str) -> _Header:
+    header = _decoded(text, _Header, kind)
     if header.version != VERSION or header.kind != kind:
         raise FileError(
             f"a {header.kind!r} file of version {header.version}: expected {kind!r} of version "
             f"{VERSION}; use the coke release that wrote it"
         )
-    return _decoded(header.meta, meta, kind), _arrays(header.arrays, body, end, kind)
+    return header
 
 
 def _decoded(text: bytes | msgspec.Raw, wanted: type[M], kind: str) -> M:
@@ -118,19 +159,24 @@ def _decoded(text: bytes | msgspec.Raw, wanted: type[M], kind: str) -> M:
 def _arrays(entries: list[_ArrayHeader], body: bytes, at: int, kind: str) -> Arrays:
     found: Arrays = {}
     for entry in entries:
-        if entry.name in found or not _possible(entry, len(body) - at):
-            raise FileError(
-                f"the {kind} file's array {entry.name!r} does not fit its content; {AGAIN}"
-            )
-        count = prod(entry.shape)
-        flat = np.frombuffer(body, dtype=entry.dtype, count=count, offset=at)
+        size = _size(entry, len(body) - at, kind)
+        if entry.name in found:
+            raise FileError(f"the {kind} file has two arrays {entry.name!r}; {AGAIN}")
+        flat = np.frombuffer(body, dtype=entry.dtype, count=prod(entry.shape), offset=at)
         found[entry.name] = flat.reshape(entry.shape).copy()
-        at += WIDTHS[entry.dtype] * count
+        at += size
     if at != len(body):
         raise FileError(
             f"the {kind} file has {len(body) - at} bytes that belong to no array; {AGAIN}"
         )
     return found
+
+
+def _size(entry: _ArrayHeader, left: int, kind: str) -> int:
+    """The bytes of an array, if so many can hold it."""
+    if not _possible(entry, left):
+        raise FileError(f"the {kind} file's array {entry.name!r} does not fit its content; {AGAIN}")
+    return WIDTHS[entry.dtype] * prod(entry.shape)
 
 
 def _possible(entry: _ArrayHeader, left: int) -> bool:

@@ -55,6 +55,7 @@ class _Named(NamedTuple):
 
     site: str | None = None
     target: str | None = None  # where it holds classes
+    beside: tuple[str, ...] = ()  # carried along as they stand
 
 
 def open_table(
@@ -269,6 +270,8 @@ def _csv(path: Any, chunk: int, named: _Named) -> _Opened:
         field = pa.csv.read_csv(path, convert_options=wanted).schema.field(0)
         found = found.set(found.names.index(named.target), field)
         kinds[field.name] = field.type
+
+    kinds |= dict.fromkeys(named.beside, pa.string())
 
     def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         options = pa.csv.ConvertOptions(include_columns=list(names), column_types=kinds)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from coke.data.formats import CHUNK, columns_of_batch, guarded, opener
+from coke.data.formats import CHUNK, _Named, columns_of_batch, guarded, opener
 from coke.data.kinds import NUMBERS, exact_float, require
 from coke.data.npy import open_arrays
 from coke.data.sources import Chunk, Source
@@ -46,3 +46,33 @@ def _table(path: Path, columns: Sequence[str]) -> Source:
                 yield Chunk(X, np.zeros(len(X)), None, ())
 
     return Source(tuple(columns), rows, chunks)
+
+
+def names_in(path: Path) -> list[str]:
+    """The names of a file's columns; an array has none."""
+    if path.suffix == ".npy":
+        return []
+    opened = guarded(str(path), FileError, opener(path, CHUNK))
+    return list(guarded(str(path), FileError, lambda: opened.schema.names))
+
+
+def beside_inputs(path: Path, columns: Sequence[str]) -> Callable[[int], pa.Table]:
+    """Of other columns of the file, the next so many rows; text of a CSV file as it stands."""
+    named = _Named(beside=tuple(columns))
+    opened = guarded(str(path), FileError, opener(path, CHUNK, named)) if columns else None
+    reading = iter(()) if opened is None else iter(opened.batches(columns))
+    waiting: list[pa.RecordBatch] = []
+
+    def taken(n: int) -> pa.Table:
+        if opened is None:
+            return pa.table({})
+        while sum(batch.num_rows for batch in waiting) < n:
+            batch = guarded(str(path), FileError, lambda: next(reading, None))
+            if batch is None:
+                raise FileError(f"{path}: has fewer rows than before: is somebody writing it?")
+            waiting.append(batch)
+        whole = pa.Table.from_batches(waiting)
+        waiting[:] = whole.slice(n).to_batches()
+        return whole.slice(0, n)
+
+    return taken

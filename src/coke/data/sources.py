@@ -88,7 +88,7 @@ class Passing(NamedTuple):
         if self.workers < 1:
             raise InputError(f"workers={self.workers}: expected at least one thread")
         if self.fast and not compiled.available():
-            raise InputError("fast=True needs Numba: install coke[fast], or leave it out")
+            raise InputError("fast=True needs Numba: install coke-learn[fast], or leave it out")
         return self
 
     def watched(self, watch: Watch | None, purpose: str, source: Source) -> Passing:

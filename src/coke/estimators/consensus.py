@@ -203,7 +203,7 @@ class Consensus(BaseEstimator):
 
     def _fit_agents(self, settings: Settings, rows: Rows, parts: dict[Any, Index]) -> Self:
         """The real thing: an agent for every site, in processes over mutual TLS or in threads."""
-        from coke.field.local import train_on_agents  # here: it needs the extra coke[agent]
+        from coke.field.local import train_on_agents  # here: it needs the extra coke-learn[agent]
 
         graph = graph_on(list(parts), self.graph, self.edges, settings.seed)
         if self.privacy is not None and self.privacy.releases is not None:

@@ -41,7 +41,7 @@ class COKERegressor(RegressorMixin, Consensus):
     limits : `Until(rounds, tol, max_bytes, max_transmissions)`.
     privacy : `DP(epsilon, …)` for differentially private statistics; see docs/privacy.md.
     engine : "simulation", all sites in this process; "agents", a process for each, talking over
-        mutual TLS on this machine (needs `pip install 'coke[agent]'`); or
+        mutual TLS on this machine (needs `pip install 'coke-learn[agent]'`); or
         `Agents(carrier="memory")`, a thread for each. All give the same bits.
     random_state : a whole number, the seed of the features, the graph and the dealing out. The same
         one gives the same bits, but for the noise of privacy, which is the system's entropy.

@@ -1,7 +1,9 @@
 """Who is who on a network: its own authority (CA), and a short-lived certificate for every site.
 
     folder/ca.crt, ca.key          the network's authority; ca.key stays where it was made
-    folder/NAME.crt, NAME.key      a site's; with ca.crt, all that a site has
+    folder/ID.crt, ID.key          a site's; with ca.crt, all that a site has
+
+ID is the id of the site's name, and what its certificate calls it.
 
 Nothing revokes a certificate: that is why they run out soon, and why a site lists whom it talks
 to. Whatever is not as made here is refused. The clock is the caller's: `now` is explicit.
@@ -19,7 +21,8 @@ from warnings import catch_warnings
 
 from coke.data.files import atomically, make_folder, read_file, write_file
 from coke.errors import CokeError, FileError, InputError
-from coke.settings.sites import CA, LONGEST_DAYS, SITE_DAYS, site_name
+from coke.settings.sites import LONGEST_DAYS, SITE_DAYS
+from coke.talk.names import CA, is_id, site_id
 
 _missing: ImportError | None = None
 try:
@@ -51,7 +54,7 @@ class Credential(NamedTuple):
 
     path: Path
     network: str  # O
-    name: str  # CN
+    name: str  # CN: the site's id
     begins: datetime
     ends: datetime
     fingerprint: str  # SHA-256, hexadecimal
@@ -72,7 +75,7 @@ def found(folder: Path, network: str, now: datetime, *, replace: bool = False) -
     """A new network: the key and certificate of its authority, for ten years."""
     _ready(now)
     key = ec.generate_private_key(ec.SECP256R1())
-    ca = _Authority(site_name(network), key, now, now + timedelta(days=CA_DAYS))
+    ca = _Authority(site_id(network), key, now, now + timedelta(days=CA_DAYS))
     make_folder(folder)
     _check_free(folder, CA, replace)
     return _write_pair(folder, CA, key, _signed(ca, CA, key.public_key(), CA_DAYS), replace)
@@ -83,32 +86,33 @@ def issue(
 ) -> Credential:
     """A new key and certificate for a site, signed by the authority in `folder`."""
     ca = _authority(folder, now)
-    _check_free(folder, site_name(name), replace)
-    key = ec.generate_private_key(ec.SECP256R1())
-    return _write_pair(folder, name, key, _signed(ca, name, key.public_key(), days), replace)
+    own, key = site_id(name), ec.generate_private_key(ec.SECP256R1())
+    _check_free(folder, own, replace)
+    return _write_pair(folder, own, key, _signed(ca, own, key.public_key(), days), replace)
 
 
 def renew(folder: Path, name: str, now: datetime, *, days: int = SITE_DAYS) -> Credential:
     """A new certificate for the key a site has, which need not be here: the old one tells it."""
     ca = _authority(folder, now)
-    old = read_credential(_paths(folder, site_name(name))[0])
-    _check_made(old, name, read_credential(_paths(folder, CA)[0]))  # it may have run out
-    write_file(old.path, _signed(ca, name, old.key, days).public_bytes(pem.Encoding.PEM))
+    own = site_id(name)
+    old = read_credential(_paths(folder, own)[0])
+    _check_made(old, own, read_credential(_paths(folder, CA)[0]))  # it may have run out
+    write_file(old.path, _signed(ca, own, old.key, days).public_bytes(pem.Encoding.PEM))
     return read_credential(old.path)
 
 
 def load(folder: Path, name: str, now: datetime) -> Identity:
     """A site's identity if chain, time, name, key and its file's mode are right, else an error."""
-    own, key = check(folder, site_name(name), now), _paths(folder, name)[1]
+    own, key = check(folder, site_id(name), now), _paths(folder, site_id(name))[1]
     _read_key(key, own)
     return Identity(name, _paths(folder, CA)[0], own.path, key, own.ends)
 
 
 def check(folder: Path, name: str, now: datetime) -> Credential:
-    """A certificate, a site's or "ca", if chain, time and name are right; needs no key."""
+    """The certificate of an id or of "ca" if chain, time and name are right; needs no key."""
     _ready(now)
     ca = read_credential(_paths(folder, CA)[0])
-    own = ca if name == CA else read_credential(_paths(folder, site_name(name))[0])
+    own = ca if name == CA else read_credential(_paths(folder, name)[0])
     for one, its_name in ((ca, CA), (own, name)):
         _check_made(one, its_name, ca)
         _check_time(one, now)
@@ -125,8 +129,10 @@ def read_credential(path: Path) -> Credential:
         key = whole.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != ec.SECP256R1.name:
             raise ValueError("another kind of key")
+        if not is_id(network):
+            raise ValueError(f"network {network[:80]!a} is no id")
         return Credential(
-            path=path, network=site_name(network), name=name, key=key, whole=whole,
+            path=path, network=network, name=name, key=key, whole=whole,
             begins=whole.not_valid_before_utc, ends=whole.not_valid_after_utc,
             fingerprint=whole.fingerprint(hashes.SHA256()).hex(),
         )  # fmt: skip
@@ -255,7 +261,7 @@ def _private(path: Path, data: bytes) -> None:
 
 
 def _check_free(folder: Path, name: str, replace: bool) -> None:
-    """DNS and some file systems do not tell A from a: names must differ in more than that."""
+    """No file is there of that id; DNS and some file systems do not tell A from a."""
     for path in (*folder.glob("*.crt"), *folder.glob("*.key")):
         if path.stem.lower() == name.lower() and not (replace and path.stem == name):
             advice = "--renew keeps a site's key, --replace makes a new one; or choose another name"
@@ -282,6 +288,6 @@ def _read_key(path: Path, owner: Credential) -> ec.EllipticCurvePrivateKey:
 
 def _ready(now: datetime | None = None) -> None:
     if _missing is not None:
-        raise CokeError(f"certificates need an extra ({_missing}): pip install 'coke[agent]'")
+        raise CokeError(f"certificates need an extra ({_missing}): pip install 'coke-learn[agent]'")
     if now is not None and now.tzinfo is None:
         raise InputError(f"time {now} without a zone: expected one, as in datetime.now(UTC)")

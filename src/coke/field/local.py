@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -31,10 +32,12 @@ from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger
 from coke.settings.declaration import Settings
-from coke.settings.sites import read_site, shared, site_name
+from coke.settings.sites import read_site, shared
+from coke.talk.names import by_id, site_id
 from coke.threads import OneThread
 
 LOG = "log.jsonl"  # what an agent says
+_BARE = re.compile("[A-Za-z0-9_-]+")  # keys that TOML takes without quotes
 OFTEN = 0.05  # seconds between two looks at the agents
 START = """#!/bin/sh
 # Starts every agent of this network and waits for all; logs are beside the sites' files.
@@ -72,7 +75,7 @@ def write_network(folder: Path, plan: NetworkPlan) -> list[Path]:
     tables = _apart(others) if together else _reachable(folder, plan.network, names, others)
     paths = []
     for name, part, table in zip(names, plan.parts.values(), tables, strict=True):
-        place = folder / "sites" / name
+        place = folder / "sites" / site_id(name)
         make_folder(place)
         _write_rows(place / "rows.parquet", plan.rows, part)
         site = {
@@ -105,11 +108,11 @@ def _reachable(
     found(authority, network, now)
     tables, ports = list[dict[str, Any]](), dict(zip(names, _free_ports(len(names)), strict=True))
     for name, friends in zip(names, others, strict=True):
-        own = folder / "sites" / name / "identity"
+        own = folder / "sites" / site_id(name) / "identity"
         make_folder(own)
-        issue(authority, name, now)
-        for file in ("ca.crt", f"{name}.crt", f"{name}.key"):
-            _moved(authority / file, own / file)
+        made = issue(authority, name, now).path
+        for file in (authority / "ca.crt", made, made.with_suffix(".key")):
+            _moved(file, own / file.name)
         later = names[names.index(name) :]
         calls = {n: f"tls/127.0.0.1:{ports[n]}" if n in later else "" for n in friends}
         listen = [f"tls/127.0.0.1:{ports[name]}"]
@@ -118,14 +121,11 @@ def _reachable(
 
 
 def _site_names(labels: Sequence[Any]) -> list[str]:
-    """Names that certificates can carry, in the order of the labels."""
+    """What the sites are called, in the order of the labels."""
     width = len(str(len(labels) - 1))
     if all(isinstance(label, int) for label in labels):
         return [f"site-{label:0{width}d}" for label in labels]
-    names = [str(label).strip().lower().replace(" ", "-").replace("_", "-") for label in labels]
-    if len(set(names)) != len(names):
-        raise ConfigError(f"sites {labels[:8]}: expected labels that differ in letters and digits")
-    return [site_name(name) for name in names]
+    return list(by_id(map(str, labels)).values())
 
 
 def _free_ports(n: int) -> list[int]:
@@ -147,7 +147,7 @@ def toml(settings: Mapping[str, Any]) -> bytes:
 
 def _toml(settings: Mapping[str, Any], above: str) -> list[str]:
     plain = {k: v for k, v in settings.items() if not isinstance(v, Mapping) and v is not None}
-    lines = [f"{_key(k)} = {msgspec.json.encode(v).decode()}" for k, v in plain.items()]
+    lines = [f"{_key(k)} = {_text(v)}" for k, v in plain.items()]
     for key, value in settings.items():
         if isinstance(value, Mapping):
             lines += ["", f"[{above}{_key(key)}]", *_toml(value, f"{above}{_key(key)}.")]
@@ -155,7 +155,12 @@ def _toml(settings: Mapping[str, Any], above: str) -> list[str]:
 
 
 def _key(name: str) -> str:
-    return name if name.replace("-", "").replace("_", "").isalnum() else f'"{name}"'
+    return name if _BARE.fullmatch(name) else _text(name)
+
+
+def _text(value: Any) -> str:
+    """As JSON, which TOML reads the same way but for one character."""
+    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
 
 
 def _write_rows(path: Path, rows: Rows, part: Index) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from importlib.metadata import version
 from math import inf
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import networkx as nx
 import numpy as np
 from msgspec.structs import asdict
 
+from coke import __version__
 from coke.data.files import read_file
 from coke.data.site import Kept
 from coke.data.split import split
@@ -80,7 +80,7 @@ class Mission:
             check_labels(config, self.rows)
         self.columns = rows.columns
         # All that must be the same at all sites, in words.
-        self.settings = {"coke": version("coke"), **compared(config)}
+        self.settings = {"coke": __version__, **compared(config)}
         self.settings["inputs"] = ", ".join(rows.columns)
         sample = None
         if config.sample is not None:

@@ -9,13 +9,13 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from coke.data.blocks import decisions
-from coke.data.files import AGAIN, pack, read_file, unpack, write_file
+from coke.data.files import AGAIN, pack, read_packed, unpack, write_file
 from coke.data.sources import Numbers
 from coke.data.tables import Labels, inputs_of, numbers, read_table
 from coke.data.units import Scaling
 from coke.errors import DataError, FileError, InputError, unknown
 from coke.learning.labels import label_array, plain_labels
-from coke.learning.modelfile import KIND, Beside, check, misses_in, mixture_in, parts_of
+from coke.learning.modelfile import KIND, MOST, Beside, check, misses_in, mixture_in, parts_of
 from coke.maths.arrays import Array, finite
 from coke.maths.choice.importance import Importance, Surface
 from coke.maths.choice.misses import Misses
@@ -227,8 +227,7 @@ def named(outputs: int) -> tuple[str, ...]:
 
 def load_model(path: str | Path) -> Model:
     """Reads a model file; anything damaged, altered or of another kind is a `FileError`."""
-    data = read_file(path)
     try:
-        return Model.from_bytes(data)
+        return Model.from_bytes(read_packed(path, KIND, MOST))
     except FileError as error:
         raise FileError(f"{path}: {error}") from error

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from coke.learning.model import Model
 
 KIND = "model"
+MOST = 1 << 31  # bytes of a model file
+WIDEST, OUTPUTS = 1 << 17, 1 << 14  # entries of φ(x) and of f(x), held for a thousand rows at once
 HUGE = 1e100  # numbers beyond it, and scales below its inverse, come of no data and overflow
 
 
@@ -105,6 +107,9 @@ def _check_shapes(model: Model, outputs: int) -> None:
     empty = not omega.size and not (model.features.linear and len(model.columns))
     if omega.ndim != 2 or empty or phase.ndim != 1:
         raise ValueError(f"omega has shape {omega.shape}, phase {phase.shape}")
+    if model.features.size > WIDEST or outputs > OUTPUTS:
+        most = f"expected {WIDEST} and {OUTPUTS} at most"
+        raise ValueError(f"{model.features.size} features, {outputs} outputs: {most}")
     L, d, knots = len(omega), len(model.columns), model.scaling.knots
     shifts = (outputs,) if LOSSES[model.loss].kind == NUMBERS or LOSSES[model.loss].codes else (1,)
     wanted = {

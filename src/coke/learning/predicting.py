@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
 from coke.data.files import atomically
-from coke.data.inputs import open_inputs
+from coke.data.inputs import beside_inputs, names_in, open_inputs
 from coke.data.sources import Numbers, complete
+from coke.data.tables import computing, plain
+from coke.errors import DataError
 from coke.learning.model import Model
+from coke.learning.scoring import ClassScore, NumberScore
+from coke.maths.losses import LOSSES
 
 FORMATS = (".csv", ".parquet")
+FORMULA = r"^[=+\-@\t\r]"  # how cells begin that a spreadsheet would run, …
+NUMBER = r"^[+-][0-9.,]+([eE][+-]?[0-9]+)?$"  # … but for these
+Scores = dict[str, dict[str, float | int | None]]
 
 
 class Asked(NamedTuple):
@@ -23,9 +31,17 @@ class Asked(NamedTuple):
 
     proba: bool = False  # class probabilities
     interval: float | None = None  # the ends of intervals that hold such a share
+    keep: tuple[str, ...] = ()  # columns of the rows, as they stand
 
 
-def _predicted(model: Model, X: Numbers, asked: Asked) -> pa.Table:
+class Written(NamedTuple):
+    """What a file of predictions came to."""
+
+    rows: int
+    score: Scores | None  # by target, where all of them were there
+
+
+def _predicted(model: Model, X: Numbers, asked: Asked) -> dict[str, Any]:
     """The columns of these rows."""
     found = [model.predict(X)] if asked.interval is None else model.interval(X, asked.interval)
     columns = dict(zip(("prediction", "low", "high"), found, strict=False))
@@ -38,25 +54,89 @@ def _predicted(model: Model, X: Numbers, asked: Asked) -> pa.Table:
     if asked.proba:
         P = model.predict_proba(X)
         columns |= {f"p_{label}": P[:, j] for j, label in enumerate(model.classes)}
-    return pa.table(columns)
+    return columns
 
 
-def predict_file(model: Model, data: Path, out: Path, asked: Asked) -> int:
-    """How many rows were predicted; `out` is written whole or not at all."""
-    rows = 0
+class _Scoring:
+    """How good the predictions are, of those targets that the file has."""
+
+    def __init__(self, model: Model, there: list[str]):
+        self.model, self.known = model, all(name in there for name in model.targets)
+        self.columns = model.targets if self.known else ()
+        self._numbers = {name: NumberScore() for name in self.columns}
+        self._classes = ClassScore(model.classes.tolist()) if len(model.classes) else None
+
+    def add(self, X: Numbers, found: dict[str, Any], beside: pa.Table) -> None:
+        """Of one chunk."""
+        given = {name: plain(beside[name].combine_chunks()).to_pylist() for name in self.columns}
+        if self._classes is None:
+            for name, y in given.items():
+                said = "prediction" if self.model.outputs == 1 else f"prediction_{name}"
+                self._numbers[name].add(y, np.asarray(found[said]))
+        elif self.known:
+            able = LOSSES[self.model.loss].probabilities
+            P = self.model.predict_proba(X) if able else None
+            self._classes.add(given[self.columns[0]], list(found["prediction"]), P)
+
+    def document(self) -> Scores | None:
+        """By target; None where the file lacks one."""
+        if not self.known:
+            return None
+        if self._classes is not None:
+            return {self.columns[0]: self._classes.document()}
+        return {name: score.document() for name, score in self._numbers.items()}
+
+
+def predict_file(model: Model, data: Path, out: Path, asked: Asked) -> Written:
+    """How many rows were predicted, and how well; `out` is written whole or not at all."""
+    rows, there = 0, names_in(data)
+    scoring, keep = _Scoring(model, there), _kept(model, asked, there)
+    beside = beside_inputs(data, list(dict.fromkeys((*keep, *scoring.columns))))
+
+    def tables() -> Any:
+        for chunk in complete(open_inputs(data, model.columns)):
+            some, found = beside(len(chunk.y)), _predicted(model, chunk.X, asked)
+            scoring.add(chunk.X, found, some)
+            whole = {name: plain(some[name].combine_chunks()) for name in keep} | found
+            yield _disarmed(pa.table(whole)) if out.suffix == ".csv" else pa.table(whole)
 
     def write(part: Path) -> None:
         nonlocal rows
-        chunks = complete(open_inputs(data, model.columns))
-        tables = (_predicted(model, chunk.X, asked) for chunk in chunks)
-        first = next(tables)  # a file without rows is refused
+        written = tables()
+        first = next(written)  # a file without rows is refused
         with _writer(out.suffix, part, first.schema) as writer:
-            for table in chain([first], tables):
+            for table in chain([first], written):
                 writer.write_table(table)
                 rows += table.num_rows
 
     atomically(out, write)
-    return rows
+    return Written(rows, scoring.document())
+
+
+def _kept(model: Model, asked: Asked, there: list[str]) -> tuple[str, ...]:
+    """The columns to carry along, or why not."""
+    lacking = [name for name in asked.keep if name not in there]
+    if lacking:
+        raise DataError(f"columns to keep {lacking[:8]} are not in the file: it has {there[:20]}")
+    said = _predicted(model, np.zeros((1, len(model.columns))), asked)
+    twice = [name for name in asked.keep if name in said]
+    if twice:
+        raise DataError(f"columns to keep {twice[:8]} are names of predictions: rename them first")
+    return tuple(dict.fromkeys(asked.keep))
+
+
+def _disarmed(table: pa.Table) -> pa.Table:
+    """With an apostrophe before text, also of names, that a spreadsheet would run as a formula."""
+    texts = (pa.types.is_string, pa.types.is_large_string)
+    columns = [_safe(c) if any(t(c.type) for t in texts) else c for c in table.columns]
+    return pa.table(columns, names=_safe(pa.array(table.column_names)).to_pylist())
+
+
+def _safe(text: Any) -> Any:
+    arrow, mark, nothing = computing(), pa.scalar("'", text.type), pa.scalar("", text.type)
+    number = arrow.match_substring_regex(text, NUMBER)
+    runs = arrow.and_not(arrow.match_substring_regex(text, FORMULA), number)
+    return arrow.if_else(runs, arrow.binary_join_element_wise(mark, text, nothing), text)
 
 
 def _writer(

@@ -20,6 +20,7 @@ from coke.privacy.release import AllSites, Conditions, Release, private_risk, pr
 from coke.privacy.secure_sum import secure_sum
 from coke.privacy.share import Share
 from coke.talk.conversation import Talk
+from coke.talk.names import site_id
 from coke.talk.sums import Sweep, add_up
 
 Y = 1.0  # public units have numbers in [−1, 1]
@@ -102,4 +103,4 @@ class Private(NamedTuple):
 
     def _place(self, kind: str, site: str) -> Path:
         make_folder(self.folder)
-        return self.folder / f"{kind}-{site}.coke"
+        return self.folder / f"{kind}-{site_id(site)}.coke"

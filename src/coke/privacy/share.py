@@ -170,5 +170,7 @@ def _x25519() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import x25519
     except ImportError as error:
-        raise ConfigError(f"secure_sum needs keys: pip install 'coke[agent]' ({error})") from error
+        raise ConfigError(
+            f"secure_sum needs keys: pip install 'coke-learn[agent]' ({error})"
+        ) from error
     return x25519

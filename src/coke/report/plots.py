@@ -223,31 +223,46 @@ def audit_plot(found: Sequence[Finding]) -> Figure:
 def cost_plot(rows: Sequence[Row], goal: Goal) -> Figure:
     """How far above the optimum each method still came after so many bytes on the wire.
 
-    A filled mark: where it settled at the goal; a hollow one: where it was at its horizon.
+    A filled mark: where it settled at the goal; a hollow one: where it was at its horizon or when
+    it failed. A method that failed before its first round has none.
     """
+    ends = _ends(rows, goal)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(8, 4.6), layout="constrained")
         axes = figure.subplots()
-        floor = 1e-3 * (goal.wanted / goal.optimum - 1.0)  # below it there is little to see
         for i, row in enumerate(rows):
+            if not row.curve:
+                continue
             colour = COLOURS[i % len(COLOURS)]
             spent, value = (np.array(column) for column in zip(*row.curve, strict=True))
-            above = np.maximum(value / goal.optimum - 1.0, floor)
-            above = np.maximum.accumulate(above[::-1])[::-1]  # the worst that was still to come
+            above = _above(np.append(value, row.value), goal, ends)
+            worst = np.maximum.accumulate(above[-2::-1])[::-1]  # that was still to come
             upto = spent <= 3 * max(row.wire_bytes, 1)
-            axes.plot(np.maximum(spent, 1)[upto], above[upto], color=colour, lw=1.2, alpha=0.7)
-            at = max(row.wire_bytes, 1), max(row.value / goal.optimum - 1.0, floor)
-            fill = colour if row.reached else "white"
+            axes.plot(np.maximum(spent, 1)[upto], worst[upto], color=colour, lw=1.2, alpha=0.7)
             look: dict[str, Any] = {
                 "marker": "os^"[i // len(COLOURS)],  # where colours come again
                 "edgecolors": colour,
-                "facecolors": fill,
+                "facecolors": colour if row.reached else "white",
                 "zorder": 3,
                 "label": row.method,
             }
-            axes.scatter(*at, s=45, **look)
-        axes.axhline(goal.wanted / goal.optimum - 1.0, color="#888888", lw=0.8, ls="--")
+            axes.scatter(max(row.wire_bytes, 1), above[-1], s=45, **look)
+        axes.axhline(_above(goal.wanted, goal, ends), color="#888888", lw=0.8, ls="--")
         axes.set(xscale="log", yscale="log", xlabel="bytes on the wire")
         axes.set_ylabel(f"{'training MSE' if goal.by_loss else 'objective'} above optimum")
-        axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
+
+
+def _ends(rows: Sequence[Row], goal: Goal) -> tuple[float, float]:
+    """Below the first there is little to see; above the second only what diverges."""
+    unit = goal.optimum or 1.0
+    begun = [row.curve[0][1] / unit for row in rows if row.curve and row.failed is None]
+    return 1e-3 * ((goal.wanted - goal.optimum) / unit or 1.0), 10.0 * max(begun, default=100.0)
+
+
+def _above(value: Any, goal: Goal, ends: tuple[float, float]) -> Any:
+    """How far above the optimum, as a share of it, within those ends."""
+    unit = goal.optimum or 1.0
+    return np.clip(np.nan_to_num(value / unit, nan=np.inf) - goal.optimum / unit, *ends)

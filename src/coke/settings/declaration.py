@@ -217,7 +217,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[site]: one site on a network."""
 
-    name: Annotated[str, _here("The site's name, as in its certificate.")]
+    name: Annotated[str, _here("The site's name, any text; its certificate has the id of it.")]
     network: Annotated[str, Knob("The network's name.", faces=Face.SITE)]
     neighbours: Annotated[dict[str, str], _here(
         'NAME = ADDRESS to call, such as "tls/HOST:PORT"; "" where the neighbour calls.')]
@@ -226,7 +226,7 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "zenoh": "mutual TLS", "memory": "in one process, for coke network run"})] = "zenoh"
     listen: Annotated[list[str], _here('Addresses to listen on: "tls/HOST:PORT".')] = []
     identity: Annotated[str | None, _here(
-        "Folder with ca.crt, NAME.crt and NAME.key.", path=True)] = None
+        "Folder with ca.crt, ID.crt and ID.key, of the name's id.", path=True)] = None
     state: Annotated[str, _here("Folder for what the site must not forget.", path=True)] = "state"
     releases: Annotated[str, _here(
         "Folder for statistics noised with privacy dp.", path=True)] = "releases"

@@ -86,7 +86,7 @@ class Agents(msgspec.Struct, frozen=True):
     """A real agent for each site.
 
     carrier : "zenoh", processes that talk over mutual TLS on this machine (needs the extra
-        `coke[agent]`); or "memory", threads of this process.
+        `coke-learn[agent]`); or "memory", threads of this process.
     """
 
     carrier: str = "zenoh"

@@ -66,7 +66,7 @@ def _compiled(settings: Settings) -> Iterator[str]:
     if settings.fast and outputs > 1:
         yield f"fast with {outputs} targets: only rounds of one are compiled; leave it out"
     if settings.fast and find_spec("numba") is None:
-        yield "fast needs Numba: pip install 'coke[fast]', or leave it out"
+        yield "fast needs Numba: pip install 'coke-learn[fast]', or leave it out"
 
 
 def _several(settings: Settings) -> Iterator[str]:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from coke.errors import ConfigError, InputError
+from coke.errors import ConfigError
 from coke.settings.declaration import KNOBS, Settings, SiteSettings, Toml
 from coke.settings.knobs import Face, Scope
 from coke.settings.reading import checked, merged, read_toml
 from coke.settings.rules import on_agents
+from coke.talk.names import by_id, site_name
 
-CA = "ca"  # the authority's name, and so no site's
 SITE_DAYS = 90  # for which a site's certificate is valid, unless told otherwise
 LONGEST_DAYS = 366  # nothing revokes a certificate: it must run out
-_PART = "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
-_NAME = re.compile(rf"{_PART}(\.{_PART})*")
 
 
 def read_site(path: Path) -> SiteSettings:
@@ -35,8 +32,8 @@ def checked_site(plain: Toml) -> SiteSettings:
     """The settings in a site's file, or `ConfigError` naming what is wrong."""
     settings = checked(plain, SiteSettings, on_agents)
     table = settings.site
-    for name in (table.name, table.network, *table.neighbours):
-        site_name(name)
+    site_name(table.network)
+    by_id((table.name, *table.neighbours))
     if not table.neighbours:
         raise ConfigError(f"site {table.name!r} has no neighbours: name at least one")
     if settings.data.file is None or settings.data.target is None:
@@ -45,16 +42,6 @@ def checked_site(plain: Toml) -> SiteSettings:
         if Face.SITE not in one.knob.faces and _value(settings, one.path) != one.default:
             raise ConfigError(f"{one.key} is for simulations: leave it out of a site's file")
     return settings
-
-
-def site_name(name: str) -> str:
-    """The name itself if it can be a DNS name and a file's, else `InputError`."""
-    if not (len(name) <= 63 and _NAME.fullmatch(name)) or name.lower() == CA:
-        raise InputError(
-            f"name {name[:80]!r}: expected 1 to 63 letters (A to Z), digits, dots and hyphens, "
-            f"a letter or digit at both ends and beside every dot, and not {CA!r}; rename it"
-        )
-    return name
 
 
 def shared(settings: Settings) -> Toml:

@@ -22,13 +22,13 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from coke.errors import GraphError, MessageError
+from coke.errors import GraphError, InputError, MessageError
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, Tree, adjacency, checked_graph, grown, steps
 from coke.maths.ledger import HEADER, Ledger, Spent
+from coke.talk.names import by_id
 
 R = TypeVar("R")
-LONGEST = 255  # characters of a site's name
 
 
 class Turn(NamedTuple):
@@ -267,6 +267,8 @@ def _records(data: bytes) -> list[tuple[str, tuple[str, ...]]]:
     except (msgspec.DecodeError, RecursionError) as error:
         raise MessageError(f"{len(data)} bytes are no records of sites: {error}") from error
     names = {name for name, friends in records for name in (name, *friends)}
-    if not all(0 < len(name) <= LONGEST for name in names):
-        raise MessageError(f"a site's name is empty or longer than {LONGEST} characters")
+    try:
+        by_id(names)
+    except InputError as error:
+        raise MessageError(f"a record of sites: {error}") from error
     return records

@@ -70,7 +70,7 @@ def world() -> MPI.Comm:
         from mpi4py import MPI
     except ImportError as error:
         raise InputError(
-            "the MPI engine without the package mpi4py: pip install 'coke[mpi]', or run without it"
+            "the MPI engine without mpi4py: pip install 'coke-learn[mpi]', or run without it"
         ) from error
     return MPI.COMM_WORLD
 

@@ -71,7 +71,7 @@ def _metis(A: sparse.csr_array, ranks: int) -> Index:
     except ImportError as error:
         raise InputError(
             "more than one rank without the package pymetis, which divides the agents among them: "
-            "pip install 'coke[mpi]'"
+            "pip install 'coke-learn[mpi]'"
         ) from error
     _, parts = pymetis.part_graph(ranks, pymetis.CSRAdjacency(A.indptr, A.indices))
     return np.asarray(parts, dtype=np.int64)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from coke.errors import ConfigError
 from coke.field.carriers.base import Allowance
 from coke.field.identity import Identity
-from coke.settings.sites import site_name
+from coke.talk.names import by_id, site_id, site_name
 
 _ENDPOINT = re.compile(r"(tls|tcp)/(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})")
 
@@ -49,8 +49,8 @@ class Place(NamedTuple):
 
     def checked(self) -> Place:
         """Itself, or a `ConfigError` that says what is wrong."""
-        for name in (self.name, self.network, *self.neighbours):
-            site_name(name)
+        site_name(self.network)
+        by_id((self.name, *self.neighbours))
         if not self.listen and None in self.neighbours.values():
             raise ConfigError(f"{self.name!r} listens nowhere: expected every neighbour's address")
         _check_secure(self)
@@ -61,8 +61,8 @@ class Place(NamedTuple):
         return {n: Endpoint.parse(at) for n, at in self.neighbours.items() if at is not None}
 
     def key(self, sender: str, receiver: str) -> str:
-        """coke/NETWORK/SENDER/RECEIVER: what this sender may say to this receiver."""
-        return f"coke/{self.network}/{sender}/{receiver}"
+        """coke/NETWORK/SENDER/RECEIVER, ids: what this sender may say to this receiver."""
+        return f"coke/{site_id(self.network)}/{sender}/{receiver}"
 
 
 def _check_secure(site: Place) -> None:

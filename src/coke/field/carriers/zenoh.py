@@ -4,7 +4,8 @@ Zenoh verifies that the other end has a certificate of the network's CA, that it
 the address is the neighbour's name, that it carries this name. An address such as 127.0.0.1 says
 nothing about a name, so names are enforced once more, by access control: a peer whose certificate
 has the common name n may put on coke/NETWORK/n/us, may hear coke/NETWORK/us/n, and everything else
-is denied. Another site of the same CA can hold a link open; nothing crosses it.
+is denied. All these names are ids; above, neighbours have the names that people read. Another site
+of the same CA can hold a link open; nothing crosses it.
 
 What zenoh does not tell. A failed handshake raises nothing. `events` has what can be known: links
 whose certificate names no neighbour, and what a handshake of our own meets at the address of a
@@ -33,6 +34,7 @@ from coke.errors import ConfigError
 from coke.field.carriers.address import Endpoint, Place, tls_context
 from coke.field.carriers.base import EVENTS, Carrier, Clock, Event
 from coke.field.identity import Identity, load
+from coke.talk.names import by_id, site_id
 
 if TYPE_CHECKING:
     from coke.settings.declaration import SiteTable
@@ -56,7 +58,7 @@ def _ask(name: str, at: Endpoint, tls: ssl.SSLContext | None) -> Event:
     try:
         with socket.create_connection((at.host.strip("[]"), at.port), timeout=2) as plain:
             if tls is not None:
-                _shake_hands(tls.wrap_socket(plain, server_hostname=name))
+                _shake_hands(tls.wrap_socket(plain, server_hostname=site_id(name)))
     except ssl.SSLError as error:
         why = getattr(error, "verify_message", "") or error
         return Event("refused", name, f"{at}: {why}")
@@ -76,7 +78,9 @@ def _open(place: Place) -> Any:
     try:
         zenoh: Any = importlib.import_module("zenoh")
     except ImportError as error:
-        raise ConfigError(f"agents need zenoh: pip install 'coke[agent]' ({error})") from error
+        raise ConfigError(
+            f"agents need zenoh: pip install 'coke-learn[agent]' ({error})"
+        ) from error
     config = zenoh.Config()
     for path, value in _zenoh_settings(place).items():
         config.insert_json5(path, json.dumps(value))
@@ -93,11 +97,12 @@ class ZenohCarrier(Carrier):
     def __init__(self, place: Place, clock: Clock = time.monotonic) -> None:
         super().__init__(place.checked().name, place.neighbours, place.allowance, clock)
         self._place, self._stop = place, threading.Event()
+        self._names = by_id(self.neighbours)
         self._zenoh, self._session = _open(place)
         channels = self._zenoh.handlers
         ring, fifo = channels.RingChannel(EVENTS), channels.FifoChannel(64)  # callbacks are slower
         self._links = self._session.info.declare_link_events_listener(ring, history=True)
-        self._ear = self._session.declare_subscriber(place.key("*", place.name), fifo)
+        self._ear = self._session.declare_subscriber(place.key("*", site_id(place.name)), fifo)
         self._mouths = {name: self._mouth(name) for name in self.neighbours}
         works = self._wonder, self._listen
         self._threads = [threading.Thread(target=work, daemon=True) for work in works]
@@ -107,7 +112,7 @@ class ZenohCarrier(Carrier):
 
     def _mouth(self, name: str) -> Any:
         return self._session.declare_publisher(
-            self._place.key(self.site, name),
+            self._place.key(site_id(self.site), site_id(name)),
             congestion_control=self._zenoh.CongestionControl.BLOCK,
             reliability=self._zenoh.Reliability.RELIABLE,
         )
@@ -123,8 +128,8 @@ class ZenohCarrier(Carrier):
 
     def _linked(self) -> frozenset[str]:
         """A link with a certificate of this name, over which its subscription has come."""
-        names = {link.auth_identifier for link in self._session.info.links()}
-        known = self.neighbours & names if self._place.identity else self.neighbours
+        found = {self._names.get(link.auth_identifier) for link in self._session.info.links()}
+        known = self.neighbours & found if self._place.identity else self.neighbours
         return frozenset(name for name in known if self._mouths[name].matching_status.matching)
 
     def _hang_up(self) -> None:
@@ -136,8 +141,10 @@ class ZenohCarrier(Carrier):
 
     def _listen(self) -> None:
         for sample in self._ear:
-            # Access control has compared this name with the sender's certificate.
-            self.arrived(str(sample.key_expr).split("/")[2], sample.payload.to_bytes())
+            # Access control has compared this id with the sender's certificate.
+            sender = self._names.get(str(sample.key_expr).split("/")[2])
+            if sender is not None:
+                self.arrived(sender, sample.payload.to_bytes())
 
     def _wonder(self) -> None:
         """Ask why neighbours are missing, ever more rarely."""
@@ -156,7 +163,7 @@ class ZenohCarrier(Carrier):
     def _look(self) -> None:
         while not self.closed and (event := self._links.try_recv()) is not None:
             name, opened = event.link.auth_identifier, event.kind == self._zenoh.SampleKind.PUT
-            if opened and self._place.identity and name not in self.neighbours:
+            if opened and self._place.identity and name not in self._names:
                 why = f"{event.link.dst}: has a certificate, but is no neighbour"
                 self._say(Event("refused", str(name), why))
         super()._look()
@@ -187,8 +194,8 @@ def _zenoh_settings(site: Place) -> dict[str, Any]:
 
 
 def _address(name: str, at: Endpoint) -> str:
-    """Zenoh compares the certificate with the host: only where the host is the neighbour's name."""
-    named = at.protocol == "tcp" or at.host == name
+    """Zenoh compares the certificate with the host: only where the host is the neighbour's id."""
+    named = at.protocol == "tcp" or at.host == site_id(name)
     return str(at) if named else f"{at}#verify_name_on_connect=false"
 
 
@@ -205,7 +212,7 @@ def _tls_settings(own: Identity) -> dict[str, Any]:
 
 def _access_control(site: Place) -> dict[str, Any]:
     """Each neighbour, known by its certificate's common name, on its own two keys; nobody else."""
-    rules = {n: _rules(site, n) for n in sorted(site.neighbours)}
+    rules = {n: _rules(site, n) for n in sorted(by_id(site.neighbours))}
     return {
         "enabled": True,
         "default_permission": "deny",
@@ -215,15 +222,16 @@ def _access_control(site: Place) -> dict[str, Any]:
     }
 
 
-def _rules(site: Place, name: str) -> list[dict[str, Any]]:
+def _rules(site: Place, neighbour: str) -> list[dict[str, Any]]:
+    own = site_id(site.name)
     allowed = [
-        ("ingress", "put", site.key(name, site.name)),
-        ("egress", "put", site.key(site.name, name)),
-        ("ingress", "declare_subscriber", site.key("*", name)),
-        ("egress", "declare_subscriber", site.key("*", site.name)),
+        ("ingress", "put", site.key(neighbour, own)),
+        ("egress", "put", site.key(own, neighbour)),
+        ("ingress", "declare_subscriber", site.key("*", neighbour)),
+        ("egress", "declare_subscriber", site.key("*", own)),
     ]
     return [
-        {"id": f"{name} {flow} {what}", "permission": "allow"}
+        {"id": f"{neighbour} {flow} {what}", "permission": "allow"}
         | {"flows": [flow], "messages": [what], "key_exprs": [key]}
         for flow, what, key in allowed
     ]

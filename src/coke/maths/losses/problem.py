@@ -111,7 +111,7 @@ class Quadratic:
     def __post_init__(self) -> None:
         object.__setattr__(self, "G", checked_regulariser(self.G, self.A.shape[-1]))
         if self.fast and not compiled.available():
-            raise InputError("fast=True needs Numba: install coke[fast], or leave it out")
+            raise InputError("fast=True needs Numba: install coke-learn[fast], or leave it out")
         if self.fast and self.size > self.A.shape[-1]:
             raise InputError("fast=True with several outputs: only rounds of one are compiled")
 

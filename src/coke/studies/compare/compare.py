@@ -10,7 +10,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from coke.engines.process import simulate
-from coke.errors import InputError, unknown
+from coke.errors import CokeError, InputError, unknown
 from coke.learning.ready import Ready
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.codecs import Coarse
@@ -53,6 +53,13 @@ SLOW = ("coke-tuned",)  # for class labels: only where asked for by name
 Back = Callable[[Array], Array]  # from the basis a method works in to the plain features
 
 
+def known(method: str) -> str:
+    """The name itself if it is a method's."""
+    if method not in METHODS:
+        raise InputError(unknown("method", method, METHODS))
+    return method
+
+
 class Comparison:
     """One problem, one goal; every method asked for by name.
 
@@ -87,10 +94,14 @@ class Comparison:
         return tuple(name for name in METHODS if name not in left)
 
     def row(self, method: str) -> Row:
-        """What that method costs."""
-        if method not in self._calls:
-            raise InputError(unknown("method", method, METHODS))
-        return self._calls[method]()
+        """What that method costs; where it fails, why: other rows are not lost with it."""
+        call = self._calls[known(method)]
+        try:
+            return call()
+        except CokeError as error:
+            return Row.of_failure(method, str(error))
+        except Exception as error:
+            return Row.of_failure(method, f"{type(error).__name__}: {error}")
 
     @property
     def quadratic(self) -> Quadratic:
@@ -127,7 +138,7 @@ class Comparison:
         if best is not None:
             return self.plain("coke-tuned", best, HORIZONS["coke-tuned"])
         rows = [self.plain("coke-tuned", one, HORIZONS["coke-tuned"]) for one in grid]
-        return min(rows, key=lambda row: (not row.reached, row.bytes))
+        return min(rows, key=lambda row: (row.failed is not None, not row.reached, row.bytes))
 
     def _best(self, grid: list[COKE]) -> COKE:
         """The setting that settles with the fewest bytes, or is nearest; all of them at once."""

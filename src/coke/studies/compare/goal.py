@@ -9,6 +9,7 @@ noted beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import isfinite, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ class Trace(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a method had spent when it settled, or at its horizon if it did not."""
+    """What a method had spent when it settled, at its horizon if it did not, or when it failed."""
 
     method: str
     reached: bool
@@ -43,6 +44,12 @@ class Row(NamedTuple):
     test: float | None
     value: float  # what the goal is about
     curve: tuple[tuple[int, float], ...]  # wire bytes and value, round by round
+    failed: str | None = None  # why it diverged or could not run
+
+    @classmethod
+    def of_failure(cls, method: str, why: str) -> Row:
+        """Of a method that did not come as far as a round."""
+        return cls(method, False, 0, None, 0, 0, 0, 0, nan, None, nan, (), why)
 
     def document(self, goal: Goal) -> dict[str, Any]:
         """The documented keys."""
@@ -73,11 +80,11 @@ class Goal:
             return float(values(theta).mean())
 
     def settle(self, method: str, traces: Iterable[Trace], agreed: int = 0) -> Row:
-        """The row of a method."""
+        """The row of a method; one that diverges cost what it had spent by then."""
         first: int | None = None
         settled: Trace | None = None
         last: Trace | None = None
-        curve = []
+        curve, failed = [], None
         try:
             for last in traces:
                 curve.append((last.ledger.wire_bytes, last.value))
@@ -86,21 +93,25 @@ class Goal:
                     settled = last if settled is None else settled
                 else:
                     settled = None
-        except ConvergenceError:
-            settled = None  # diverged: it cost what it had spent by then
+        except ConvergenceError as error:
+            settled, failed = None, str(error)
         if last is None:
-            raise ConvergenceError(f"{method} diverged in its first round on these data")
-        return self._row(method, settled or last, settled is not None, first, agreed, curve)
+            return Row.of_failure(method, failed or "it made no round")
+        if failed is None and not isfinite(last.value):
+            failed = f"round {last.k}: its numbers are no longer finite"
+        end = settled or last
+        return self._row(method, end, first, agreed)._replace(
+            reached=settled is not None, curve=tuple(curve), failed=failed
+        )
 
-    def _row(
-        self, method: str, end: Trace, reached: bool, first: int | None, agreed: int, curve: Any
-    ) -> Row:
-        score = self.problem.score(end.theta())
+    def _row(self, method: str, end: Trace, first: int | None, agreed: int) -> Row:
+        with np.errstate(over="ignore", invalid="ignore"):
+            score = self.problem.score(end.theta())
         test = None if np.isnan(score.global_test) else score.global_test
         sent, by_bytes, by_wire = end.ledger
         return Row(
-            method, reached, end.k, first, sent, by_bytes, by_wire, agreed,
-            score.global_train, test, end.value, tuple(curve),
+            method, False, end.k, first, sent, by_bytes, by_wire, agreed,
+            score.global_train, test, end.value, (),
         )  # fmt: skip
 
 
