@@ -1,24 +1,32 @@
-"""Reading rows: arrays, pandas, polars and Arrow tables, Parquet and CSV files."""
+"""Reading rows: arrays, tables that speak Arrow, Parquet files; other files through `reading`."""
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from lzma import LZMAError
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
 from coke.data.kinds import NUMBERS, SEVERAL, SITES, TARGETS, require
-from coke.errors import DataError, FileError, unknown
+from coke.data.reading import PLAINLY, READABLE, Reading, form_of, is_address
+from coke.errors import CokeError, DataError, FileError, unknown
 from coke.maths.arrays import Array, finite
 
 Labels = NDArray[Any]
+REFUSALS = (  # what NumPy's, Arrow's and Python's readers raise
+    *(OSError, ValueError, TypeError, EOFError, OverflowError, pa.ArrowException),
+    *(SyntaxError, TokenError, MemoryError, UserWarning),  # heads of .npy files are Python
+    *(zlib.error, LZMAError),
+)
 
 
 class Rows(NamedTuple):
@@ -146,7 +154,7 @@ def _array(values: Any, what: str) -> Labels:
         ) from error
 
 
-def read_table(source: Any) -> pa.Table:
+def read_table(source: Any, how: Reading = PLAINLY) -> pa.Table:
     """An Arrow table from a file's path or from any table that speaks Arrow (pandas, polars, …).
 
     It has a row at least, names that differ, and columns without Arrow's ways to save space.
@@ -154,10 +162,12 @@ def read_table(source: Any) -> pa.Table:
     if hasattr(source, "__arrow_c_stream__"):
         return _usable(_from_memory(source), "the table")
     if isinstance(source, str | Path):
-        return _usable(_from_file(Path(source)), str(source))
+        return _usable(
+            guarded(str(source), FileError, lambda: _from_file(source, how)), str(source)
+        )
     raise DataError(
-        f"cannot read rows from a {type(source).__name__}: expected the path of a Parquet or "
-        "CSV file, or a pandas, polars or Arrow table"
+        f"cannot read rows from a {type(source).__name__}: expected the path of a file "
+        f"({', '.join(READABLE)}), or a pandas, polars or Arrow table"
     )
 
 
@@ -170,21 +180,27 @@ def _from_memory(source: Any) -> pa.Table:
         ) from error
 
 
-def _from_file(path: Path) -> pa.Table:
-    # Not pyarrow.parquet.read_table: it is for folders, too, and loads pandas where there is one.
-    readers = {".parquet": lambda at: pa.parquet.ParquetFile(at).read(), ".csv": pa.csv.read_csv}
-    if path.suffix.lower() not in readers:
-        raise DataError(f"{path}: expected a file ending in .parquet or .csv")
-    try:
-        table = readers[path.suffix.lower()](path)
-        "".join(table.column_names)  # Arrow decodes names only when asked for them
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path}: its column names are not UTF-8: save it as UTF-8") from error
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise FileError(
-            f"{path}: cannot be read: {error}; expected Parquet, or comma-separated UTF-8 text"
-        ) from error
+def _from_file(source: str | Path, how: Reading) -> pa.Table:
+    path = Path(source)
+    if path.suffix.lower() == ".parquet":
+        # Not pyarrow.parquet.read_table: it is for folders, too, and loads pandas where it can.
+        table = pa.parquet.ParquetFile(path).read()
+    else:
+        table = form_of(source).table(source if is_address(source) else path, how)
+    "".join(table.column_names)  # Arrow decodes names only when asked for them
     return table
+
+
+def guarded(said: str, kind: type[Exception], work: Callable[[], Any]) -> Any:
+    """What `work` returns, or whatever NumPy and Arrow refuse as an error that says where."""
+    try:
+        return work()
+    except CokeError:
+        raise
+    except REFUSALS as error:
+        raise kind(
+            f"{said}: cannot be read: {error}; is it whole, and of the kind its name says?"
+        ) from error
 
 
 def _usable(table: pa.Table, said: str) -> pa.Table:
