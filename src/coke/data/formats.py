@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from coke.data.kinds import NUMBERS, SITES, TARGETS, Test, exact_float, require
 from coke.data.reading import (
+    NOBODY,
     PLAINLY,
     READABLE,
     Batches,
@@ -103,9 +104,7 @@ def _inputs(
     fields = [field for field in schema if not field.name.startswith("__index_level_")]
     empty = pa.table({field.name: plain(pa.array([], field.type)) for field in fields})
     inputs = input_names(empty, targets, site, drop)
-    require(empty, inputs, *NUMBERS)
-    require(empty, targets, *kind)
-    require(empty, [] if site is None else [site], *SITES)
+    require(empty, (inputs, NUMBERS), (targets, kind), ([] if site is None else [site], SITES))
     return inputs
 
 
@@ -140,7 +139,7 @@ def as_classes(codes: NDArray[np.int64], classes: tuple[Any, ...]) -> tuple[Arra
 
 
 def opener(
-    source: Any, chunk: int, named: Named = Named(), how: Reading = PLAINLY
+    source: Any, chunk: int, named: Named = NOBODY, how: Reading = PLAINLY
 ) -> Callable[[], Opened]:
     """What opens that, in batches of so many rows."""
     if hasattr(source, "__arrow_c_stream__"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -46,21 +47,23 @@ def read_rows(
     site: str | None = None,
     drop: Sequence[str] = (),
     missing: str = "refuse",
+    how: Reading = PLAINLY,
 ) -> Rows:
     """Rows of a file or table: `target` is y, `site` says who holds a row, all else are inputs.
 
-    Several targets are numbers.
-
-    `missing="drop"` leaves out rows with a missing value instead of refusing them.
+    Several targets are numbers. `drop` may be patterns. `missing="drop"` leaves out rows with a
+    missing value instead of refusing them.
     """
     if missing not in ("refuse", "drop"):
         raise DataError(unknown("treatment of missing values", missing, ("refuse", "drop")))
-    table, targets = read_table(source), (target,) if isinstance(target, str) else tuple(target)
+    table, targets = (
+        read_table(source, how),
+        (target,) if isinstance(target, str) else tuple(target),
+    )
     inputs = input_names(table, targets, site, drop)
     table = table.select([*inputs, *targets, *([] if site is None else [site])])
-    require(table, inputs, *NUMBERS)
-    require(table, targets, *(TARGETS if len(targets) == 1 else SEVERAL))
-    require(table, [] if site is None else [site], *SITES)
+    kind = TARGETS if len(targets) == 1 else SEVERAL
+    require(table, (inputs, NUMBERS), (targets, kind), ([] if site is None else [site], SITES))
     if missing == "drop":
         table = _without_missing(table)
     labels = None if site is None else column(table, site)
@@ -72,11 +75,17 @@ def read_rows(
 def input_names(
     table: pa.Table, targets: Sequence[str], site: str | None, drop: Sequence[str]
 ) -> list[str]:
-    """All columns but the named ones, which must be there and have one part to play."""
-    used = [*targets] if site is None else [*targets, site]
-    for name in (*used, *drop):
-        if name not in table.column_names:
-            raise DataError(unknown("column", name, table.column_names))
+    """All columns but the named ones, which must be there and have one part to play.
+
+    A pattern such as "id*" drops what it fits, but for targets and site.
+    """
+    used, names = [*targets, *([] if site is None else [site])], table.column_names
+    fitting = {name: fnmatch.filter(names, name) for name in drop if name not in names}
+    lacking = [name for name in used if name not in names]
+    lacking += [name for name, fits in fitting.items() if not fits]
+    if lacking:
+        raise DataError("; ".join(unknown("column", name, names) for name in lacking[:8]))
+    drop = [*drop, *(name for fits in fitting.values() for name in fits if name not in used)]
     if site in targets:
         raise DataError(f"column {site!r} is both target and site: expected two columns")
     both = [name for name in used if name in drop]
@@ -252,7 +261,7 @@ def column(table: pa.Table, name: str) -> Labels:
 
 def inputs_of(table: pa.Table, names: Sequence[str]) -> Array:
     """The named columns as numbers (T, d)."""
-    require(table, names, *NUMBERS)
+    require(table, (names, NUMBERS))
     holes = {name: table[name].null_count for name in names if table[name].null_count}
     if holes:
         raise DataError(_missing(holes))

@@ -66,6 +66,9 @@ class Named(NamedTuple):
     target: str | None = None  # where it holds classes
 
 
+NOBODY = Named()
+
+
 def is_address(file: str | Path) -> bool:
     """Whether it is a database's address, not a path."""
     return "://" in str(file)

@@ -189,7 +189,7 @@ def _index(text: str, size: int) -> int:
 
 
 def _quoted(text: str) -> str:
-    """As a comma-separated file has it; \\x00 is no character of a text."""
+    """As a comma-separated file has it."""
     plain = text.replace("\x00", "").strip()
     special = any(mark in plain for mark in ',"\n\r')
     return '"' + plain.replace('"', '""').replace("\r", " ") + '"' if special else plain

@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.ipc
 
-from coke.data.reading import Named, Opened, Reading
+from coke.data.reading import NOBODY, Named, Opened, Reading
 
 
 def table(path: Path, how: Reading) -> pa.Table:
     """All rows."""
-    schema, _, batches, _ = opened(path, 0, Named(), how)
+    schema, _, batches, _ = opened(path, 0, NOBODY, how)
     return pa.Table.from_batches(batches(schema.names), schema)
 
 

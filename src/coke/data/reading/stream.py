@@ -11,20 +11,18 @@ import gzip
 import io
 import lzma
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import pyarrow as pa
 
 HEAD = 1 << 20  # bytes that are looked at before any are read
 LONGEST = 1 << 24  # bytes until a quote that nobody closes is taken for a character
-BROKEN = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, pa.ArrowException)
-MAGIC: dict[str, tuple[bytes, Callable[[Path], BinaryIO]]] = {
-    "gzip": (b"\x1f\x8b", lambda path: gzip.open(path)),  # type: ignore[dict-item,return-value]
-    "bzip2": (b"BZh", lambda path: bz2.open(path)),  # type: ignore[dict-item,return-value]
-    "xz": (b"\xfd7zXZ\x00", lambda path: lzma.open(path)),  # type: ignore[dict-item,return-value]
+MAGIC: dict[str, tuple[bytes, Callable[[Path], Any]]] = {  # first bytes, and what opens it
+    "gzip": (b"\x1f\x8b", gzip.GzipFile),
+    "bzip2": (b"BZh", bz2.BZ2File),
+    "xz": (b"\xfd7zXZ\x00", lzma.LZMAFile),
     "zstd": (b"\x28\xb5\x2f\xfd", lambda path: pa.input_stream(str(path), compression="zstd")),
 }
 
@@ -39,7 +37,7 @@ def packing(path: Path) -> str:
 def unpacked(path: Path) -> BinaryIO:
     """The file's bytes, uncompressed."""
     name = packing(path)
-    return MAGIC[name][1](path) if name else path.open("rb")
+    return cast(BinaryIO, MAGIC[name][1](path) if name else path.open("rb"))
 
 
 class Lines(NamedTuple):
