@@ -20,10 +20,9 @@ from coke.errors import ConfigError
 from coke.field.moves import Setup
 from coke.learning.agreement import Terms
 from coke.learning.case import Case, Wanted
-from coke.learning.kinds import with_kind
+from coke.learning.kinds import Say, reading_of, with_kind, with_target
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
 from coke.learning.public import check_labels
-from coke.learning.reading import Say, reading_of, with_target
 from coke.learning.ready import Ready
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
