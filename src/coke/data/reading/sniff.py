@@ -18,7 +18,7 @@ WORDS = {"tab": "\t", "\\t": "\t", "blanks": " "}
 SAMPLE = 2000  # records
 BEFORE = 50  # lines at most above a table
 _NUMBER = re.compile(r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?")
-_FRACTION = re.compile(r"[+-]?[0-9.,]*([.,])([0-9]+)")
+_FRACTION = re.compile(r"[+-]?[0-9.,]*([.,])([0-9]+)([eE][+-]?[0-9]+)?")
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 Records = list[list[str]]

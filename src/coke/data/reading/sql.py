@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pyarrow as pa
 
@@ -83,7 +83,7 @@ def _connected(path: str | Path) -> Any:
         raise DataError(
             f"{parts.scheme}://…: expected a SQLite file, or postgresql://USER@HOST/NAME"
         )
-    if parts.password is not None:
+    if parts.password is not None or "password" in parse_qs(parts.query):
         raise DataError(
             "a password in a database's address would be kept with the settings: "
             "leave it out, and put it into PGPASSWORD or ~/.pgpass"
