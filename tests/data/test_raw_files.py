@@ -64,7 +64,7 @@ CASES = {
     "a header of numbers, as told": Raw(
         "a.csv", "7,9\n1.5,1\n", {"7": [1.5], "9": [1]}, how=Reading(header="yes")),
     "lines above the table": Raw(
-        "a.csv", "Export of Monday\n\nx,y\n1.5,1\n2.5,2\n", TWO, "2 lines above the table left out"),
+        "a.csv", "Monday's\n\nx,y\n1.5,1\n2.5,2\n", TWO, "2 lines above the table left out"),
     "a full stop after every row": Raw(
         "a.test", "1.5,a.\n2.5,b.\n", {"c1": [1.5, 2.5], "c2": ["a", "b"]}, "the full stop"),
     "a header again in the middle": Raw(

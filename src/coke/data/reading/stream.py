@@ -102,7 +102,7 @@ class Plain(io.RawIOBase):
 def _decoded(raw: BinaryIO, lines: Lines) -> Iterator[bytes]:
     """Blocks in UTF-8, without a mark at the beginning."""
     decoder = None
-    if lines.encoding not in ("utf-8", "ascii"):
+    if lines.encoding != "utf-8":
         decoder = codecs.getincrementaldecoder(lines.encoding)()
     first = True
     while block := raw.read(HEAD):
