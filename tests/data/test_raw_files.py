@@ -31,7 +31,7 @@ class Raw(NamedTuple):
     how: Reading = PLAINLY
 
 
-TWO = {"x": [1.5, 2.5], "y": [1, 2]}
+TWO: dict[str, list[Any]] = {"x": [1.5, 2.5], "y": [1, 2]}
 CASES = {
     "semicolons, decimal comma": Raw(
         "a.csv", "x;y\n1,5;1\n2,5;2\n", TWO, "separated by ';', decimal comma"),

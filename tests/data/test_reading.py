@@ -126,7 +126,7 @@ def _database(table: pa.Table, path: Path) -> None:
     database.close()
 
 
-KINDS: dict[str, Callable[[pa.Table, Path], None]] = {
+KINDS: dict[str, Callable[[pa.Table, Path], object]] = {
     ".jsonl": _json,
     ".jsonl.gz": _json,
     ".feather": lambda table, path: pa.feather.write_feather(table, path),
@@ -283,7 +283,7 @@ def test_a_server_is_asked_through_its_driver(monkeypatch: pytest.MonkeyPatch) -
         asked.append(address)
         return sqlite3.connect(":memory:")
 
-    driver.dbapi.connect = connect  # type: ignore[attr-defined]
+    driver.dbapi.connect = connect
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", driver)
     found = read_table("postgresql://me@host/name", Reading(query="select 1 as x, 2.5 as y"))
     assert values(found) == [(1, 2.5)]
