@@ -58,8 +58,8 @@ def test_every_form_gives_the_same_run(tmp_path: Path) -> None:
 
 
 def test_what_was_found_can_be_told_otherwise(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("1,2,3\n4,5,6\n7,8,9\n1,1,2\n")
-    read = ("theory", "--data", "rows.csv", "--target", "last", "--agents", 1, "--test", 0)
+    (tmp_path / "rows.csv").write_text("3,1,2\n" + "4,5,6\n7,8,9\n1,1,2\n" * 4)
+    read = ("theory", "--data", "rows.csv", "--target", "last", "--agents", 2)
     assert "no header" in coke(*read, cwd=tmp_path).stderr
     assert "with a header" in coke(*read, "--header", "yes", cwd=tmp_path).stderr
     said = coke(*read, "--separator", ";", cwd=tmp_path, code=2).stderr
