@@ -117,11 +117,11 @@ def test_weights_that_cannot_be_are_refused() -> None:
     X, y, sites = skewed()
     with pytest.raises(DataError, match="none below zero"):
         COKEClassifier().fit(X, y, sites, sample_weight=-np.ones(len(y)))
-    with pytest.raises(DataError, match="sample_weight: .*non-zero"):
+    with pytest.raises(DataError, match=r"sample_weight: .*non-zero"):
         COKEClassifier().fit(X, y, sites, sample_weight=np.zeros(len(y)))
     with pytest.raises(InputError, match="privacy"):
         COKERegressor(privacy=DP(epsilon=1.0)).fit(X, y, sites, sample_weight=np.ones(len(y)))
     with pytest.raises(InputError, match="agents"):
         COKEClassifier(engine="agents").fit(X, y, sites, sample_weight=np.ones(len(y)))
-    with pytest.raises(InputError, match="class.weight"):
+    with pytest.raises(InputError, match=r"class.weight"):
         COKEClassifier(class_weight="fair").fit(X, y, sites)

@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from coke.cli import options
-from coke.cli.console import console, warn
+from coke.cli.console import console, say, warn
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS
 from coke.report.tables import shown
@@ -103,7 +103,7 @@ def _run(
     pace = Pace.of(settings.site.patience)
     opened = CARRIERS[settings.site.carrier].opener(settings.site)
     with console.status("reading rows"):
-        mission = Mission(settings)
+        mission = Mission(settings, say=say)
     warnings = site_warnings(mission)
     for line in warnings:
         warn(line)

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from coke.cli import options
-from coke.cli.console import console, print_json
+from coke.cli.console import console, print_json, say
 from coke.report.tables import shown
 from coke.settings.knobs import Face
 
@@ -46,7 +46,7 @@ def compare(
     asked = [known(name) for name in method or ()]
     folder = Folder(out) if out else None
     with console.status("reading rows, one pass over them"):
-        ready = open_ready(settings)
+        ready = open_ready(settings, say=say)
         comparison = Comparison(ready, goal, settings.rounds)
     rows = _rows(comparison, asked or list(comparison.methods))
     document = {

@@ -20,9 +20,14 @@ APART = (
 )  # fmt: skip
 
 
+def say(line: str) -> None:
+    """What was found out about a file, and what else is to be known."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
 def warn(line: str) -> None:
     """What a user should know before the work begins."""
-    console.print(f"warning: {line}", markup=False, highlight=False, soft_wrap=True)
+    say(f"warning: {line}")
 
 
 def print_json(document: dict[str, Any], *, line: bool = False) -> None:

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from coke.cli import options
-from coke.cli.console import print_json
+from coke.cli.console import print_json, say
 from coke.errors import ConfigError
+from coke.settings.knobs import Face
 
 _NAMES = {"r2": "R²", "rmse": "RMSE", "accuracy": "accuracy", "log_loss": "log loss"}
 
@@ -18,11 +19,13 @@ app = options.app()
 
 
 @app.command()
+@options.command(Face.PREDICT, typer.Option(help="TOML file that says how rows are read."))
 def predict(
+    wanted: options.Wanted,
     model: Annotated[Path, typer.Argument(help="Model file of `coke run --out`.")],
     data: Annotated[
-        Path,
-        typer.Argument(help="Parquet, CSV, Arrow or .npy file with the model's inputs."),
+        str,
+        typer.Argument(help="File with the model's inputs, as coke run reads them; or a database."),
     ],
     out: Annotated[
         Path, typer.Option(help="Where to write the predictions: .csv or .parquet.")
@@ -43,11 +46,12 @@ def predict(
     """Predictions of a trained model for the rows of a file."""
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"--out {out}: expected a file ending in .csv or .parquet")
+    from coke.learning.kinds import reading_of
     from coke.learning.model import load_model
     from coke.learning.predicting import Asked, predict_file
 
-    asked = Asked(proba, interval, tuple(keep or ()))
-    rows, score = predict_file(load_model(model), data, out, asked)
+    how, asked = reading_of(wanted().data, say), Asked(proba, interval, tuple(keep or ()))
+    rows, score = predict_file(load_model(model), data, out, asked, how)
     if json:
         print_json({"rows": rows, "out": str(out), "score": score})
         return

@@ -1,7 +1,8 @@
-"""Which loss is meant: of numbers or of classes, as the target of a file is."""
+"""What settings leave to the file: its form, its last column, the loss that its target asks for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,12 +10,41 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from coke.data.formats import opener
-from coke.errors import DataError
+from coke.data.formats import guarded, opener
+from coke.data.reading import PLAINLY, Reading, files_in
+from coke.errors import DataError, FileError, unknown
 from coke.maths.losses import NUMBERS, losses_of
-from coke.settings.declaration import AUTO, Settings
+from coke.settings.declaration import AUTO, DataTable, Settings
 
 S = TypeVar("S", bound=Settings)
+LAST = "last"
+Say = Callable[[str], None]
+
+
+def reading_of(data: DataTable, say: Say = PLAINLY.say) -> Reading:
+    """How the file is read; `say` is told in a line what was found out."""
+    form = (data.separator, data.decimal, data.encoding, data.header)
+    return Reading(*form, tuple(data.missing_values), data.query, say)
+
+
+def schema_of(data: DataTable) -> pa.Schema:
+    """The columns of a file, or of the first in a folder."""
+    path = Path(str(data.file))
+    file = next(iter(files_in(path)), path) if path.is_dir() else str(data.file)
+    return guarded(str(file), FileError, lambda: opener(file, 1, how=reading_of(data))().schema)
+
+
+def with_target(settings: S) -> S:
+    """With the name of the last column, beside the site's, where target = "last" and none is."""
+    data = settings.data
+    if data.file is None or LAST not in data.targets or data.file.endswith(".npy"):
+        return settings
+    names = [name for name in schema_of(data).names if name != data.site]
+    if LAST in names or not names:
+        return settings
+    targets = [names[-1] if name == LAST else name for name in data.targets]
+    data = msgspec.structs.replace(data, target=targets[0] if len(targets) == 1 else targets)
+    return msgspec.structs.replace(settings, data=data)
 
 
 def with_kind(settings: S) -> S:
@@ -34,16 +64,14 @@ def _numbers(settings: Settings) -> bool:
     path = Path(data.file)
     if path.suffix == ".npy":
         return bool(np.load(data.targets[0], mmap_mode="r").dtype.kind in "fiu")
-    if path.is_dir():
-        path = next((file for file in sorted(path.iterdir()) if file.is_file()), path)
-    return all(_is_numeric(_type(path, name)) for name in data.targets)
+    schema = schema_of(data)
+    return all(_is_numeric(_type(schema, name)) for name in data.targets)
 
 
-def _type(path: Path, name: str) -> Any:
+def _type(schema: pa.Schema, name: str) -> Any:
     """Of a column; of dictionaries, what they hold."""
-    schema = opener(path, 1)().schema
     if name not in schema.names:
-        raise DataError(f"{path} has no column {name!r}: expected one of {schema.names[:20]}")
+        raise DataError(unknown("column", name, schema.names))
     kind = schema.field(name).type
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 

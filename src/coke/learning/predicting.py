@@ -13,6 +13,7 @@ import pyarrow.parquet
 
 from coke.data.files import atomically
 from coke.data.inputs import beside_inputs, names_in, open_inputs
+from coke.data.reading import PLAINLY, Reading
 from coke.data.sources import Numbers, complete
 from coke.data.tables import computing, plain
 from coke.errors import DataError
@@ -87,14 +88,16 @@ class _Scoring:
         return {name: score.document() for name, score in self._numbers.items()}
 
 
-def predict_file(model: Model, data: Path, out: Path, asked: Asked) -> Written:
+def predict_file(
+    model: Model, data: str | Path, out: Path, asked: Asked, how: Reading = PLAINLY
+) -> Written:
     """How many rows were predicted, and how well; `out` is written whole or not at all."""
-    rows, there = 0, names_in(data)
+    rows, there = 0, names_in(data, how)
     scoring, keep = _Scoring(model, there), _kept(model, asked, there)
-    beside = beside_inputs(data, list(dict.fromkeys((*keep, *scoring.columns))))
+    beside = beside_inputs(data, list(dict.fromkeys((*keep, *scoring.columns))), how)
 
     def tables() -> Any:
-        for chunk in complete(open_inputs(data, model.columns)):
+        for chunk in complete(open_inputs(data, model.columns, how)):
             some, found = beside(len(chunk.y)), _predicted(model, chunk.X, asked)
             scoring.add(chunk.X, found, some)
             whole = {name: plain(some[name].combine_chunks()) for name in keep} | found
