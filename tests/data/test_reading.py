@@ -289,7 +289,7 @@ def test_a_server_is_asked_through_its_driver(monkeypatch: pytest.MonkeyPatch) -
     assert values(found) == [(1, 2.5)]
     assert asked == ["postgresql://me@host/name"]
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
-    with pytest.raises(DataError, match=r"install coke\[sql\]"):
+    with pytest.raises(DataError, match=r"install coke-learn\[sql\]"):
         read_table("postgresql://me@host/name", Reading(query="select 1"))
 
 

@@ -92,7 +92,7 @@ def _connected(path: str | Path) -> Any:
         from adbc_driver_postgresql import dbapi
     except ImportError as error:
         raise DataError(
-            f"{parts.scheme}://… needs the PostgreSQL driver: install coke[sql]"
+            f"{parts.scheme}://… needs the PostgreSQL driver: install coke-learn[sql]"
         ) from error
     return dbapi.connect(str(path))
 
