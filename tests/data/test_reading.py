@@ -84,6 +84,8 @@ def test_a_table_comes_back_from_every_dialect(
 ) -> None:  # fmt: skip
     if separator == "," and decimal == ",":
         decimal = "."  # nobody can tell "1,234" from a thousand
+    if separator == " ":  # this writer puts no quotes round tabs
+        rows = [(a, b and b.replace("\t", " "), c) for a, b, c in rows]
     names = [("size", "name", "y")] * headed
     text = written([*names, *rows], separator, decimal, ends)
     with tempfile.TemporaryDirectory() as folder:
@@ -91,6 +93,8 @@ def test_a_table_comes_back_from_every_dialect(
         path.write_bytes(PACK[packed](text.encode(encoding)))
         # What a mark in front, or a few bytes beyond ASCII, cannot tell is told.
         how = Reading(encoding="cp1252" if encoding == "cp1252" else "auto")
+        if separator == " " and decimal == ",":  # "0,5 w 1,5": two values or three?
+            how = how._replace(decimal=decimal)
         table, chunked = read_table(path, how), batched(path, how)
     assert table.column_names == (["size", "name", "y"] if headed else ["c1", "c2", "c3"])
     lines = [(a, None if b is None else b.replace("\r\n", "\n"), c) for a, b, c in rows]
@@ -221,7 +225,7 @@ def test_dates_truths_and_gaps_of_a_sheet(tmp_path: Path) -> None:
     assert found["x"].to_pylist() == [1.0, None, 2.5]
     assert found["note"].to_pylist() == ["a", 'say "b", c', None]
     assert "sheet 'Rows', not 'Notes'" in said[0]
-    assert "1 lines above the table left out" in said[1]
+    assert "lines above the table left out: 1" in said[1]
 
 
 SHEET = "xl/worksheets/sheet1.xml"
