@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coke.data.formats import guarded, opener
-from coke.data.reading import MISSING, PLAINLY, Reading
+from coke.data.reading import MISSING, PLAINLY, Reading, text
 from coke.data.reading.stream import Lines, Plain
 from coke.data.tables import read_table
 from coke.errors import CokeError, DataError, FileError
@@ -295,6 +295,22 @@ def test_a_server_is_asked_through_its_driver(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
     with pytest.raises(DataError, match=r"install coke\[sql\]"):
         read_table("postgresql://me@host/name", Reading(query="select 1"))
+
+
+def test_a_decimal_comma_told_separates_nothing(tmp_path: Path) -> None:
+    (tmp_path / "rows.dat").write_text("0,5 w 1,5\n" * 3)
+    told = read_table(tmp_path / "rows.dat", Reading(decimal=","))
+    assert values(told) == [(0.5, "w", 1.5)] * 3
+
+
+def test_a_value_may_have_line_ends_where_a_block_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text, "BLOCK", 64)
+    lines = [(float(i), "w\n" * (i % 9) + "w", 0.5) for i in range(100)]
+    (tmp_path / "rows.csv").write_text(written(lines, ",", ".", "\n"))
+    assert values(read_table(tmp_path / "rows.csv")) == lines
+    assert values(batched(tmp_path / "rows.csv")) == lines
 
 
 def test_marks_of_missing_values_can_be_told(tmp_path: Path) -> None:
