@@ -127,8 +127,9 @@ def _document(ready: Ready, done: list[Trained]) -> dict[str, Any] | None:
 
 
 def _leave(
-    folder: Folder, ready: Ready, done: list[Trained], document: dict[str, Any]
-) -> dict[str, Any]:
+    folder: Folder, ready: Ready, done: list[Trained], document: dict[str, Any],
+    verdict: Verdict | None,
+) -> dict[str, Any]:  # fmt: skip
     """Model, pictures and report in the folder; the histories are there already."""
     # here: matplotlib is slow to import
     from coke.report.page import html_report, model_pictures, pictures

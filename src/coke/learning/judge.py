@@ -1,4 +1,4 @@
-"""From a trained model to its verdict: whom it is compared with, on which rows, by which figures."""
+"""From a trained model to its verdict: on which rows, beside whom, in which figures."""
 
 from __future__ import annotations
 

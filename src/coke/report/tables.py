@@ -41,6 +41,8 @@ def shown(key: str, value: Any) -> str:
         return "–"
     if key.endswith("bytes") and value != "":
         return sized(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}".replace(",", "\u202f") if isinstance(value, int) else str(value)

@@ -57,6 +57,9 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file: Annotated[str | None, _read(
         "Rows: a Parquet, CSV or .npy file, or a folder with a file for each site.",
         option="data", path=True)] = None
+    example: Annotated[str, _dealt("Rows where no file is named.", choices={
+        "synthetic": "the paper's problem",
+        "digits": "scikit-learn's digits at ten sites, each of which has seen two"})] = "synthetic"
     target: Annotated[str | list[str] | None, Knob(
         "Column to predict; may be repeated, for several numbers of a row.",
         faces=COMMANDS | Face.SITE)] = None
