@@ -151,9 +151,10 @@ class _Training:
         )  # fmt: skip
 
     def _settled(self, record: Record | None, saved: Saved | None) -> bool | None:
-        if not self.case.tol:
-            return None
-        return record.settled if record is not None else saved is not None and saved.settled
+        at = record or saved  # each says so
+        if at is not None and at.settled:
+            return True
+        return False if self.case.tol else None
 
     def _records(self, saved: Saved | None) -> Iterator[Record]:
         settings, at = self.settings, saved.checkpoint if saved else None
