@@ -132,20 +132,21 @@ def _leave(
 ) -> dict[str, Any]:  # fmt: skip
     """Model, pictures and report in the folder; the histories are there already."""
     # here: matplotlib is slow to import
-    from coke.report.page import html_report, model_pictures, pictures
+    from coke.report.page import html_report, model_pictures, pictures, verdict_pictures
 
     model = done[0].model
     assert model is not None  # there was a round
     model.save(folder.model)
     best = document[f"optimum_train_{ready.problem.train.metric}"]
-    images = pictures([one.history for one in done if len(one.history)], ready.graph, best)
+    images = {} if verdict is None else verdict_pictures(verdict, ready.graph, done[0])
+    images |= pictures([one.history for one in done if len(one.history)], best)
     images |= model_pictures(model, document["importance"], document["coverage"])
     for name, image in images.items():
         write_file(folder.path / f"{name}.png", image)
     plain = ready.agreement.terms.settings.plain()
     text = msgspec.json.format(msgspec.json.encode(plain)).decode()
     report = folder.path / "report.html"
-    page = html_report(run_rows(document), images, text, run_words(document))
+    page = html_report(run_rows(document), images, text, run_words(document), verdict)
     write_file(report, page.encode())
     return {"model": str(folder.model), "report": str(report)}
 
