@@ -17,7 +17,7 @@ from coke import History, load_model
 from coke.cli.main import main
 from coke.errors import ConfigError
 from coke.maths.graph import build_graph
-from coke.settings.reading import checked_settings, read_toml, synthetic
+from coke.settings.reading import checked_settings, example, read_toml
 from kit.commands import coke
 
 KEYS = """algorithm agents edges rounds transmissions bytes wire_bytes train_mse test_mse
@@ -215,7 +215,7 @@ def test_version_and_help(folder: Path) -> None:
 
 
 def test_the_default_configuration_is_the_papers() -> None:
-    config = checked_settings(synthetic())
+    config = checked_settings(example())
     graph = build_graph(config.graph.kind, 20, edges=config.graph.edges, seed=config.seed)
     assert (config.data.agents, graph.number_of_edges()) == (20, 95)
     assert (config.lam, config.rho, config.v, config.mu, config.eta) == (5e-5, 1e-2, 1, 0.95, 0.99)

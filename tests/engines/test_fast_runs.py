@@ -16,7 +16,7 @@ from coke.learning.open import open_ready
 from coke.maths import compiled
 from coke.maths.losses.problem import Quadratic
 from coke.settings import rules
-from coke.settings.reading import checked_settings, merged, synthetic
+from coke.settings.reading import checked_settings, example, merged
 from coke.settings.sites import read_site
 from kit.commands import coke
 from kit.field import Field, made_rows
@@ -59,7 +59,7 @@ def test_ranks_are_one_process_with_compiled_rounds_too(folder: Path) -> None:
 
 @numba
 def test_all_risks_that_train_are_compiled() -> None:
-    settings = merged(synthetic(), {**SMALL, "fast": True})
+    settings = merged(example(), {**SMALL, "fast": True})
     task = open_ready(checked_settings(settings))
     for problem in (task.problem, task.case("coke").problem):
         assert isinstance(problem.train, Quadratic)

@@ -20,7 +20,7 @@ from coke.maths.features.features import KERNELS, MAPPINGS, SAMPLINGS
 from coke.maths.graph import GRAPHS
 from coke.settings.declaration import KNOBS, LOOKING, Settings, SiteSettings
 from coke.settings.knobs import Declared, Face, Scope
-from coke.settings.reading import checked_settings, merged, synthetic, wanted
+from coke.settings.reading import checked_settings, example, merged, wanted
 from coke.settings.sites import checked_site, compared, read_site, shared
 
 EVERY = pytest.mark.parametrize("one", KNOBS.values(), ids=list(KNOBS))
@@ -163,7 +163,7 @@ def test_sites_compare_what_all_must_have_alike() -> None:
 
 
 def test_a_network_shares_all_but_where_its_rows_come_from() -> None:
-    plain = merged(synthetic(), {"rho": 0.5, "data.test": 0.1, "beside": ["dkla"]})
+    plain = merged(example(), {"rho": 0.5, "data.test": 0.1, "beside": ["dkla"]})
     settings = checked_settings(plain)
     found = shared(settings)
     assert found["rho"] == 0.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich import box
@@ -12,11 +12,14 @@ from rich.table import Table
 
 from coke.report.tables import Row, by_name, lines
 
+if TYPE_CHECKING:
+    from coke.learning.verdict import Verdict
+
 console = Console(stderr=True)
 # what a run says beside its numbers
 APART = (
     "beside", "failed", "yardsticks", "interrupted", "model", "report", "warnings",
-    "choice", "importance", "coverage", "targets",
+    "choice", "importance", "coverage", "targets", "verdict",
 )  # fmt: skip
 
 
@@ -53,11 +56,18 @@ def run_words(document: dict[str, Any]) -> list[str]:
     return said
 
 
-def show_run(document: dict[str, Any], as_json: bool) -> None:
-    """A run's outcome on stdout: one column per algorithm, narrow enough for 80 characters."""
+def show_run(document: dict[str, Any], as_json: bool, verdict: Verdict | None) -> None:
+    """A run's outcome on stdout: the verdict, then a column per algorithm, in 80 characters."""
     if as_json:
         print_json(document)
         return
+    out = Console(highlight=False, soft_wrap=True)
+    if verdict is None:
+        out.print("no verdict: no rows were held out; keep some with --test")
+    else:
+        out.print(str(verdict), style="bold", markup=False)
+        for line in verdict.notes:
+            out.print(f"  {line}", markup=False)
     rows = run_rows(document)
     title = f"{document['agents']} agents, {document['edges']} edges"
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)

@@ -24,9 +24,11 @@ from coke.cli import INTERRUPTED
 from coke.cli.console import console, run_rows, run_words, say, show_run
 from coke.data.files import write_file
 from coke.learning.folder import Folder
+from coke.learning.judge import judge
 from coke.learning.open import open_ready
 from coke.learning.ready import Ready
 from coke.learning.train import Effects, Interrupted, Trained, Watch, train_all
+from coke.learning.verdict import Verdict
 from coke.report.summary import accuracy, chosen, summary, yardsticks
 from coke.settings.declaration import Settings
 from coke.studies.audit import warnings
@@ -62,16 +64,22 @@ def run(settings: Settings, where: Where, json: bool) -> None:
     for line in said:
         console.print(f"privacy: {line}; see docs/privacy.md", markup=False, soft_wrap=True)
     done, stopped = _trained(settings, ready, effects)
-    document = _document(ready, done) if done else None
+    document, verdict = None, None
+    if done:
+        verdict, document = _judged(done[0], ready, look=folder is not None), _document(ready, done)
     if document is not None:
-        document |= {"interrupted": stopped, "warnings": said}
+        warned = verdict.warnings if verdict else list(filter(None, [done[0].ended.warning]))
+        for line in warned:
+            console.print(f"warning: {line}", markup=False, highlight=False, soft_wrap=True)
+        document |= {"interrupted": stopped, "warnings": [*said, *warned]}
+        document["verdict"] = None if verdict is None else verdict.document()
         if settings.privacy == "dp":
             document |= {"epsilon": settings.epsilon, "delta": settings.delta}
             noised = ready.noised
             document["epsilon_spent"] = None if noised is None else noised.budget.epsilon
         if folder:
-            document |= _leave(folder, ready, done, document)
-        show_run(document, json)
+            document |= _leave(folder, ready, done, document, verdict)
+        show_run(document, json, verdict)
     if stopped:
         how = f"; go on with: coke run --resume {folder.path}" if folder else ""
         console.print(f"stopped by Ctrl-C{how}", markup=False, soft_wrap=True)
@@ -91,6 +99,12 @@ def _trained(settings: Settings, ready: Ready, effects: Effects) -> tuple[list[T
             return train_all(ready, effects._replace(watch=watch)), False
         except Interrupted as interruption:
             return interruption.done, True
+
+
+def _judged(trained: Trained, ready: Ready, look: bool) -> Verdict | None:
+    """Whether joining paid; all processes ask."""
+    assert trained.model is not None  # there was a round
+    return judge(ready, trained.model, trained.ended, look=look)
 
 
 def _document(ready: Ready, done: list[Trained]) -> dict[str, Any] | None:
@@ -113,24 +127,26 @@ def _document(ready: Ready, done: list[Trained]) -> dict[str, Any] | None:
 
 
 def _leave(
-    folder: Folder, ready: Ready, done: list[Trained], document: dict[str, Any]
-) -> dict[str, Any]:
+    folder: Folder, ready: Ready, done: list[Trained], document: dict[str, Any],
+    verdict: Verdict | None,
+) -> dict[str, Any]:  # fmt: skip
     """Model, pictures and report in the folder; the histories are there already."""
     # here: matplotlib is slow to import
-    from coke.report.page import html_report, model_pictures, pictures
+    from coke.report.page import html_report, model_pictures, pictures, verdict_pictures
 
     model = done[0].model
     assert model is not None  # there was a round
     model.save(folder.model)
     best = document[f"optimum_train_{ready.problem.train.metric}"]
-    images = pictures([one.history for one in done if len(one.history)], ready.graph, best)
+    images = {} if verdict is None else verdict_pictures(verdict, ready.graph, done[0])
+    images |= pictures([one.history for one in done if len(one.history)], best)
     images |= model_pictures(model, document["importance"], document["coverage"])
     for name, image in images.items():
         write_file(folder.path / f"{name}.png", image)
     plain = ready.agreement.terms.settings.plain()
     text = msgspec.json.format(msgspec.json.encode(plain)).decode()
     report = folder.path / "report.html"
-    page = html_report(run_rows(document), images, text, run_words(document))
+    page = html_report(run_rows(document), images, text, run_words(document), verdict)
     write_file(report, page.encode())
     return {"model": str(folder.model), "report": str(report)}
 

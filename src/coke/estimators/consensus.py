@@ -13,9 +13,13 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from coke.data.split import Index, by_label, deal, split
 from coke.data.tables import Rows
 from coke.errors import ConvergenceError, DataError, InputError, unknown
+from coke.estimators.showing import Showing
 from coke.learning.agreement import Terms
+from coke.learning.judge import judge
 from coke.learning.ready import agree
 from coke.learning.train import train
+from coke.learning.verdict import Ended
+from coke.maths.algorithms import ALGORITHMS
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, graph_on
@@ -64,7 +68,7 @@ def weighed(rows: Rows, given: Any) -> Rows:
     return rows._replace(weights=weights[there])
 
 
-class Consensus(BaseEstimator):
+class Consensus(Showing):
     """Decentralised kernel learning; the kind of targets is a subclass's."""
 
     _kind: ClassVar[str]  # of the losses' targets
@@ -184,8 +188,7 @@ class Consensus(BaseEstimator):
         ready = agree(kept, graph, terms)
         own = self.algorithm if isinstance(self.algorithm, Algorithm) else None
         trained = train(ready, own or settings.algorithm)
-        last = trained.last
-        if trained.error is not None or last is None:
+        if trained.error is not None:
             raise ConvergenceError(trained.error)
         assert trained.theta is not None  # there was a round
         assert trained.model is not None
@@ -195,10 +198,10 @@ class Consensus(BaseEstimator):
         self.agreement_bytes_ = int(ready.spent[:, 1].sum())
         self.alone_ = None if noised is None else noised.alone
         self.budget_ = None if noised is None else noised.budget
-        self.model_ = trained.model
-        self.n_iter_, self.converged_ = last.k, last.settled
-        spent = zip(last.ledger, trained.after, strict=True)
-        self.transmissions_, self.bytes_, self.wire_bytes_ = (a + b for a, b in spent)
+        self.model_, ended = trained.model, trained.ended
+        self.transmissions_, self.bytes_, self.wire_bytes_ = ended.ledger
+        self.verdict_ = judge(ready, trained.model, ended)
+        self._ended(ended)
         return self
 
     def _fit_agents(self, settings: Settings, rows: Rows, parts: dict[Any, Index]) -> Self:
@@ -218,6 +221,9 @@ class Consensus(BaseEstimator):
         mean = self.thetas_.mean(axis=0).reshape(found.models[0].theta.shape)
         self.model_ = found.models[0]._replace(theta=mean)
         self.history_ = found.history
-        self.n_iter_, self.converged_ = found.rounds, found.converged
         self.transmissions_, self.bytes_, self.wire_bytes_ = found.ledger
+        self.verdict_ = None  # agents have held no rows out, and tell nobody of others
+        usual = None if own else ALGORITHMS[settings.algorithm].tol
+        tol = usual if settings.tol is None else settings.tol
+        self._ended(Ended(found.rounds, found.converged if tol else None, found.ledger))
         return self

@@ -60,7 +60,7 @@ def with_kind(settings: S) -> S:
 def _numbers(settings: Settings) -> bool:
     data = settings.data
     if data.file is None:
-        return True  # the synthetic problem's
+        return data.example == "synthetic"
     path = Path(data.file)
     if path.suffix == ".npy":
         return bool(np.load(data.targets[0], mmap_mode="r").dtype.kind in "fiu")

@@ -129,8 +129,11 @@ class Model(NamedTuple):
 
     def labels(self, f: Array) -> Labels:
         """The classes that such decisions (T, K) speak for."""
-        best = (f[:, 0] > 0).astype(np.int64) if f.shape[1] == 1 else f.argmax(axis=1)
-        return np.asarray(self.classes[best])
+        return np.asarray(self.classes[self.winners(f)])
+
+    def winners(self, f: Array) -> Any:
+        """Their numbers (T,)."""
+        return (f[:, 0] > 0).astype(np.int64) if f.shape[1] == 1 else f.argmax(axis=1)
 
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities (T, n), of a loss that has some.
@@ -143,9 +146,15 @@ class Model(NamedTuple):
                 f"probabilities need the {able} loss, this model has the {self.loss} loss: "
                 f'train with loss="{able}"'
             )
-        f, n, loss = self.decision(self.inputs(X)), len(self.classes), LOSSES[self.loss]
-        if loss.codes:  # scores are P − 1/n: at s = n their slopes agree
-            f = f * (self.closed.sharpness or float(n))
+        # Scores are P − 1/n: at s = n their slopes agree.
+        s = self.closed.sharpness or float(len(self.classes))
+        return self.probabilities(self.decision(self.inputs(X)), s)
+
+    def probabilities(self, f: Array, sharpness: Any) -> Array:
+        """The same of decisions (T, K); of codes with one sharpness, or (T, 1) for each row."""
+        n, loss = len(self.classes), LOSSES[self.loss]
+        if loss.codes:
+            f = f * sharpness
         if loss.simplex and n > 2:
             return np.asarray(softmax(f, axis=1))
         p = expit(f)

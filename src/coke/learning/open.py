@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from coke.data.digits import digits_rows
 from coke.data.formats import open_table
 from coke.data.npy import open_arrays
 from coke.data.ondisk import OnDisk
@@ -72,8 +73,10 @@ def open_ready(
 
 
 def load_rows(settings: Settings, how: Reading = PLAINLY) -> Rows:
-    """The rows of the file, or the synthetic ones."""
+    """The rows of the file, or of an example."""
     data = settings.data
+    if data.file is None and data.example == "digits":
+        return digits_rows()
     if data.file is None or data.target is None:
         return synthetic_rows(data.agents, data.size_range or (4000, 6000), seed=settings.seed)
     return read_rows(

@@ -18,6 +18,7 @@ from coke.learning.closing import closed
 from coke.learning.folder import Folder
 from coke.learning.model import Closed, Model
 from coke.learning.ready import Ready
+from coke.learning.verdict import Ended
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits, at_first
 from coke.maths.arrays import Array
@@ -56,6 +57,14 @@ class Trained(NamedTuple):
     error: str | None  # why it ended early, other than by the user's wish
     model: Model | None = None  # of the agents' mean θ
     after: Ledger = Ledger()  # what was sent after the last round
+    settled: bool | None = None  # within the tolerance; None: there was none
+
+    @property
+    def ended(self) -> Ended:
+        """How it ended, and all that it took."""
+        last = self.history.last()
+        spent = Ledger(*(last[key] + more for key, more in self.after._asdict().items()))
+        return Ended(last["round"], self.settled, spent)
 
 
 def train(
@@ -135,8 +144,17 @@ class _Training:
             if error is None and self.case.closes:
                 found, after = closed(self.ready, self.case, theta)
             model = self.ready.model(theta.mean(axis=0), found)
-        seconds = time.process_time() - started
-        return Trained(self.name, self.history, theta, record, seconds, error, model, after)
+        return Trained(
+            name=self.name, history=self.history, theta=theta, last=record,
+            seconds=time.process_time() - started, error=error, model=model, after=after,
+            settled=self._settled(record, saved),
+        )  # fmt: skip
+
+    def _settled(self, record: Record | None, saved: Saved | None) -> bool | None:
+        at = record or saved  # each says so
+        if at is not None and at.settled:
+            return True
+        return False if self.case.tol else None
 
     def _records(self, saved: Saved | None) -> Iterator[Record]:
         settings, at = self.settings, saved.checkpoint if saved else None

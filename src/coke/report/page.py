@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from importlib import resources
 from string import Template
 
+import numpy as np
+
 from coke.engines.history import History
 from coke.learning.model import Model
+from coke.learning.train import Trained
+from coke.learning.verdict import AtSite, Verdict
 from coke.maths.graph import Graph
 from coke.report.plots import (
     audit_plot,
@@ -22,16 +26,22 @@ from coke.report.plots import (
     speakers_plot,
 )
 from coke.report.tables import Row, html_table
+from coke.report.verdict import sites_html, verdict_html
+from coke.report.verdict_plots import gain_plot, predictions_plot
 from coke.studies.audit import Finding
 
 CAPTIONS = {
     "audit": "Each attack's result beside guessing. Errors of the Gram matrix: the lower the worse "
     "for the site. Shares of rows found or ranked right: the higher the worse.",
-    "loss-rounds": "Loss of the agents' models on everybody's rows, averaged over agents.",
-    "loss-bytes": "The same against bytes sent, agreement included; a broadcast counts once.",
+    "loss-bytes": "Loss of the agents' models on everybody's rows, averaged over agents, against "
+    "bytes sent, agreement included; a broadcast counts once.",
+    "loss-rounds": "The same against rounds.",
     "speakers": "Who spoke when. An agent is silent while its θ has moved less than the threshold "
     "since it last spoke.",
-    "network": "The network, and how often each agent spoke.",
+    "network": "The network; the darker a site, the larger the common model's error on its rows.",
+    "gain": "What each site gains by joining: on all sites' rows, and on its own.",
+    "predictions": "Predicted against true: the own model of one site, and the common model, on "
+    "all sites' rows.",
     "importance": "How much predictions change along each column, for columns in their spreads: "
     "the model's slopes, averaged over inputs as the sites described them. No rows were pooled.",
     "curves": "The mean prediction with one column fixed and the others as they are spread. An "
@@ -41,13 +51,33 @@ CAPTIONS = {
 }
 
 
-def pictures(histories: Sequence[History], graph: Graph, best: float) -> dict[str, bytes]:
+def verdict_pictures(verdict: Verdict, graph: Graph, own: Trained) -> dict[str, bytes]:
+    """PNG images by name, in the order in which people ask for them."""
+    found = {}
+    if verdict.shown is not None and own.model is not None:
+        shown, classes = verdict.shown, own.model.classes.tolist()
+        found["predictions"] = png(predictions_plot(verdict, shown, classes))
+    unit = "RMSE" if verdict.numbers else "share of wrong labels"
+    errors = [_error(verdict, at) for at in verdict.sites.values()]
+    found["gain"] = png(gain_plot(verdict))
+    found["network"] = png(network_plot(graph, own.history, errors, unit))
+    return found
+
+
+def _error(verdict: Verdict, at: AtSite) -> float:
+    """Of the common model at a site; NaN where nothing is known."""
+    error, score = at.together.error, at.together.score
+    if not verdict.numbers:
+        return np.nan if score is None else 1.0 - score
+    return np.nan if error is None else error
+
+
+def pictures(histories: Sequence[History], best: float) -> dict[str, bytes]:
     """PNG images by name; the first history is the run's own, `best` the optimum's loss."""
     return {
-        "loss-rounds": png(loss_plot(histories, best, "round")),
         "loss-bytes": png(loss_plot(histories, best, "bytes")),
         "speakers": png(speakers_plot(histories[0])),
-        "network": png(network_plot(graph, histories[0])),
+        "loss-rounds": png(loss_plot(histories, best, "round")),
     }
 
 
@@ -66,13 +96,15 @@ def model_pictures(
 
 
 def html_report(
-    rows: Sequence[Row], images: dict[str, bytes], settings: str, words: Sequence[str] = ()
-) -> str:
+    rows: Sequence[Row], images: dict[str, bytes], settings: str, words: Sequence[str] = (),
+    verdict: Verdict | None = None,
+) -> str:  # fmt: skip
     """A page that needs no other file; one row per algorithm or yardstick, the run's own first."""
     page = Template(resources.files("coke").joinpath("resources/report.html").read_text("utf-8"))
     return page.substitute(
         title=html.escape(f"{rows[0]['algorithm']} on {rows[0]['agents']} sites"),
-        words=_words(words),
+        verdict="" if verdict is None else verdict_html(verdict),
+        words=_words(words) + ("" if verdict is None else sites_html(verdict)),
         table=html_table(rows),
         figures="\n".join(_figure(name, image) for name, image in images.items()),
         settings=html.escape(settings),
@@ -95,6 +127,7 @@ def audit_report(document: Row, found: Sequence[Finding]) -> str:
     notes = "\n".join(document["warnings"]) or "No warnings."
     return page.substitute(
         title=html.escape(f"what others could learn of {document['site']}"),
+        verdict="",
         words="",
         table=html_table(rows),
         figures=_figure("audit", png(audit_plot(found))),

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib as mpl
 import networkx as nx
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from coke.engines.history import History
 from coke.learning.model import Model
 from coke.maths.graph import Graph
 from coke.maths.losses import LOSSES
+from coke.maths.sizes import sized
 from coke.studies.audit import Finding
 from coke.studies.compare.goal import Goal, Row
 
@@ -50,22 +52,40 @@ def loss_plot(histories: Sequence[History], best: float, x: str) -> Figure:
         for colour, history in zip(COLOURS, histories, strict=False):
             name, at = history.labels.algorithm, history[x]
             dot = "o" if np.count_nonzero(at > 0) < 2 else None  # a line needs two points
-            for rows, style in (("train", "-"), ("test", ":")):
+            for rows, style in (("train", "-"), *(("test", ":"),) * _differ(history, metric)):
                 loss = history[f"global_{rows}_{metric}"]
                 seen = (at > 0) & (loss <= beyond)  # log axes have no zero
                 if seen.any():
-                    label = f"{name}, {'training' if rows == 'train' else 'test'} rows"
+                    label = name if rows == "train" else f"{name}, held-out rows"
                     axes.plot(at[seen], loss[seen], style, color=colour, marker=dot, label=label)
                     drawn += [float(loss[seen].min())]
-        axes.axhline(best, color="black", linewidth=1, ls="--", label="optimum, training rows")
+        axes.axhline(best, color="black", linewidth=1, ls="--", label="optimum")
         if len(drawn) > 1:
             axes.set(xscale="log", yscale="log" if min(drawn) > 0 else "linear")
+            _plain_ticks(axes.xaxis, "{:,.0f}".format if x == "round" else lambda n: sized(int(n)))
+            if min(drawn) > 0:
+                _plain_ticks(axes.yaxis, "{:g}".format)
         else:
             axes.text(0.5, 0.5, "nobody spoke", ha="center", transform=axes.transAxes)
-        axes.set_ylabel(f"{UNITS[metric]}, all sites' rows")
+        axes.set_ylabel(f"{UNITS[metric]}, all sites' training rows")
         axes.set_xlabel("round" if x == "round" else "bytes sent (a broadcast counts once)")
         axes.legend(fontsize=8)
     return figure
+
+
+def _differ(history: History, metric: str) -> bool:
+    """Whether losses on held-out rows are another line, by more than a twentieth at the end."""
+    train, test = (history[f"global_{rows}_{metric}"][-1] for rows in ("train", "test"))
+    return bool(abs(test - train) > 0.05 * abs(train))
+
+
+def _plain_ticks(axis: Any, text: Callable[[float], str]) -> None:
+    """Numbers as people write them, at 1, 2 and 5 where a log axis is short."""
+    low, high = axis.get_view_interval()
+    short = high < 1e3 * low
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if short else (1.0,), numticks=9))
+    axis.set_major_formatter(FuncFormatter(lambda value, place: text(value)))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _beyond(history: History, metric: str) -> float:
@@ -76,7 +96,7 @@ def _beyond(history: History, metric: str) -> float:
 
 def speakers_plot(history: History) -> Figure:
     """Who spoke when, agent by agent, and the share of agents that spoke."""
-    sites, rounds = [_shortened(name, 16) for name in history.labels.sites], history["round"]
+    sites, rounds = [shortened(name, 16) for name in history.labels.sites], history["round"]
     with mpl.rc_context({**STYLE, "axes.grid": False}):
         figure = Figure(figsize=(7, 4.6), layout="constrained")
         top, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
@@ -100,7 +120,7 @@ def _binned(spoke: NDArray[Any], most: int = 500) -> NDArray[Any]:
     return np.asarray(np.add.reduceat(spoke.astype(float), starts) / widths[:, None])
 
 
-def _shortened(name: str, most: int) -> str:
+def shortened(name: str, most: int) -> str:
     """The beginning and the end of a long name: names often differ at the end."""
     if len(name) <= most:
         return name
@@ -114,9 +134,9 @@ def _smooth(x: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(np.convolve(x, window, mode="same") / total)
 
 
-def network_plot(graph: Graph, history: History) -> Figure:
-    """The network; darker agents spoke more."""
-    sent, few = history.spoke.sum(axis=0), len(graph) <= FEW
+def network_plot(graph: Graph, history: History, errors: Sequence[float], unit: str) -> Figure:
+    """The network; the darker a site, the larger the error of the common model there."""
+    few, told = len(graph) <= FEW, np.array(errors)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7, 4.6), layout="constrained")
         axes = figure.subplots()
@@ -125,16 +145,16 @@ def network_plot(graph: Graph, history: History) -> Figure:
         thin = 1.0 if few else max(FEW / len(graph), 0.2)  # of many, lines would cover all
         nx.draw_networkx_edges(graph, at, ax=axes, edge_color="#bbbbbb", width=0.8 * thin)
         look = {"cmap": "Blues", "edgecolors": "#333333", "linewidths": 0.6 * thin}
-        look["vmin"] = 0 if few else sent.min()  # many speak nearly as often
+        look |= {"vmin": 0.0, "vmax": float(np.nanmax(told, initial=0.0)) or 1.0}
         size = 160 if few else max(20.0 * thin, 8.0)
-        nodes = nx.draw_networkx_nodes(graph, at, ax=axes, node_color=sent, node_size=size, **look)
+        nodes = nx.draw_networkx_nodes(graph, at, ax=axes, node_color=told, node_size=size, **look)
         for i, (a, b) in at.items() if few else ():
             # Names outside the circle, where they have room.
             side = "center" if abs(a) < 0.25 else "left" if a > 0 else "right"
-            name = _shortened(history.labels.sites[i], 14)
+            name = shortened(history.labels.sites[i], 14)
             text = axes.text(1.1 * a, 1.12 * b, name, ha=side, va="center", fontsize=7)
             text.set_parse_math(False)  # a name may hold a dollar sign
-        figure.colorbar(nodes, ax=axes, label="transmissions", shrink=0.8)
+        figure.colorbar(nodes, ax=axes, label=unit, shrink=0.8)
         axes.set_axis_off()
         axes.margins(0.15)
         axes.set(title=f"{len(graph)} agents, {graph.number_of_edges()} edges", aspect="equal")
@@ -143,7 +163,7 @@ def network_plot(graph: Graph, history: History) -> Figure:
 
 def importance_plot(ranked: dict[str, float], most: int = 12) -> Figure:
     """The columns that matter most, and how much the others do together."""
-    names, shares = [_shortened(name, 24) for name in ranked], [100 * x for x in ranked.values()]
+    names, shares = [shortened(name, 24) for name in ranked], [100 * x for x in ranked.values()]
     if len(names) > most:
         names = [*names[:most], f"{len(shares) - most} others"]
         shares = [*shares[:most], sum(shares[most:])]
@@ -172,21 +192,21 @@ def curves_plot(model: Model, columns: Sequence[str]) -> Figure:
             for i, y in enumerate(np.atleast_2d(f.T)):
                 again, at = divmod(i, len(COLOURS))  # where colours come again
                 axes.plot(x, y, color=COLOURS[at], ls=("-", "--", ":")[again % 3])
-            axes.set_xlabel(_shortened(column, 32), parse_math=False)
+            axes.set_xlabel(shortened(column, 32), parse_math=False)
         for axes in grid.flat[len(columns) :]:
             axes.set_axis_off()
         for axes in grid[:, 0]:
             axes.set(ylabel="decision" if len(model.classes) else "prediction")
         several = model.classes if len(model.classes) > 2 else model.targets
         if len(several) > 1:
-            names = [_shortened(str(label), 14) for label in several]
+            names = [shortened(str(label), 14) for label in several]
             figure.legend(grid[0, 0].lines, names, fontsize=8, loc="outside upper center", ncols=6)
     return figure
 
 
 def coverage_plot(coverage: dict[str, float | None]) -> Figure:
     """What the 90 % intervals hold at each site."""
-    names, few = [_shortened(name, 24) for name in coverage], len(coverage) <= FEW
+    names, few = [shortened(name, 24) for name in coverage], len(coverage) <= FEW
     shares = 100 * np.array([np.nan if share is None else share for share in coverage.values()])
     with mpl.rc_context(STYLE):
         height = 1.2 + 0.2 * min(len(names), FEW)

@@ -46,6 +46,7 @@ def site_report(document: Row, rounds: Sequence[Row]) -> str:
     figure = f"<figure>{_picture(rounds)}<figcaption>{html.escape(CAPTION)}</figcaption></figure>"
     return page.substitute(
         title=html.escape(f"{name} among {document['agents']} sites"),
+        verdict="",
         words="",
         table=html_table([{"algorithm": name, **known, **edges}]),
         figures=figure if rounds else "",

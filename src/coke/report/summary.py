@@ -31,6 +31,7 @@ def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
         "agents": len(ready.names),
         "edges": ready.graph.number_of_edges(),
         "rounds": last["round"],
+        "settled": trained.settled,
         **{key: last[key] for key in trained.history.names if key not in ("round", *GAPS)},
         **{key: last[key] + more for key, more in trained.after._asdict().items()},
         f"optimum_train_{metric}": best.train,

@@ -6,6 +6,8 @@ import html
 from collections.abc import Sequence
 from typing import Any
 
+from coke.maths.sizes import sized
+
 Row = dict[str, Any]
 
 
@@ -38,15 +40,9 @@ def shown(key: str, value: Any) -> str:
     if value is None:
         return "–"
     if key.endswith("bytes") and value != "":
-        return _bytes(value)
+        return sized(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}".replace(",", "\u202f") if isinstance(value, int) else str(value)
-
-
-def _bytes(n: int) -> str:
-    """12 B, 60.8 kB, 32 MB …"""
-    if n < 1000:
-        return f"{n} B"
-    power = min(4, (len(str(n)) - 1) // 3)
-    return f"{n / 1000**power:.3g} {' kMGT'[power]}B"

@@ -60,6 +60,9 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file: Annotated[str | None, _read(
         "Rows: a table's file, a folder with a file for each site, or a database.",
         option="data", path=True)] = None
+    example: Annotated[str, _dealt("Rows where no file is named.", choices={
+        "synthetic": "the paper's problem",
+        "digits": "scikit-learn's digits at ten sites, each of which has seen two"})] = "synthetic"
     target: Annotated[str | list[str] | None, Knob(
         "Column to predict, or last; may be repeated, for several numbers of a row.",
         faces=COMMANDS | Face.SITE)] = None

@@ -38,14 +38,14 @@ def wanted(
 ) -> Settings:
     """The settings of a command: those of a file or of the run to resume, and what is changed.
 
-    Without a file they are the defaults for rows of one's own, or else the synthetic problem's.
+    Without a file they are the defaults for rows of one's own, or else those of an example.
     """
     if resume is not None:
         plain = _saved(resume, [*([str(file)] if file else []), *changes])
     elif file is not None:
         plain = read_toml(file)
     else:
-        plain = {} if "data.file" in changes else synthetic()
+        plain = {} if "data.file" in changes else example(changes.get("data.example"))
     if face is Face.THEORY:
         changes = {**changes, "model": "plain"}  # the theorems are about the paper's features
     settings = checked_settings(merged(plain, changes))
@@ -82,10 +82,13 @@ def read_toml(path: str | Path) -> Toml:
         raise ConfigError(f"{path}: not a TOML file: {error}") from error
 
 
-def synthetic() -> Toml:
-    """The paper's synthetic problem."""
-    text = resources.files("coke").joinpath("resources/synthetic.toml").read_text("utf-8")
-    return tomllib.loads(text)
+def example(name: str | None = None) -> Toml:
+    """The settings of an example; without a name, the paper's synthetic problem."""
+    known = KNOBS["data.example"].knob.choices
+    if name is not None and name not in known:
+        raise ConfigError(unknown("example", name, known))
+    path = f"resources/{name or KNOBS['data.example'].default}.toml"
+    return tomllib.loads(resources.files("coke").joinpath(path).read_text("utf-8"))
 
 
 def merged(plain: Toml, changes: Mapping[str, Any]) -> Toml:

@@ -35,7 +35,10 @@ def of_source(settings: Settings) -> Iterator[str]:
             f"{data.file}: arrays are read in chunks only: add data.out_of_core = true, or for "
             f"losses other than {_summed()} data.on_disk"
         )
-    if data.file is None and LOSSES[settings.loss].kind == CLASSES:
+    if data.file is not None and data.example != "synthetic":
+        yield f"data.example = {data.example!r} with data.file = {data.file!r}: name one of them"
+    known = data.file is not None or data.example == "digits"
+    if not known and LOSSES[settings.loss].kind == CLASSES:
         yield f'loss = "{settings.loss}" needs class labels: name a data.file with them'
 
 

@@ -1,0 +1,106 @@
+"""What the common model is compared with: sites' own models, the pooled optimum, a plain line.
+
+All are in the units that the sites agreed on; own models and optimum have the common features.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coke.data.units import Making
+from coke.engines.ranks.engine import Ranks
+from coke.learning.choice import linear
+from coke.learning.model import Closed, Model
+from coke.learning.ready import Ready
+from coke.maths.arrays import Array
+from coke.maths.choice.quantiles import NO_KNOTS
+from coke.maths.losses.codes import explained
+from coke.maths.losses.problem import across
+from coke.maths.losses.risk import Risk
+from coke.threads import OneThread
+
+_AWAY = 2_000_000  # sites' own models times sites: of more sites some models go around
+
+Index = NDArray[np.int64]
+
+
+class Line(NamedTuple):
+    """A linear model of all sites' rows, by the same loss."""
+
+    how: Making
+    train: Risk  # of all sites, at the first process
+    model: Model
+
+
+class Rivals(NamedTuple):
+    """The common model, and who is scored beside it."""
+
+    model: Model
+    pooled: Array  # (K·D,)  θ*
+    own: Array  # (n, K·D)  of the sites here
+    whose: Index  # (M,)  the sites whose own models go to all
+    away: Array  # (M, K·D)
+    line: Line | None  # None with privacy: it would be one more look at raw rows
+    sharpness: tuple[Array, Array]  # (n,) of `own`, (M,) of `away`
+
+
+def rivals(ready: Ready, model: Model) -> Rivals:
+    """Of that common model. All processes ask together."""
+    N, everyones, private = len(ready.names), ready.engine.everyones, ready.noised
+    with OneThread().limit():
+        own = ready.problem.train.alone() if private is None else private.alone
+    whose = np.unique(np.linspace(0, N - 1, min(N, max(10, _AWAY // N))).astype(np.int64))
+    risks = (ready.problem.train.rows(slice(i, i + 1)) for i in range(len(own)))
+    sharp = np.array([_sharpness(*pair, model) for pair in zip(risks, own, strict=True)])
+    everybody = ready.everybody
+    return Rivals(
+        model=model,
+        pooled=_told(ready, None if everybody is None else everybody.optimum, own.shape[1]),
+        own=own,
+        whose=whose,
+        away=everyones(own)[whose],
+        line=None if private is not None else _line(ready, model),
+        sharpness=(sharp, everyones(sharp)[whose]),
+    )
+
+
+def _told(ready: Ready, first: Array | None, size: int) -> Array:
+    """What the first process knows (size,), at all of them."""
+    mine = np.zeros((len(ready.sites.names), size))
+    if first is not None:
+        mine[0] = first
+    return np.asarray(ready.engine.everyones(mine).sum(axis=0))
+
+
+def _line(ready: Ready, model: Model) -> Line:
+    """θᵀ[z, 1] by the same loss from all sites' rows, with a ridge of one row's weight."""
+    agreed, T = ready.agreement, ready.engine.everyones(ready.problem.train.T).sum()
+    features = linear(len(model.columns), 0.0).features
+    units = agreed.units._replace(knots=NO_KNOTS)
+    how = agreed.making._replace(features=features, units=units, G=features.linear**2 / float(T))
+    with OneThread().limit():
+        here = ready.sites.problem(how)
+        whole = ready.engine.whole(here) if isinstance(ready.engine, Ranks) else here
+        first = None
+        if whole is not None:
+            theta = whole.optimum
+            first = np.append(theta, _sharpness(whole.train, theta, model))
+    *found, s = _told(ready, first, agreed.outputs * features.size + 1)
+    line = model._replace(
+        theta=np.reshape(found, (agreed.outputs, -1)), features=features, scaling=units,
+        closed=Closed(sharpness=float(s)),
+    )  # fmt: skip
+    return Line(how, (whole or here).train, line)
+
+
+def _sharpness(risk: Risk, theta: Array, model: Model) -> float:
+    """By how much its scores are to be multiplied, from its own rows' sums; of codes."""
+    N, n = len(risk.T), max(len(model.classes), 1)
+    total = risk.total(np.full(N, 1.0 / N))
+    if total is None:
+        return float(n)
+    vf, ff = total.b[0] @ theta, across(theta[None], total.A)[0] @ theta
+    return explained(float(vf), float(ff), n, total=True)
