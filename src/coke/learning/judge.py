@@ -11,7 +11,7 @@ import numpy as np
 from coke.data.site import Kept
 from coke.learning.model import Model
 from coke.learning.ready import Ready
-from coke.learning.rivals import Rivals, rivals
+from coke.learning.rivals import Rivals, rival, rivals
 from coke.learning.tally import (
     HOME,
     LINEAR,
@@ -49,6 +49,15 @@ def judge(ready: Ready, model: Model, ended: Ended, *, look: bool = False) -> Ve
         return verdict
     whose = ready.names.index(verdict.worst[0])
     return replace(verdict, shown=shown(ready, found, stand, whose))
+
+
+def judge_here(ready: Ready, model: Model, ended: Ended) -> Verdict | None:
+    """By a site in the field, which has its own held-out rows alone; None where it has none."""
+    if ready.problem.test is None:
+        return None
+    found = rival(ready, model)
+    whole = _Counting(ready, found, tally(ready, found, HeldOut(ready))).verdict(HELD, ended)
+    return replace(whole, alone=None, worst=None, pooled=None, sites={})
 
 
 class _Counting:

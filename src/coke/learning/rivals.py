@@ -49,22 +49,32 @@ class Rivals(NamedTuple):
 
 def rivals(ready: Ready, model: Model) -> Rivals:
     """Of that common model. All processes ask together."""
-    N, everyones, private = len(ready.names), ready.engine.everyones, ready.noised
-    with OneThread().limit():
-        own = ready.problem.train.alone() if private is None else private.alone
+    N, everyones, everybody = len(ready.names), ready.engine.everyones, ready.everybody
     whose = np.unique(np.linspace(0, N - 1, min(N, max(10, _AWAY // N))).astype(np.int64))
-    risks = (ready.problem.train.rows(slice(i, i + 1)) for i in range(len(own)))
-    sharp = np.array([_sharpness(*pair, model) for pair in zip(risks, own, strict=True)])
-    everybody = ready.everybody
+    own, sharp = _own(ready, model)
     return Rivals(
         model=model,
         pooled=_told(ready, None if everybody is None else everybody.optimum, own.shape[1]),
         own=own,
         whose=whose,
         away=everyones(own)[whose],
-        line=None if private is not None else _line(ready, model),
+        line=None if ready.noised is not None else _line(ready, model),
         sharpness=(sharp, everyones(sharp)[whose]),
     )
+
+
+def rival(ready: Ready, model: Model) -> Rivals:
+    """What a site in the field knows: its own model, which takes the place of the optimum."""
+    own, sharp = _own(ready, model)
+    return Rivals(model, own[0], own, np.zeros(1, np.int64), own[:1], None, (sharp, sharp[:1]))
+
+
+def _own(ready: Ready, model: Model) -> tuple[Array, Array]:
+    """θ_i (n, K·D) that the sites here would learn without a message, and its sharpness (n,)."""
+    with OneThread().limit():
+        own = ready.problem.train.alone() if ready.noised is None else ready.noised.alone
+    risks = (ready.problem.train.rows(slice(i, i + 1)) for i in range(len(own)))
+    return own, np.array([_sharpness(*pair, model) for pair in zip(risks, own, strict=True)])
 
 
 def _told(ready: Ready, first: Array | None, size: int) -> Array:
