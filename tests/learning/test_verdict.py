@@ -14,6 +14,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import accuracy_score, log_loss, mean_squared_error, r2_score
 
 from coke import COKEClassifier, CokePaper, COKERegressor, Features, Until
+from coke.data.site import Kept
 from coke.data.split import by_label, split
 from coke.data.tables import Rows
 from coke.learning.agreement import Terms
@@ -34,6 +35,10 @@ SITES = np.repeat(["Aachen", "Bonn", "Ulm"], [90, 130, 200])
 KINDS = np.where(BENT > 6, "high", np.where(BENT < 4, "low", "middle"))
 
 
+def near(found: Any, wanted: Any, **within: float) -> None:
+    assert_allclose(found, wanted, **within)
+
+
 def run(y: Any, test: float, **settings: Any) -> tuple[Ready, Trained]:
     targets = [f"y{k}" for k in range(y.shape[1])] if y.ndim == 2 else ["y"]
     data = {"test": test, "target": targets}
@@ -44,6 +49,13 @@ def run(y: Any, test: float, **settings: Any) -> tuple[Ready, Trained]:
     kept = split(by_label(SITES), test=test, seed=0).kept(rows, numbers=numbers)
     ready = agree(kept, build_graph("complete", 3, seed=0), Terms(checked, rows.columns))
     return ready, train(ready, "coke")
+
+
+def held(ready: Ready) -> tuple[Any, Any]:
+    """All sites' held-out rows."""
+    kept = ready.sites
+    assert isinstance(kept, Kept)
+    return np.concatenate(kept.X_test), np.concatenate(kept.y_test)
 
 
 def judged(ready: Ready, trained: Trained, look: bool = False) -> Verdict:
@@ -62,59 +74,58 @@ def models(ready: Ready, trained: Trained) -> tuple[Model, Model, list[Model]]:
 
 def test_figures_of_numbers_are_scikit_learns() -> None:
     ready, trained = run(BENT, 0.3)
-    v, kept = judged(ready, trained), ready.sites
-    X_test, y_test = np.concatenate(kept.X_test), np.concatenate(kept.y_test)  # type: ignore[attr-defined]
+    v, (X_test, y_test) = judged(ready, trained), held(ready)
     common, pooled, own = models(ready, trained)
     assert (v.rows, v.how) == (len(y_test), HELD)
     for model, figure in ((common, v.together), (pooled, v.pooled)):
         f = model.predict(X_test)
         assert figure is not None
-        assert_allclose(figure.score, r2_score(y_test, f), rtol=1e-5)
-        assert_allclose(figure.error, mean_squared_error(y_test, f) ** 0.5, rtol=1e-5)
+        near(figure.score, r2_score(y_test, f), rtol=1e-5)
+        near(figure.error, mean_squared_error(y_test, f) ** 0.5, rtol=1e-5)
     alone = [r2_score(y_test, one.predict(X_test)) for one in own]
     assert v.alone is not None
     assert v.worst is not None
-    assert_allclose(v.alone.score, np.mean(alone), rtol=1e-5)
-    assert_allclose(v.worst[1].score, min(alone), rtol=1e-5)
+    near(v.alone.score, np.mean(alone), rtol=1e-5)
+    near(v.worst[1].score, min(alone), rtol=1e-5)
     assert v.worst[0] == ready.names[int(np.argmin(alone))]
     for i, (name, at) in enumerate(v.sites.items()):
-        X_i, y_i = kept.X_test[i], kept.y_test[i]  # type: ignore[attr-defined]
+        assert isinstance(ready.sites, Kept)
+        X_i, y_i = ready.sites.X_test[i], ready.sites.y_test[i]
         home, there = (r2_score(y_i, one.predict(X_i)) for one in (own[i], common))
         assert name == ready.names[i]
         assert at.alone is not None
         found = [at.alone.score, at.home.score, at.together.score, at.gain_home, at.gain]
-        wanted = [alone[i], home, there, there - home, v.together.score - alone[i]]  # type: ignore[operator]
-        assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+        gain = r2_score(y_test, common.predict(X_test)) - alone[i]
+        wanted = [alone[i], home, there, there - home, gain]
+        near(found, wanted, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("loss", ["least-squares", "softmax", "logistic", "hinge"])
 def test_figures_of_classes_are_scikit_learns(loss: str) -> None:
     ready, trained = run(KINDS, 0.3, loss=loss)
-    v, kept = judged(ready, trained, look=True), ready.sites
-    X_test, y_test = np.concatenate(kept.X_test), np.concatenate(kept.y_test)  # type: ignore[attr-defined]
+    v, (X_test, y_test) = judged(ready, trained, look=True), held(ready)
     common, _, own = models(ready, trained)
-    assert_allclose(v.together.score, accuracy_score(y_test, common.predict(X_test)))
+    near(v.together.score, accuracy_score(y_test, common.predict(X_test)))
     if loss == "hinge":
         assert v.together.error is None  # no probabilities
     else:
         p = common.predict_proba(X_test)
-        assert_allclose(v.together.error, log_loss(y_test, p, labels=common.classes), rtol=1e-4)
+        near(v.together.error, log_loss(y_test, p, labels=common.classes), rtol=1e-4)
     alone = [accuracy_score(y_test, one.predict(X_test)) for one in own]
     assert v.alone is not None
-    assert_allclose(v.alone.score, np.mean(alone))
+    near(v.alone.score, np.mean(alone))
     assert v.shown is not None
     assert v.shown.confusion is not None
     taken, worst = v.shown.confusion, min(alone)
-    assert_allclose(np.trace(taken, axis1=1, axis2=2) / len(y_test), [v.together.score, worst])
-    assert_allclose(taken.sum(axis=2)[0], np.unique(y_test, return_counts=True)[1])
+    near(np.trace(taken, axis1=1, axis2=2) / len(y_test), [v.together.score, worst])
+    near(taken.sum(axis=2)[0], np.unique(y_test, return_counts=True)[1])
 
 
 def test_several_targets_are_averaged_as_scikit_learn_does() -> None:
     ready, trained = run(np.column_stack([BENT, STRAIGHT]), 0.3)
-    v, kept = judged(ready, trained, look=True), ready.sites
-    X_test, y_test = np.concatenate(kept.X_test), np.concatenate(kept.y_test)  # type: ignore[attr-defined]
+    v, (X_test, y_test) = judged(ready, trained, look=True), held(ready)
     common, *_ = models(ready, trained)
-    assert_allclose(v.together.score, r2_score(y_test, common.predict(X_test)), rtol=1e-5)
+    near(v.together.score, r2_score(y_test, common.predict(X_test)), rtol=1e-5)
     assert v.together.error is None  # of two units there is no mean
 
 
@@ -135,7 +146,7 @@ def test_rows_as_if_left_out_are_predicted_by_a_fit_without_them() -> None:
             theta = np.linalg.solve(P - np.outer(phi, phi) / T, b - phi * y / T)
             total += (y - phi @ theta) ** 2
             z.append(y)
-    assert_allclose(v.together.score, 1 - total / np.sum((z - np.mean(z)) ** 2), rtol=1e-4)
+    near(v.together.score, 1 - total / np.sum((z - np.mean(z)) ** 2), rtol=1e-4)
     assert v.together == v.pooled
 
 
@@ -147,11 +158,11 @@ def test_a_line_wins_where_it_does_and_only_there() -> None:
     assert not judged(*bent).linear_wins
     auto = run(STRAIGHT, 0.3, model="auto", features={})
     assert not judged(*auto).linear_wins  # it has the line among its choices
-    kept = straight[0].sites
-    line = Ridge().fit(np.concatenate(kept.X), np.concatenate(kept.y))  # type: ignore[attr-defined]
-    X_test, y_test = np.concatenate(kept.X_test), np.concatenate(kept.y_test)  # type: ignore[attr-defined]
+    kept, (X_test, y_test) = straight[0].sites, held(straight[0])
+    assert isinstance(kept, Kept)
+    line = Ridge().fit(np.concatenate(kept.X), np.concatenate(kept.y))
     assert v.linear is not None
-    assert_allclose(v.linear.score, r2_score(y_test, line.predict(X_test)), atol=1e-3)
+    near(v.linear.score, r2_score(y_test, line.predict(X_test)), atol=1e-3)
 
 
 def test_the_sentence_says_it_all_and_an_agent_says_what_it_cannot_know() -> None:
