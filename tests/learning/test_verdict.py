@@ -35,8 +35,8 @@ SITES = np.repeat(["Aachen", "Bonn", "Ulm"], [90, 130, 200])
 KINDS = np.where(BENT > 6, "high", np.where(BENT < 4, "low", "middle"))
 
 
-def near(found: Any, wanted: Any, **within: float) -> None:
-    assert_allclose(found, wanted, **within)
+def near(found: Any, wanted: Any, rtol: float = 1e-7, atol: float = 0.0) -> None:
+    assert_allclose(found, wanted, rtol=rtol, atol=atol)
 
 
 def run(y: Any, test: float, **settings: Any) -> tuple[Ready, Trained]:
