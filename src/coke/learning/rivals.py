@@ -17,6 +17,7 @@ from coke.learning.model import Closed, Model
 from coke.learning.ready import Ready
 from coke.maths.arrays import Array
 from coke.maths.choice.quantiles import NO_KNOTS
+from coke.maths.losses import LOSSES
 from coke.maths.losses.codes import explained
 from coke.maths.losses.problem import across
 from coke.maths.losses.risk import Risk
@@ -73,6 +74,8 @@ def _own(ready: Ready, model: Model) -> tuple[Array, Array]:
     """θ_i (n, K·D) that the sites here would learn without a message, and its sharpness (n,)."""
     with OneThread().limit():
         own = ready.problem.train.alone() if ready.noised is None else ready.noised.alone
+    if not LOSSES[model.loss].codes:
+        return own, np.ones(len(own))
     risks = (ready.problem.train.rows(slice(i, i + 1)) for i in range(len(own)))
     return own, np.array([_sharpness(*pair, model) for pair in zip(risks, own, strict=True)])
 
@@ -97,7 +100,8 @@ def _line(ready: Ready, model: Model) -> Line:
         first = None
         if whole is not None:
             theta = whole.optimum
-            first = np.append(theta, _sharpness(whole.train, theta, model))
+            codes = LOSSES[model.loss].codes
+            first = np.append(theta, _sharpness(whole.train, theta, model) if codes else 1.0)
     *found, s = _told(ready, first, agreed.outputs * features.size + 1)
     line = model._replace(
         theta=np.reshape(found, (agreed.outputs, -1)), features=features, scaling=units,
@@ -108,9 +112,7 @@ def _line(ready: Ready, model: Model) -> Line:
 
 def _sharpness(risk: Risk, theta: Array, model: Model) -> float:
     """By how much its scores are to be multiplied, from its own rows' sums; of codes."""
-    N, n = len(risk.T), max(len(model.classes), 1)
-    total = risk.total(np.full(N, 1.0 / N))
-    if total is None:
-        return float(n)
+    total = risk.total(np.full(len(risk.T), 1.0 / len(risk.T)))
+    assert total is not None  # sums say all of least squares
     vf, ff = total.b[0] @ theta, across(theta[None], total.A)[0] @ theta
-    return explained(float(vf), float(ff), n, total=True)
+    return explained(float(vf), float(ff), len(model.classes), total=True)
