@@ -18,7 +18,7 @@ from coke.data.site import Kept
 from coke.data.split import by_label, split
 from coke.data.tables import Rows
 from coke.learning.agreement import Terms
-from coke.learning.judge import judge, judge_here
+from coke.learning.assessing import assessed, assessed_here
 from coke.learning.model import Model
 from coke.learning.ready import Ready, agree
 from coke.learning.train import Trained, train
@@ -60,7 +60,7 @@ def held(ready: Ready) -> tuple[Any, Any]:
 
 def judged(ready: Ready, trained: Trained, look: bool = False) -> Verdict:
     assert trained.model is not None
-    verdict = judge(ready, trained.model, trained.ended, look=look)
+    verdict = assessed(ready, trained.model, trained.ended, look=look)
     assert verdict is not None
     return verdict
 
@@ -133,7 +133,7 @@ def test_rows_as_if_left_out_are_predicted_by_a_fit_without_them() -> None:
     """y − (y − f)/(1 − h) is the prediction of the optimum of all other rows, weights as before."""
     ready, _ = run(BENT, 0.0)
     best = ready.model(ready.optimum)
-    v = judge(ready, best, Ended(1, True, Ledger()))
+    v = assessed(ready, best, Ended(1, True, Ledger()))
     assert v is not None
     assert v.how == LEFT
     risk, kept, total = ready.problem.train.sums, ready.rows, 0.0
@@ -171,7 +171,7 @@ def test_the_sentence_says_it_all_and_an_agent_says_what_it_cannot_know() -> Non
     assert str(v).startswith(f"R² {v.together} together, {v.alone} alone (worst site ")
     assert str(v).endswith(f"settled after {v.ended.rounds} rounds")
     assert v.document()["text"] == str(v)
-    here = judge_here(ready, models(ready, trained)[0], trained.ended)
+    here = assessed_here(ready, models(ready, trained)[0], trained.ended)
     assert here is not None
     assert "no site can know" in here.notes[0]
     assert "pooled" not in str(here)
@@ -211,4 +211,4 @@ def test_a_private_run_looks_at_no_training_row_again(tmp_path: Path) -> None:
     private["data"] = {"test": 0.0, "scale": "public", "ranges": ranges}
     ready, trained = run(BENT, 0.0, **private)
     assert trained.model is not None
-    assert judge(ready, trained.model, trained.ended) is None
+    assert assessed(ready, trained.model, trained.ended) is None

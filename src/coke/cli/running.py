@@ -11,8 +11,8 @@ from coke.cli import INTERRUPTED
 from coke.cli.console import console, run_rows, run_words, show_run
 from coke.cli.progress import reading, training
 from coke.data.files import write_file
+from coke.learning.assessing import assessed
 from coke.learning.folder import Folder
-from coke.learning.judge import judge
 from coke.learning.open import open_ready
 from coke.learning.ready import Ready
 from coke.learning.train import Effects, Interrupted, Trained, train_all
@@ -52,7 +52,10 @@ def run(settings: Settings, where: Where, json: bool) -> None:
     done, stopped = _trained(ready, effects)
     document, verdict = None, None
     if done:
-        verdict, document = _judged(done[0], ready, look=folder is not None), _document(ready, done)
+        verdict, document = (
+            _assessed(done[0], ready, look=folder is not None),
+            _document(ready, done),
+        )
     if document is not None:
         warned = verdict.warnings if verdict else list(filter(None, [done[0].ended.warning]))
         for line in warned:
@@ -87,10 +90,10 @@ def _trained(ready: Ready, effects: Effects) -> tuple[list[Trained], bool]:
             return interruption.done, True
 
 
-def _judged(trained: Trained, ready: Ready, look: bool) -> Verdict | None:
+def _assessed(trained: Trained, ready: Ready, look: bool) -> Verdict | None:
     """Whether joining paid; all processes ask."""
     assert trained.model is not None  # there was a round
-    return judge(ready, trained.model, trained.ended, look=look)
+    return assessed(ready, trained.model, trained.ended, look=look)
 
 
 def _document(ready: Ready, done: list[Trained]) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from coke.data.files import atomically
 from coke.errors import ConvergenceError
 from coke.field.agent import Agent, Learnt
 from coke.field.mission import Mission
-from coke.learning.judge import judge_here
+from coke.learning.assessing import assessed_here
 from coke.learning.model import Model
 from coke.learning.ready import Ready
 from coke.learning.targets import by_target
@@ -30,15 +30,15 @@ def keep(agent: Agent) -> dict[str, Any]:
         ready.model(ready.noised.alone[0]).save(folder / "model-alone.coke")
     table = pa.Table.from_pylist(agent.store.rounds(learnt.rounds))
     atomically(folder / "history.parquet", lambda part: pa.parquet.write_table(table, part))
-    judged = _judged(mission, ready, learnt, model) | {"model": str(folder / "model.coke")}
+    judged = _assessed(mission, ready, learnt, model) | {"model": str(folder / "model.coke")}
     return _summary(mission, ready, learnt) | judged
 
 
-def _judged(mission: Mission, ready: Ready, learnt: Learnt, model: Model) -> dict[str, Any]:
+def _assessed(mission: Mission, ready: Ready, learnt: Learnt, model: Model) -> dict[str, Any]:
     """Whether joining paid here, and whether the agents have settled."""
     settled = True if learnt.converged else False if mission.case(ready).tol else None
     ended = Ended(learnt.rounds, settled, learnt.ledger)
-    verdict = judge_here(ready, model, ended)
+    verdict = assessed_here(ready, model, ended)
     return {
         "settled": settled,
         "verdict": None if verdict is None else verdict.document(),

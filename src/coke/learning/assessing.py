@@ -30,7 +30,7 @@ from coke.maths.losses import LOSSES
 _CLEAR, _SURE = 0.01, 2.0  # a line wins by so much of the error, and so many standard errors
 
 
-def judge(ready: Ready, model: Model, ended: Ended, *, look: bool = False) -> Verdict | None:
+def assessed(ready: Ready, model: Model, ended: Ended, *, look: bool = False) -> Verdict | None:
     """Of a common model; None where there is no row to judge by. All processes ask together.
 
     With predictions to look at, which take one more walk over the rows.
@@ -51,7 +51,7 @@ def judge(ready: Ready, model: Model, ended: Ended, *, look: bool = False) -> Ve
     return replace(verdict, shown=shown(ready, found, stand, whose))
 
 
-def judge_here(ready: Ready, model: Model, ended: Ended) -> Verdict | None:
+def assessed_here(ready: Ready, model: Model, ended: Ended) -> Verdict | None:
     """By a site in the field, which has its own held-out rows alone; None where it has none."""
     if ready.problem.test is None:
         return None
