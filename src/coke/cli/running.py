@@ -50,22 +50,14 @@ def run(settings: Settings, where: Where, json: bool) -> None:
     for line in said:
         console.print(f"privacy: {line}; see docs/privacy.md", markup=False, soft_wrap=True)
     done, stopped = _trained(ready, effects)
-    document, verdict = None, None
-    if done:
-        verdict, document = (
-            _assessed(done[0], ready, look=folder is not None),
-            _document(ready, done),
-        )
+    verdict = _assessed(done[0], ready, look=folder is not None) if done else None
+    document = _document(ready, done) if done else None
     if document is not None:
         warned = verdict.warnings if verdict else list(filter(None, [done[0].ended.warning]))
         for line in warned:
             console.print(f"warning: {line}", markup=False, highlight=False, soft_wrap=True)
         document |= {"interrupted": stopped, "warnings": [*said, *warned]}
-        document["verdict"] = None if verdict is None else verdict.document()
-        if settings.privacy == "dp":
-            document |= {"epsilon": settings.epsilon, "delta": settings.delta}
-            noised = ready.noised
-            document["epsilon_spent"] = None if noised is None else noised.budget.epsilon
+        document |= {"verdict": verdict and verdict.document(), **_budget(ready)}
         if folder:
             document |= _leave(folder, ready, done, document, verdict)
         show_run(document, json, verdict)
@@ -73,6 +65,15 @@ def run(settings: Settings, where: Where, json: bool) -> None:
         how = f"; go on with: coke run --resume {folder.path}" if folder else ""
         console.print(f"stopped by Ctrl-C{how}", markup=False, soft_wrap=True)
         raise SystemExit(INTERRUPTED)  # all is said: not typer's way, which says it again
+
+
+def _budget(ready: Ready) -> dict[str, Any]:
+    """With privacy, what may be spent and what was."""
+    settings, noised = ready.agreement.terms.settings, ready.noised
+    if settings.privacy != "dp":
+        return {}
+    spent = None if noised is None else noised.budget.epsilon
+    return {"epsilon": settings.epsilon, "delta": settings.delta, "epsilon_spent": spent}
 
 
 def _foretell(costs: Expected) -> None:
