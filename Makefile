@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-OUT ?= out/synthetic
+OUT ?= out/digits
 # One BLAS thread: the matrices are small, and two threads only get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
 
@@ -11,7 +11,7 @@ BENCHES := start fit classes outputs simulate communication protocol carrier soa
 .PHONY: bench-model bench-strange walk test-busy run test lint format docs package bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 
 run: $(VENV)/run.stamp
-	$(BIN)/coke run --beside coke-paper --beside dkla --beside cta --out $(OUT)
+	$(BIN)/coke run --example digits --out $(OUT)
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal

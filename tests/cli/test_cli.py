@@ -52,12 +52,14 @@ def test_run_leaves_its_files_and_the_same_seed_the_same_bytes(folder: Path) -> 
         "checkpoint-coke.coke",
         "coverage.png",
         "curves.png",
+        "gain.png",
         "history-coke.parquet",
         "importance.png",
         "loss-rounds.png",
         "loss-bytes.png",
         "model.coke",
         "network.png",
+        "predictions.png",
         "rows.digest",
         "report.html",
         "settings.json",
@@ -66,7 +68,7 @@ def test_run_leaves_its_files_and_the_same_seed_the_same_bytes(folder: Path) -> 
     for name in names - {"report.html"}:  # the report says how long the run took
         assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes(), name
     page = (folder / "one" / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 7
+    assert page.count("data:image/png;base64,") == 9
     assert 'src="http' not in page
     other = coke("run", "small.toml", "--seed", 1, "--out", "three", cwd=folder)
     assert other.returncode == 0

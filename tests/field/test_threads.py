@@ -114,3 +114,15 @@ def test_networks_of_one_process_are_apart_by_name(tmp_path: Path) -> None:
     del carrier
     gc.collect()
     assert one.network not in memory._NETWORKS
+
+
+def test_agents_say_whether_joining_paid_by_their_own_rows(tmp_path: Path) -> None:
+    """And what they cannot know, and that they have not settled."""
+    data = {"test": 0.3}
+    for one in run_network(written(tmp_path / "few", rounds=3, data=data), timeout=120):
+        told = one["verdict"]
+        assert told["rows"] == 30
+        assert (told["alone"], told["pooled"], told["linear"], told["sites"]) == (None,) * 3 + ({},)
+        assert "no site can know" in told["notes"][0]
+        assert one["settled"] is False
+        assert "not settled after 3 rounds" in one["warnings"][0]

@@ -118,7 +118,8 @@ def _run(
         sent = {n: c._asdict() for n, c in carrier.counts().items()}
     if own.node is None or not own.node.done:
         return None
-    return _leave(own) | {"frames": sent, "warnings": warnings}
+    document = _leave(own)
+    return document | {"frames": sent, "warnings": [*warnings, *document["warnings"]]}
 
 
 @contextmanager
@@ -237,8 +238,13 @@ def _leave(own: Agent) -> dict[str, Any]:
 
 
 def _show(document: dict[str, Any]) -> None:
+    told = document["verdict"]
+    for line in [told["text"], *told["notes"]] if told else []:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if document["settled"] is False:
+        console.print(f"warning: {document['warnings'][-1]}", markup=False, soft_wrap=True)
     table = Table(show_header=False, box=None)
     for key, value in document.items():
-        if key not in ("asymmetry", "frames", "warnings"):
+        if key not in ("asymmetry", "frames", "warnings", "verdict"):
             table.add_row(escape(key.replace("_", " ")), escape(shown(key, value)))
     console.print(table)

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
 
 from coke.cli import INTERRUPTED
 from coke.cli.console import console, run_rows, run_words, say, show_run
+from coke.cli.progress import reading, training
 from coke.data.files import write_file
+from coke.learning.assessing import assessed
 from coke.learning.folder import Folder
-from coke.learning.judge import judge
 from coke.learning.open import open_ready
 from coke.learning.ready import Ready
-from coke.learning.train import Effects, Interrupted, Trained, Watch, train_all
+from coke.learning.train import Effects, Interrupted, Trained, train_all
 from coke.learning.verdict import Verdict
 from coke.report.summary import accuracy, chosen, summary, yardsticks
 from coke.settings.declaration import Settings
@@ -36,8 +24,6 @@ from coke.studies.audit import warnings
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from coke.data.sources import Watch as Passes
-    from coke.engines.process import Record
     from coke.learning.costs import Expected
 
 
@@ -57,26 +43,21 @@ def run(settings: Settings, where: Where, json: bool) -> None:
     """Trains every algorithm asked for, shows what came of it and leaves it in the folder."""
     folder = Folder(where.folder) if where.folder else None
     effects = Effects(folder, None, where.resume, where.checkpoint)
-    with _reading(settings) as watch:
+    with reading(settings) as watch:
         ready = open_ready(settings, where.folder, where.comm, watch, _foretell, say)
     everybody = ready.everybody
     said = [] if everybody is None else warnings(everybody, where.folder)
     for line in said:
         console.print(f"privacy: {line}; see docs/privacy.md", markup=False, soft_wrap=True)
-    done, stopped = _trained(settings, ready, effects)
-    document, verdict = None, None
-    if done:
-        verdict, document = _judged(done[0], ready, look=folder is not None), _document(ready, done)
+    done, stopped = _trained(ready, effects)
+    verdict = _assessed(done[0], ready, look=folder is not None) if done else None
+    document = _document(ready, done) if done else None
     if document is not None:
         warned = verdict.warnings if verdict else list(filter(None, [done[0].ended.warning]))
         for line in warned:
             console.print(f"warning: {line}", markup=False, highlight=False, soft_wrap=True)
         document |= {"interrupted": stopped, "warnings": [*said, *warned]}
-        document["verdict"] = None if verdict is None else verdict.document()
-        if settings.privacy == "dp":
-            document |= {"epsilon": settings.epsilon, "delta": settings.delta}
-            noised = ready.noised
-            document["epsilon_spent"] = None if noised is None else noised.budget.epsilon
+        document |= {"verdict": verdict and verdict.document(), **_budget(ready)}
         if folder:
             document |= _leave(folder, ready, done, document, verdict)
         show_run(document, json, verdict)
@@ -86,25 +67,34 @@ def run(settings: Settings, where: Where, json: bool) -> None:
         raise SystemExit(INTERRUPTED)  # all is said: not typer's way, which says it again
 
 
+def _budget(ready: Ready) -> dict[str, Any]:
+    """With privacy, what may be spent and what was."""
+    settings, noised = ready.agreement.terms.settings, ready.noised
+    if settings.privacy != "dp":
+        return {}
+    spent = None if noised is None else noised.budget.epsilon
+    return {"epsilon": settings.epsilon, "delta": settings.delta, "epsilon_spent": spent}
+
+
 def _foretell(costs: Expected) -> None:
     """What a long run may take."""
     if costs.seconds > _LONG:
         console.print(str(costs), markup=False, highlight=False, soft_wrap=True)
 
 
-def _trained(settings: Settings, ready: Ready, effects: Effects) -> tuple[list[Trained], bool]:
+def _trained(ready: Ready, effects: Effects) -> tuple[list[Trained], bool]:
     """What came of the rounds, and whether Ctrl-C ended them."""
-    with _training(settings, ready.problem.train.metric) as watch:
+    with training(ready) as watch:
         try:
             return train_all(ready, effects._replace(watch=watch)), False
         except Interrupted as interruption:
             return interruption.done, True
 
 
-def _judged(trained: Trained, ready: Ready, look: bool) -> Verdict | None:
+def _assessed(trained: Trained, ready: Ready, look: bool) -> Verdict | None:
     """Whether joining paid; all processes ask."""
     assert trained.model is not None  # there was a round
-    return judge(ready, trained.model, trained.ended, look=look)
+    return assessed(ready, trained.model, trained.ended, look=look)
 
 
 def _document(ready: Ready, done: list[Trained]) -> dict[str, Any] | None:
@@ -149,55 +139,3 @@ def _leave(
     page = html_report(run_rows(document), images, text, run_words(document), verdict)
     write_file(report, page.encode())
     return {"model": str(folder.model), "report": str(report)}
-
-
-class _Bars:
-    """A bar for each name, made when it is first heard of."""
-
-    def __init__(self, progress: Progress):
-        self._progress = progress
-        self._known: dict[str, TaskID] = {}
-
-    def show(self, name: str, done: int, total: int | None, note: str = "") -> None:
-        """So much of that is done."""
-        if name not in self._known:
-            self._known[name] = self._progress.add_task(name, total=total, note="")
-        self._progress.update(self._known[name], completed=done, note=note)
-
-
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text(f"{speed:,.0f} rows/s" if speed else "")
-
-
-@contextmanager
-def _reading(settings: Settings) -> Iterator[Passes | None]:
-    """While rows are read; whom to tell of the passes over those that memory may not hold."""
-    if not (settings.data.out_of_core or settings.data.on_disk):
-        with console.status("reading rows, one pass over them"):
-            yield None
-        return
-    columns = (
-        TextColumn("{task.description:>8}"),
-        BarColumn(),
-        TextColumn("{task.completed:,} rows"),
-    )
-    with Progress(*columns, _Rate(), console=console) as progress:
-        yield _Bars(progress).show
-
-
-@contextmanager
-def _training(settings: Settings, metric: str) -> Iterator[Watch]:
-    """While agents train; whom to tell of every round."""
-    note = TextColumn("{task.fields[note]}")
-    columns = (TextColumn("{task.description:>5}"), BarColumn(), MofNCompleteColumn(), note)
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        bars = _Bars(progress)
-
-        def watch(name: str, record: Record) -> None:
-            if record.k % 10 == 0 or record.k == settings.rounds or record.k < 10:
-                loss, sent = record.score.global_train, record.ledger.transmissions
-                bars.show(name, record.k, settings.rounds, f"{metric} {loss:.4g}, {sent} sent")
-
-        yield watch

@@ -15,7 +15,7 @@ from coke.data.tables import Rows
 from coke.errors import ConvergenceError, DataError, InputError, unknown
 from coke.estimators.showing import Showing
 from coke.learning.agreement import Terms
-from coke.learning.judge import judge
+from coke.learning.assessing import assessed
 from coke.learning.ready import agree
 from coke.learning.train import train
 from coke.learning.verdict import Ended
@@ -200,7 +200,7 @@ class Consensus(Showing):
         self.budget_ = None if noised is None else noised.budget
         self.model_, ended = trained.model, trained.ended
         self.transmissions_, self.bytes_, self.wire_bytes_ = ended.ledger
-        self.verdict_ = judge(ready, trained.model, ended)
+        self.verdict_ = assessed(ready, trained.model, ended)
         self._ended(ended)
         return self
 

@@ -54,12 +54,16 @@ class COKERegressor(RegressorMixin, Consensus):
     choice_ : what the sites chose, a `Choice` with `words(columns)`; None with model="plain".
     agreement_bytes_ : what they sent for units and choice, in the paper's account.
         Agents keep both to themselves.
+    verdict_ : whether joining paid, a `Verdict`: `str` is a sentence, `sites` has figures by site;
+        of training rows, each as if it had been left out. None of losses without sums, with
+        privacy and with agents.
     history_, transmissions_, bytes_, wire_bytes_ : what happened and what it cost; with agents,
         history_ is a list of rounds for each site, and nobody knows optimum_.
     alone_, budget_ : with privacy, the sites' own models (N, D), for the owner of each alone; and
         all of (ε, δ) that was spent so far.
     sites_ : the labels.
-    n_iter_, converged_ : rounds, and whether the agents settled within tol before the last.
+    n_iter_, converged_ : rounds, and whether the agents settled within tol before the last; else
+        there is a ConvergenceWarning.
 
     >>> import numpy as np
     >>> from coke import COKERegressor

@@ -25,7 +25,9 @@ class Showing(BaseEstimator):
 
     def _repr_html_inner(self) -> str:
         told = getattr(self, "verdict_", None)
-        return str(estimator_html_repr(self)) + ("" if told is None else verdict_html(told))
+        return str(estimator_html_repr(self)) + (
+            "" if told is None else verdict_html(told.document())
+        )
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         """For notebooks."""

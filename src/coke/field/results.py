@@ -11,8 +11,11 @@ from coke.data.files import atomically
 from coke.errors import ConvergenceError
 from coke.field.agent import Agent, Learnt
 from coke.field.mission import Mission
+from coke.learning.assessing import assessed_here
+from coke.learning.model import Model
 from coke.learning.ready import Ready
 from coke.learning.targets import by_target
+from coke.learning.verdict import Ended
 
 
 def keep(agent: Agent) -> dict[str, Any]:
@@ -21,12 +24,26 @@ def keep(agent: Agent) -> dict[str, Any]:
     if ready is None:
         raise ConvergenceError(f"{mission.name!r} has not agreed with anybody: let it run")
     learnt = agent.outcome()
-    mission.model(ready, learnt.theta, learnt.closed).save(folder / "model.coke")
+    model = mission.model(ready, learnt.theta, learnt.closed)
+    model.save(folder / "model.coke")
     if ready.noised is not None:  # the owner may keep the better one, and need tell nobody
         ready.model(ready.noised.alone[0]).save(folder / "model-alone.coke")
     table = pa.Table.from_pylist(agent.store.rounds(learnt.rounds))
     atomically(folder / "history.parquet", lambda part: pa.parquet.write_table(table, part))
-    return _summary(mission, ready, learnt) | {"model": str(folder / "model.coke")}
+    judged = _assessed(mission, ready, learnt, model) | {"model": str(folder / "model.coke")}
+    return _summary(mission, ready, learnt) | judged
+
+
+def _assessed(mission: Mission, ready: Ready, learnt: Learnt, model: Model) -> dict[str, Any]:
+    """Whether joining paid here, and whether the agents have settled."""
+    settled = True if learnt.converged else False if mission.case(ready).tol else None
+    ended = Ended(learnt.rounds, settled, learnt.ledger)
+    verdict = assessed_here(ready, model, ended)
+    return {
+        "settled": settled,
+        "verdict": None if verdict is None else verdict.document(),
+        "warnings": list(filter(None, [ended.warning])),
+    }
 
 
 def _summary(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, Any]:

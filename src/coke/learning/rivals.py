@@ -17,6 +17,7 @@ from coke.learning.model import Closed, Model
 from coke.learning.ready import Ready
 from coke.maths.arrays import Array
 from coke.maths.choice.quantiles import NO_KNOTS
+from coke.maths.losses import LOSSES
 from coke.maths.losses.codes import explained
 from coke.maths.losses.problem import across
 from coke.maths.losses.risk import Risk
@@ -49,22 +50,34 @@ class Rivals(NamedTuple):
 
 def rivals(ready: Ready, model: Model) -> Rivals:
     """Of that common model. All processes ask together."""
-    N, everyones, private = len(ready.names), ready.engine.everyones, ready.noised
-    with OneThread().limit():
-        own = ready.problem.train.alone() if private is None else private.alone
+    N, everyones, everybody = len(ready.names), ready.engine.everyones, ready.everybody
     whose = np.unique(np.linspace(0, N - 1, min(N, max(10, _AWAY // N))).astype(np.int64))
-    risks = (ready.problem.train.rows(slice(i, i + 1)) for i in range(len(own)))
-    sharp = np.array([_sharpness(*pair, model) for pair in zip(risks, own, strict=True)])
-    everybody = ready.everybody
+    own, sharp = _own(ready, model)
     return Rivals(
         model=model,
         pooled=_told(ready, None if everybody is None else everybody.optimum, own.shape[1]),
         own=own,
         whose=whose,
         away=everyones(own)[whose],
-        line=None if private is not None else _line(ready, model),
+        line=None if ready.noised is not None else _line(ready, model),
         sharpness=(sharp, everyones(sharp)[whose]),
     )
+
+
+def rival(ready: Ready, model: Model) -> Rivals:
+    """What a site in the field knows: its own model, which takes the place of the optimum."""
+    own, sharp = _own(ready, model)
+    return Rivals(model, own[0], own, np.zeros(1, np.int64), own[:1], None, (sharp, sharp[:1]))
+
+
+def _own(ready: Ready, model: Model) -> tuple[Array, Array]:
+    """θ_i (n, K·D) that the sites here would learn without a message, and its sharpness (n,)."""
+    with OneThread().limit():
+        own = ready.problem.train.alone() if ready.noised is None else ready.noised.alone
+    if not LOSSES[model.loss].codes:
+        return own, np.ones(len(own))
+    risks = (ready.problem.train.rows(slice(i, i + 1)) for i in range(len(own)))
+    return own, np.array([_sharpness(*pair, model) for pair in zip(risks, own, strict=True)])
 
 
 def _told(ready: Ready, first: Array | None, size: int) -> Array:
@@ -87,7 +100,8 @@ def _line(ready: Ready, model: Model) -> Line:
         first = None
         if whole is not None:
             theta = whole.optimum
-            first = np.append(theta, _sharpness(whole.train, theta, model))
+            codes = LOSSES[model.loss].codes
+            first = np.append(theta, _sharpness(whole.train, theta, model) if codes else 1.0)
     *found, s = _told(ready, first, agreed.outputs * features.size + 1)
     line = model._replace(
         theta=np.reshape(found, (agreed.outputs, -1)), features=features, scaling=units,
@@ -98,9 +112,7 @@ def _line(ready: Ready, model: Model) -> Line:
 
 def _sharpness(risk: Risk, theta: Array, model: Model) -> float:
     """By how much its scores are to be multiplied, from its own rows' sums; of codes."""
-    N, n = len(risk.T), max(len(model.classes), 1)
-    total = risk.total(np.full(N, 1.0 / N))
-    if total is None:
-        return float(n)
+    total = risk.total(np.full(len(risk.T), 1.0 / len(risk.T)))
+    assert total is not None  # sums say all of least squares
     vf, ff = total.b[0] @ theta, across(theta[None], total.A)[0] @ theta
-    return explained(float(vf), float(ff), n, total=True)
+    return explained(float(vf), float(ff), len(model.classes), total=True)

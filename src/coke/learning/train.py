@@ -25,7 +25,8 @@ from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
 from coke.settings.declaration import KNOBS
 
-Watch = Callable[[str, Record], None]
+Watch = Callable[[str, Record, float | None], None]
+"""(algorithm, what is known after a round, the tolerance in its units)."""
 _LIMITS = [one.key for one in KNOBS.values() if one.knob.resume and one.key != "rounds"]
 
 
@@ -118,7 +119,7 @@ class _Training:
                     if not self.handled:
                         continue
                     if self.effects.watch is not None:
-                        self.effects.watch(self.name, record)
+                        self.effects.watch(self.name, record, self.case.tol)
                     due, stop = time.monotonic() - clock > self.effects.every, self.interrupted
                     if isinstance(self.engine, Ranks):  # whoever asks, all save and stop together
                         due, stop = self.engine.any(due, stop)  # a Ctrl-C meanwhile: the next round

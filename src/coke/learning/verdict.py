@@ -142,4 +142,5 @@ class Verdict:
             **{name: one and one.document(numbers) for name, one in figures.items()},
             "worst": worst, "linear_wins": self.linear_wins, "certificate": self.certificate,
             "sites": {name: one.document(numbers) for name, one in self.sites.items()},
+            "notes": self.notes, "warnings": self.warnings,
         }  # fmt: skip

@@ -103,7 +103,7 @@ def html_report(
     page = Template(resources.files("coke").joinpath("resources/report.html").read_text("utf-8"))
     return page.substitute(
         title=html.escape(f"{rows[0]['algorithm']} on {rows[0]['agents']} sites"),
-        verdict="" if verdict is None else verdict_html(verdict),
+        verdict="" if verdict is None else verdict_html(verdict.document()),
         words=_words(words) + ("" if verdict is None else sites_html(verdict)),
         table=html_table(rows),
         figures="\n".join(_figure(name, image) for name, image in images.items()),

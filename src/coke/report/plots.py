@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,8 +76,8 @@ def loss_plot(histories: Sequence[History], best: float, x: str) -> Figure:
 
 def _differ(history: History, metric: str) -> bool:
     """Whether losses on held-out rows are another line, by more than a twentieth at the end."""
-    train, test = (history[f"global_{rows}_{metric}"][-1] for rows in ("train", "test"))
-    return bool(abs(test - train) > 0.05 * abs(train))
+    train, test = (float(history[f"global_{rows}_{metric}"][-1]) for rows in ("train", "test"))
+    return math.isfinite(train) and abs(test - train) > 0.05 * abs(train)
 
 
 def _plain_ticks(axis: Any, text: Callable[[float], str]) -> None:

@@ -14,6 +14,7 @@ from string import Template
 from typing import NamedTuple
 
 from coke.report.tables import Row, by_name, html_table
+from coke.report.verdict import verdict_html
 
 WIDE, HIGH, LEFT, MOST = 640, 150, 70, 1000  # of a panel, its margin, and the rounds shown
 LARGEST = 1e300  # number shown: their differences are numbers, too
@@ -36,7 +37,7 @@ class _Panel(NamedTuple):
 def site_report(document: Row, rounds: Sequence[Row]) -> str:
     """A page about one site in the field: what came out, its rounds, the state of its edges."""
     page = Template(resources.files("coke").joinpath("resources/report.html").read_text("utf-8"))
-    apart = ("asymmetry", "site", "frames", "targets")
+    apart = ("asymmetry", "site", "frames", "targets", "verdict", "warnings")
     known = {k: v for k, v in document.items() if k not in apart} | by_name(document)
     name = str(document["site"])
     edges = {
@@ -46,7 +47,7 @@ def site_report(document: Row, rounds: Sequence[Row]) -> str:
     figure = f"<figure>{_picture(rounds)}<figcaption>{html.escape(CAPTION)}</figcaption></figure>"
     return page.substitute(
         title=html.escape(f"{name} among {document['agents']} sites"),
-        verdict="",
+        verdict=verdict_html(document["verdict"]) if document.get("verdict") else "",
         words="",
         table=html_table([{"algorithm": name, **known, **edges}]),
         figures=figure if rounds else "",

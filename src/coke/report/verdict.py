@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
+from typing import Any
 
 from coke.learning.verdict import Figure, Verdict
 
 
-def verdict_html(verdict: Verdict) -> str:
-    """The sentence, warnings, and what stands behind it."""
-    warned = "".join(f'<p class="warning">Warning: {_safe(one)}.</p>' for one in verdict.warnings)
-    notes = "; ".join(map(_safe, verdict.notes))
-    return f'<p class="verdict">{_safe(str(verdict))}.</p>\n{warned}<p class="note">{notes}.</p>'
+def verdict_html(verdict: Mapping[str, Any]) -> str:
+    """The sentence of a verdict's document, its warnings, and what stands behind it."""
+    warned = "".join(
+        f'<p class="warning">Warning: {_safe(one)}.</p>' for one in verdict["warnings"]
+    )
+    notes, text = "; ".join(map(_safe, verdict["notes"])), _safe(verdict["text"])
+    return f'<p class="verdict">{text}.</p>\n{warned}<p class="note">{notes}.</p>'
 
 
 def sites_html(verdict: Verdict) -> str:

@@ -89,6 +89,8 @@ def _confusion(axes: Any, counts: Array, classes: Sequence[Any]) -> None:
 def _points(axes: Any, true: Array, predicted: Array, every: Array) -> None:
     """On the line a prediction is right."""
     low, high = (float(x) for x in np.percentile(every, [0.2, 99.8]))
+    if not high > low:
+        low, high = low - 1.0, high + 1.0  # one target, predicted exactly
     axes.scatter(true, predicted, s=8, color=COLOURS[0], alpha=0.35, linewidths=0)
     axes.plot([low, high], [low, high], color="black", linewidth=1, ls="--")
     axes.set(xlim=(low, high), ylim=(low, high), xlabel="true")

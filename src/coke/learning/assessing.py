@@ -11,7 +11,7 @@ import numpy as np
 from coke.data.site import Kept
 from coke.learning.model import Model
 from coke.learning.ready import Ready
-from coke.learning.rivals import Rivals, rivals
+from coke.learning.rivals import Rivals, rival, rivals
 from coke.learning.tally import (
     HOME,
     LINEAR,
@@ -30,7 +30,7 @@ from coke.maths.losses import LOSSES
 _CLEAR, _SURE = 0.01, 2.0  # a line wins by so much of the error, and so many standard errors
 
 
-def judge(ready: Ready, model: Model, ended: Ended, *, look: bool = False) -> Verdict | None:
+def assessed(ready: Ready, model: Model, ended: Ended, *, look: bool = False) -> Verdict | None:
     """Of a common model; None where there is no row to judge by. All processes ask together.
 
     With predictions to look at, which take one more walk over the rows.
@@ -49,6 +49,15 @@ def judge(ready: Ready, model: Model, ended: Ended, *, look: bool = False) -> Ve
         return verdict
     whose = ready.names.index(verdict.worst[0])
     return replace(verdict, shown=shown(ready, found, stand, whose))
+
+
+def assessed_here(ready: Ready, model: Model, ended: Ended) -> Verdict | None:
+    """By a site in the field, which has its own held-out rows alone; None where it has none."""
+    if ready.problem.test is None:
+        return None
+    found = rival(ready, model)
+    whole = _Counting(ready, found, tally(ready, found, HeldOut(ready))).verdict(HELD, ended)
+    return replace(whole, alone=None, worst=None, pooled=None, sites={})
 
 
 class _Counting:
