@@ -1,4 +1,4 @@
-"""Files and tables as sources of rows: Parquet, CSV, Arrow files, and what speaks Arrow.
+"""Files and tables as sources of rows: Parquet, what `reading` reads, and what speaks Arrow.
 
 Each opener gives Arrow's record batches; `open_table` makes chunks of them.
 """
@@ -10,51 +10,34 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.ipc
 import pyarrow.parquet
 from numpy.typing import NDArray
 
 from coke.data.kinds import NUMBERS, SITES, TARGETS, Test, exact_float, require
+from coke.data.reading import (
+    NOBODY,
+    PLAINLY,
+    READABLE,
+    Batches,
+    Named,
+    Opened,
+    Reading,
+    form_of,
+    is_address,
+)
 from coke.data.sources import Chunk, Numbers, Source
-from coke.data.tables import computing, input_names, plain
+from coke.data.tables import computing, guarded, input_names, plain
 from coke.errors import DataError, FileError
 from coke.maths.arrays import Array
 
 CHUNK = 16384  # rows
 BUFFER = 1 << 12  # bytes read ahead of each Parquet column; 0 would read whole row groups
 MANY = 1 << 18  # rows of Parquet after which Arrow gives back the memory it keeps for itself
-BLOCK = 1 << 23  # bytes of CSV text at a time
 TARGET = (NUMBERS[0], "the statistics of the quadratic loss need numbers; convert it before")
-REFUSALS = (  # what NumPy's and Arrow's readers raise
-    *(OSError, ValueError, TypeError, EOFError, OverflowError, pa.ArrowException),
-    *(SyntaxError, TokenError, MemoryError, UserWarning),  # heads of .npy files are Python
-)
-
-_Batches = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
-"""Names of columns ↦ their rows, in order."""
-
-
-class _Opened(NamedTuple):
-    """What is known of a table before its rows are read."""
-
-    schema: pa.Schema
-    rows: int | None
-    batches: _Batches
-    only: Callable[[Collection[str]], tuple[int, _Batches]] | None = None
-    """Names of sites ↦ how many rows are left, and they, without most of the other sites'."""
-
-
-class _Named(NamedTuple):
-    """Columns whose values are names, whatever they look like."""
-
-    site: str | None = None
-    target: str | None = None  # where it holds classes
 
 
 def open_table(
@@ -65,23 +48,24 @@ def open_table(
     drop: Sequence[str] = (),
     classes: bool = False,
     chunk: int = CHUNK,
+    how: Reading = PLAINLY,
 ) -> Source:
     """As `read_rows`, but a chunk at a time: a path, or any table that speaks Arrow.
 
-    Targets are numbers, or with `classes` one of labels. Paths end in .parquet, .csv, .arrow or
-    .feather. A stream that can be read only once (a `RecordBatchReader`) gives one pass only.
+    Targets are numbers, or with `classes` one of labels. A stream that can be read only once (a
+    `RecordBatchReader`) gives one pass only.
     """
     said, kind = (
         (str(source), FileError) if isinstance(source, str | Path) else ("table", DataError)
     )
     targets = (target,) if isinstance(target, str) else tuple(target)
-    open_ = opener(source, chunk, _Named(site, targets[0] if classes else None))
+    open_ = opener(source, chunk, Named(site, targets[0] if classes else None), how)
     schema, rows, batches, near = guarded(said, kind, open_)
     guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
     inputs = _inputs(schema, targets, site, drop, TARGETS if classes else TARGET)
     dtype = exact_float(*(schema.field(name).type for name in inputs))
 
-    def chunks(batches: _Batches, inputs: Sequence[str] = inputs) -> Iterator[Chunk]:
+    def chunks(batches: Batches, inputs: Sequence[str] = inputs) -> Iterator[Chunk]:
         reading = iter(batches([*inputs, *targets, *([] if site is None else [site])]))
         while (batch := guarded(said, kind, lambda: next(reading, None))) is not None:
             for first in range(0, batch.num_rows, chunk):
@@ -120,9 +104,7 @@ def _inputs(
     fields = [field for field in schema if not field.name.startswith("__index_level_")]
     empty = pa.table({field.name: plain(pa.array([], field.type)) for field in fields})
     inputs = input_names(empty, targets, site, drop)
-    require(empty, inputs, *NUMBERS)
-    require(empty, targets, *kind)
-    require(empty, [] if site is None else [site], *SITES)
+    require(empty, (inputs, NUMBERS), (targets, kind), ([] if site is None else [site], SITES))
     return inputs
 
 
@@ -156,45 +138,39 @@ def as_classes(codes: NDArray[np.int64], classes: tuple[Any, ...]) -> tuple[Arra
     return np.where((codes < 0) | np.isin(codes, lost), np.nan, codes), classes
 
 
-def guarded(said: str, kind: type[Exception], work: Callable[[], Any]) -> Any:
-    """What `work` returns, or whatever NumPy and Arrow refuse as an error that says where."""
-    try:
-        return work()
-    except REFUSALS as error:
-        raise kind(
-            f"{said}: cannot be read: {error}; is it whole, and of the kind its name says?"
-        ) from error
-
-
-def opener(source: Any, chunk: int, named: _Named | None = None) -> Callable[[], _Opened]:
+def opener(
+    source: Any, chunk: int, named: Named = NOBODY, how: Reading = PLAINLY
+) -> Callable[[], Opened]:
     """What opens that, in batches of so many rows."""
     if hasattr(source, "__arrow_c_stream__"):
-        return partial(_memory, source, chunk, named or _Named())
-    openers = {".parquet": _parquet, ".csv": _csv, ".arrow": _ipc, ".feather": _ipc}
-    if not isinstance(source, str | Path) or Path(source).suffix.lower() not in openers:
+        return partial(_memory, source)
+    if not isinstance(source, str | Path):
         raise DataError(
-            f"cannot read rows from {source!s:.200}: expected a file ending in "
-            f"{', '.join(openers)}, or a pandas, polars or Arrow table"
+            f"cannot read rows from {source!s:.200}: expected a file ({', '.join(READABLE)}), or "
+            "a pandas, polars or Arrow table"
         )
-    return partial(openers[Path(source).suffix.lower()], source, chunk, named or _Named())
+    if Path(source).suffix.lower() == ".parquet":
+        return partial(_parquet, source, chunk, named)
+    path = source if is_address(source) else Path(source)
+    return partial(form_of(source).opened, path, chunk, named, how)
 
 
-def _memory(source: Any, chunk: int, named: _Named) -> _Opened:
+def _memory(source: Any) -> Opened:
     def reader() -> pa.RecordBatchReader:
         once = isinstance(source, pa.RecordBatchReader)
         return source if once else pa.RecordBatchReader.from_stream(source)
 
     rows = source.num_rows if isinstance(source, pa.Table) else None
-    return _Opened(reader().schema, rows, lambda names: (b.select(list(names)) for b in reader()))
+    return Opened(reader().schema, rows, lambda names: (b.select(list(names)) for b in reader()))
 
 
-def _parquet(path: Any, chunk: int, named: _Named) -> _Opened:
+def _parquet(path: Any, chunk: int, named: Named) -> Opened:
     # A page of every column at a time. Reading ahead by row groups is no faster on one core, and
     # takes memory by the size of the groups: a million rows where the writer was left alone.
     def file() -> pa.parquet.ParquetFile:
         return pa.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
 
-    def of(bundles: Sequence[_Bundle]) -> _Batches:
+    def of(bundles: Sequence[_Bundle]) -> Batches:
         def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
             read = 0
             with file() as rows:
@@ -207,7 +183,7 @@ def _parquet(path: Any, chunk: int, named: _Named) -> _Opened:
 
         return batches
 
-    def only(sites: Collection[str]) -> tuple[int, _Batches]:
+    def only(sites: Collection[str]) -> tuple[int, Batches]:
         with file() as head:
             some = [
                 b for b in every if any(_may_hold(head, i, named.site, sites) for i in b.groups)
@@ -216,7 +192,7 @@ def _parquet(path: Any, chunk: int, named: _Named) -> _Opened:
 
     with file() as head:
         every = _bundles(head.metadata, chunk)
-        return _Opened(head.schema_arrow, head.metadata.num_rows, of(every), only)
+        return Opened(head.schema_arrow, head.metadata.num_rows, of(every), only)
 
 
 class _Bundle(NamedTuple):
@@ -255,36 +231,3 @@ def _may_hold(
     if pa.types.is_signed_integer(kind):
         return any(low <= int(name) <= high for name in sites)
     return True
-
-
-def _csv(path: Any, chunk: int, named: _Named) -> _Opened:
-    blocks = pa.csv.ReadOptions(block_size=BLOCK)
-    with pa.csv.open_csv(path, read_options=blocks) as head:
-        found = head.schema
-    # Types come from the first block: what looks whole or empty there may be a fraction later.
-    whole = [f.name for f in found if pa.types.is_integer(f.type) or pa.types.is_null(f.type)]
-    kinds = {name: pa.float64() for name in whole if name not in named}
-    if named.target in found.names:  # what looks like a number may be text later
-        wanted = pa.csv.ConvertOptions(include_columns=[named.target])
-        field = pa.csv.read_csv(path, convert_options=wanted).schema.field(0)
-        found = found.set(found.names.index(named.target), field)
-        kinds[field.name] = field.type
-
-    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        options = pa.csv.ConvertOptions(include_columns=list(names), column_types=kinds)
-        with pa.csv.open_csv(path, read_options=blocks, convert_options=options) as rows:
-            yield from rows
-
-    return _Opened(found, None, batches)
-
-
-def _ipc(path: Any, chunk: int, named: _Named) -> _Opened:
-    def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as rows:
-            for i in range(rows.num_record_batches):
-                batch = rows.get_batch(i)
-                batch.validate(full=True)  # Arrow believes the offsets in this format otherwise
-                yield batch.select(list(names))
-
-    with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as head:
-        return _Opened(head.schema, None, batches)

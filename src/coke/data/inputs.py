@@ -8,17 +8,19 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from coke.data.formats import CHUNK, columns_of_batch, guarded, opener
+from coke.data.formats import CHUNK, columns_of_batch, opener
 from coke.data.kinds import NUMBERS, exact_float, require
 from coke.data.npy import open_arrays
+from coke.data.reading import PLAINLY, Reading
 from coke.data.sources import Chunk, Source
-from coke.data.tables import plain
+from coke.data.tables import guarded, plain
 from coke.errors import DataError, FileError
 
 
-def open_inputs(path: Path, columns: Sequence[str]) -> Source:
-    """The named columns of a Parquet, CSV or Arrow file; of a .npy file, all of as many."""
-    source = open_arrays(path) if path.suffix == ".npy" else _table(path, columns)
+def open_inputs(path: str | Path, columns: Sequence[str], how: Reading = PLAINLY) -> Source:
+    """The named columns of a file; of a .npy file, all of as many."""
+    arrays = Path(path).suffix == ".npy"
+    source = open_arrays(path) if arrays else _table(path, columns, how)
     if len(source.columns) != len(columns):
         raise DataError(
             f"{path} has {len(source.columns)} columns: the model needs {len(columns)}, {columns}"
@@ -26,15 +28,15 @@ def open_inputs(path: Path, columns: Sequence[str]) -> Source:
     return source
 
 
-def _table(path: Path, columns: Sequence[str]) -> Source:
-    schema, rows, batches, _ = guarded(str(path), FileError, opener(path, CHUNK))
+def _table(path: str | Path, columns: Sequence[str], how: Reading) -> Source:
+    schema, rows, batches, _ = guarded(str(path), FileError, opener(path, CHUNK, how=how))
     names = guarded(str(path), FileError, lambda: list(schema.names))
     lacking = [name for name in columns if name not in names]
     if lacking:
         raise DataError(f"columns {lacking[:8]} are missing: the model needs {columns}")
     kinds = [schema.field(name).type for name in columns]
     empty = pa.table({n: plain(pa.array([], k)) for n, k in zip(columns, kinds, strict=True)})
-    require(empty, columns, *NUMBERS)
+    require(empty, (columns, NUMBERS))
     dtype = exact_float(*kinds)
 
     def chunks() -> Iterator[Chunk]:

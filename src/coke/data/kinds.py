@@ -26,10 +26,10 @@ def _is_site(kind: pa.DataType) -> bool:
 
 
 Test = Callable[[pa.DataType], bool]
+SHOWN = 20  # columns in a refusal
 NUMBERS: tuple[Test, str] = (
     _is_number,
-    "inputs must be numbers; encode it as numbers, or train without it: "
-    '--drop {name} (drop = ["{name}"])',
+    "inputs must be numbers; encode them as numbers, or train without: {drop}",
 )
 TARGETS: tuple[Test, str] = (
     _is_label,
@@ -43,12 +43,26 @@ SITES: tuple[Test, str] = (
 )
 
 
-def require(table: pa.Table, names: Sequence[str], good: Test, advice: str) -> None:
-    """Every named column has a type that is good for its part; the advice says what else to do."""
-    for name in names:
-        kind = table.schema.field(name).type
-        if not good(kind):
-            raise DataError(f"column {name!r} holds {kind}: {advice.format(name=name)}")
+def require(table: pa.Table, *parts: tuple[Sequence[str], tuple[Test, str]]) -> None:
+    """The columns of every part have a type that is good for it; or all that have not, at once."""
+    wrong = []
+    for names, (good, advice) in parts:
+        bad = [name for name in names if not good(table.schema.field(name).type)]
+        if bad:
+            more = f" and {len(bad) - SHOWN} more columns" * (len(bad) > SHOWN)
+            shown = ", ".join(_held(table, name) for name in bad[:SHOWN])
+            drop = " ".join(f"--drop {name}" for name in bad)
+            drop += f" (drop = [{', '.join(f'{name!r}' for name in bad)}])"
+            wrong.append(f"{shown}{more}: {advice.format(drop=drop)}")
+    if wrong:
+        raise DataError("; ".join(wrong))
+
+
+def _held(table: pa.Table, name: str) -> str:
+    """A column's type, and a value where rows are there."""
+    values = table[name].drop_null() if table.num_rows else []
+    such = f" such as {str(values[0])[:40]!r}" if len(values) else ""
+    return f"column {name!r} holds {table.schema.field(name).type}{such}"
 
 
 def _numpy_type(kind: pa.DataType) -> Any:

@@ -1,24 +1,33 @@
-"""Reading rows: arrays, pandas, polars and Arrow tables, Parquet and CSV files."""
+"""Reading rows: arrays, tables that speak Arrow, Parquet files; other files through `reading`."""
 
 from __future__ import annotations
 
+import fnmatch
+import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from lzma import LZMAError
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
 from coke.data.kinds import NUMBERS, SEVERAL, SITES, TARGETS, require
-from coke.errors import DataError, FileError, unknown
+from coke.data.reading import PLAINLY, READABLE, Reading, form_of, is_address
+from coke.errors import CokeError, DataError, FileError, unknown
 from coke.maths.arrays import Array, finite
 
 Labels = NDArray[Any]
+REFUSALS = (  # what NumPy's, Arrow's and Python's readers raise
+    *(OSError, ValueError, TypeError, EOFError, OverflowError, pa.ArrowException),
+    *(SyntaxError, TokenError, MemoryError, UserWarning),  # heads of .npy files are Python
+    *(zlib.error, LZMAError),
+)
 
 
 class Rows(NamedTuple):
@@ -38,21 +47,23 @@ def read_rows(
     site: str | None = None,
     drop: Sequence[str] = (),
     missing: str = "refuse",
+    how: Reading = PLAINLY,
 ) -> Rows:
     """Rows of a file or table: `target` is y, `site` says who holds a row, all else are inputs.
 
-    Several targets are numbers.
-
-    `missing="drop"` leaves out rows with a missing value instead of refusing them.
+    Several targets are numbers. `drop` may be patterns. `missing="drop"` leaves out rows with a
+    missing value instead of refusing them.
     """
     if missing not in ("refuse", "drop"):
         raise DataError(unknown("treatment of missing values", missing, ("refuse", "drop")))
-    table, targets = read_table(source), (target,) if isinstance(target, str) else tuple(target)
+    table, targets = (
+        read_table(source, how),
+        (target,) if isinstance(target, str) else tuple(target),
+    )
     inputs = input_names(table, targets, site, drop)
     table = table.select([*inputs, *targets, *([] if site is None else [site])])
-    require(table, inputs, *NUMBERS)
-    require(table, targets, *(TARGETS if len(targets) == 1 else SEVERAL))
-    require(table, [] if site is None else [site], *SITES)
+    kind = TARGETS if len(targets) == 1 else SEVERAL
+    require(table, (inputs, NUMBERS), (targets, kind), ([] if site is None else [site], SITES))
     if missing == "drop":
         table = _without_missing(table)
     labels = None if site is None else column(table, site)
@@ -64,11 +75,17 @@ def read_rows(
 def input_names(
     table: pa.Table, targets: Sequence[str], site: str | None, drop: Sequence[str]
 ) -> list[str]:
-    """All columns but the named ones, which must be there and have one part to play."""
-    used = [*targets] if site is None else [*targets, site]
-    for name in (*used, *drop):
-        if name not in table.column_names:
-            raise DataError(unknown("column", name, table.column_names))
+    """All columns but the named ones, which must be there and have one part to play.
+
+    A pattern such as "id*" drops what it fits, but for targets and site.
+    """
+    used, names = [*targets, *([] if site is None else [site])], table.column_names
+    fitting = {name: fnmatch.filter(names, name) for name in drop if name not in names}
+    lacking = [name for name in used if name not in names]
+    lacking += [name for name, fits in fitting.items() if not fits]
+    if lacking:
+        raise DataError("; ".join(unknown("column", name, names) for name in lacking[:8]))
+    drop = [*drop, *(name for fits in fitting.values() for name in fits if name not in used)]
     if site in targets:
         raise DataError(f"column {site!r} is both target and site: expected two columns")
     both = [name for name in used if name in drop]
@@ -146,7 +163,7 @@ def _array(values: Any, what: str) -> Labels:
         ) from error
 
 
-def read_table(source: Any) -> pa.Table:
+def read_table(source: Any, how: Reading = PLAINLY) -> pa.Table:
     """An Arrow table from a file's path or from any table that speaks Arrow (pandas, polars, …).
 
     It has a row at least, names that differ, and columns without Arrow's ways to save space.
@@ -154,10 +171,12 @@ def read_table(source: Any) -> pa.Table:
     if hasattr(source, "__arrow_c_stream__"):
         return _usable(_from_memory(source), "the table")
     if isinstance(source, str | Path):
-        return _usable(_from_file(Path(source)), str(source))
+        return _usable(
+            guarded(str(source), FileError, lambda: _from_file(source, how)), str(source)
+        )
     raise DataError(
-        f"cannot read rows from a {type(source).__name__}: expected the path of a Parquet or "
-        "CSV file, or a pandas, polars or Arrow table"
+        f"cannot read rows from a {type(source).__name__}: expected the path of a file "
+        f"({', '.join(READABLE)}), or a pandas, polars or Arrow table"
     )
 
 
@@ -170,21 +189,27 @@ def _from_memory(source: Any) -> pa.Table:
         ) from error
 
 
-def _from_file(path: Path) -> pa.Table:
-    # Not pyarrow.parquet.read_table: it is for folders, too, and loads pandas where there is one.
-    readers = {".parquet": lambda at: pa.parquet.ParquetFile(at).read(), ".csv": pa.csv.read_csv}
-    if path.suffix.lower() not in readers:
-        raise DataError(f"{path}: expected a file ending in .parquet or .csv")
-    try:
-        table = readers[path.suffix.lower()](path)
-        "".join(table.column_names)  # Arrow decodes names only when asked for them
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path}: its column names are not UTF-8: save it as UTF-8") from error
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise FileError(
-            f"{path}: cannot be read: {error}; expected Parquet, or comma-separated UTF-8 text"
-        ) from error
+def _from_file(source: str | Path, how: Reading) -> pa.Table:
+    path = Path(source)
+    if path.suffix.lower() == ".parquet":
+        # Not pyarrow.parquet.read_table: it is for folders, too, and loads pandas where it can.
+        table = pa.parquet.ParquetFile(path).read()
+    else:
+        table = form_of(source).table(source if is_address(source) else path, how)
+    "".join(table.column_names)  # Arrow decodes names only when asked for them
     return table
+
+
+def guarded(said: str, kind: type[Exception], work: Callable[[], Any]) -> Any:
+    """What `work` returns, or whatever NumPy and Arrow refuse as an error that says where."""
+    try:
+        return work()
+    except CokeError:
+        raise
+    except REFUSALS as error:
+        raise kind(
+            f"{said}: cannot be read: {error}; is it whole, and of the kind its name says?"
+        ) from error
 
 
 def _usable(table: pa.Table, said: str) -> pa.Table:
@@ -236,7 +261,7 @@ def column(table: pa.Table, name: str) -> Labels:
 
 def inputs_of(table: pa.Table, names: Sequence[str]) -> Array:
     """The named columns as numbers (T, d)."""
-    require(table, names, *NUMBERS)
+    require(table, (names, NUMBERS))
     holes = {name: table[name].null_count for name in names if table[name].null_count}
     if holes:
         raise DataError(_missing(holes))
