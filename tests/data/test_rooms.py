@@ -17,8 +17,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from coke.data import formats as openers
 from coke.data.ondisk import OnDisk
+from coke.data.reading import text
 from coke.data.site import Kept
 from coke.engines.process import simulate
 from coke.errors import CokeError, ConfigError, DataError, FileError
@@ -177,7 +177,6 @@ def test_rows_read_in_chunks_are_those_read_at_once(source: str, kind: str, tmp_
 LATE = {
     "text": ("1", "other"),
     "truth": ("true", "maybe"),
-    "nothing": ("", "a"),
     "dates": ("2020-01-01", "x"),
 }
 
@@ -187,7 +186,7 @@ def test_classes_of_a_text_file_are_of_the_kind_of_all_its_rows(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not of the first few."""
-    monkeypatch.setattr(openers, "BLOCK", 1 << 12)
+    monkeypatch.setattr(text, "BLOCK", 1 << 12)
     first, late = LATE[kind]
     lines = [f"{i % 7},{i % 3},{'ab'[i % 2]},{first if i < 600 else late}" for i in range(700)]
     (tmp_path / "rows.csv").write_text("\n".join(["x0,x1,where,y", *lines]) + "\n")

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 
 from coke.cli import options
-from coke.cli.console import console
+from coke.cli.console import console, say
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS
 from coke.report.tables import shown
@@ -100,7 +100,7 @@ def _run(
     pace = Pace.of(settings.site.patience)
     opened = CARRIERS[settings.site.carrier].opener(settings.site)
     with console.status("reading rows"):
-        mission = Mission(settings)
+        mission = Mission(settings, say=say)
     warnings = site_warnings(mission)
     for line in warnings:
         warn(line)

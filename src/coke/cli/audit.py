@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from coke.cli import options
-from coke.cli.console import console, print_json
+from coke.cli.console import console, print_json, say
 from coke.settings.knobs import Face
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def audit(
 
     folder = Folder(out) if out else None
     with console.status("a run, and the attacks on it"):
-        ready = open_ready(settings, out)
+        ready = open_ready(settings, out, say=say)
         case = ready.case(settings.algorithm)
         found, said = audited(ready, case, settings.rounds, probes), warnings(ready)
     i, n = victim_of(ready)

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from coke.cli import options
-from coke.cli.console import console, print_json
+from coke.cli.console import console, print_json, say
 from coke.report.tables import shown
 from coke.settings.knobs import Face
 
@@ -45,7 +45,7 @@ def compare(
 
     folder = Folder(out) if out else None
     with console.status("reading rows, one pass over them"):
-        ready = open_ready(settings)
+        ready = open_ready(settings, say=say)
         comparison = Comparison(ready, goal, settings.rounds)
     rows = _rows(comparison, method or list(comparison.methods))
     document = {

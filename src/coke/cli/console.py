@@ -20,6 +20,11 @@ APART = (
 )  # fmt: skip
 
 
+def say(line: str) -> None:
+    """What was found out about a file, and what else is to be known."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
 def print_json(document: dict[str, Any], *, line: bool = False) -> None:
     """The one document of a `--json` run; as one line for commands that write lines."""
     encoded = msgspec.json.encode(document, enc_hook=lambda number: number.item())  # NumPy's

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from coke.cli import options
-from coke.cli.console import console, print_json
+from coke.cli.console import console, print_json, say
 from coke.errors import ConfigError
 from coke.settings.knobs import Face
 
@@ -38,10 +38,12 @@ def init(
     from coke.data.split import parts_of
     from coke.field.local import NetworkPlan, write_network
     from coke.learning.open import dealing, load_rows
+    from coke.learning.reading import with_target
     from coke.maths.graph import build_graph
     from coke.settings.sites import shared
 
-    rows = load_rows(settings)
+    settings = with_target(settings)
+    rows = load_rows(settings, say)
     parts, graph = parts_of(rows.y, rows.sites, **dealing(settings)), settings.graph
     network = build_graph(graph.kind, len(parts), edges=graph.edges, seed=settings.seed)
     wait = options.number_or_word(patience) or "auto"

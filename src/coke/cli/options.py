@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
+from coke.data.reading import is_address
 from coke.errors import ConfigError
 from coke.settings.declaration import KNOBS, Settings
 from coke.settings.knobs import Declared, Face
@@ -61,7 +62,9 @@ def _option(named: tuple[str, Declared]) -> inspect.Parameter:
     flag = f"--{one.option}/--no-{one.option}" if one.kind is bool else f"--{one.option}"
     plain = isinstance(one.default, str | int | float) and one.kind is not bool
     text = one.knob.described + f" [default: {one.default}]" * plain
-    return _parameter(name, _kind(one), typer.Option(flag, help=text))
+    return _parameter(
+        name, _kind(one), typer.Option(flag, help=text, metavar="PATH" if one.knob.path else None)
+    )
 
 
 def _parameter(name: str, kind: Any, info: Any) -> inspect.Parameter:
@@ -76,7 +79,7 @@ def _kind(one: Declared) -> Any:
     union = get_args(one.kind) if isinstance(one.kind, UnionType) else (one.kind,)
     kinds = [kind for kind in union if kind is not NoneType]
     if one.knob.path:
-        return Path
+        return str  # not a Path, which would spoil the address of a database
     if list[str] in kinds:  # one or several
         return list[str]
     if len(kinds) > 1:  # a number or a word
@@ -87,8 +90,8 @@ def _kind(one: Declared) -> Any:
 
 def _value(one: Declared, said: Any) -> Any:
     """As a file has it."""
-    if isinstance(said, Path):
-        return str(said.resolve())
+    if one.knob.path:
+        return said if is_address(said) else str(Path(said).resolve())
     if get_origin(one.kind) is dict:
         return _table(one, said)
     if one.kind == _LABELS:

@@ -9,18 +9,21 @@ from typing import Annotated
 import typer
 
 from coke.cli import options
-from coke.cli.console import print_json
+from coke.cli.console import print_json, say
 from coke.errors import ConfigError
+from coke.settings.knobs import Face
 
 app = options.app()
 
 
 @app.command()
+@options.command(Face.PREDICT, typer.Option(help="TOML file that says how rows are read."))
 def predict(
+    wanted: options.Wanted,
     model: Annotated[Path, typer.Argument(help="Model file of `coke run --out`.")],
     data: Annotated[
-        Path,
-        typer.Argument(help="Parquet, CSV, Arrow or .npy file with the model's inputs."),
+        str,
+        typer.Argument(help="File with the model's inputs, as coke run reads them; or a database."),
     ],
     out: Annotated[
         Path, typer.Option(help="Where to write the predictions: .csv or .parquet.")
@@ -39,8 +42,10 @@ def predict(
         raise ConfigError(f"--out {out}: expected a file ending in .csv or .parquet")
     from coke.learning.model import load_model
     from coke.learning.predicting import Asked, predict_file
+    from coke.learning.reading import reading_of
 
-    rows = predict_file(load_model(model), data, out, Asked(proba, interval))
+    how = reading_of(wanted().data, say)
+    rows = predict_file(load_model(model), data, out, Asked(proba, interval), how)
     if json:
         print_json({"rows": rows, "out": str(out)})
     else:

@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.text import Text
 
 from coke.cli import INTERRUPTED
-from coke.cli.console import console, run_rows, run_words, show_run
+from coke.cli.console import console, run_rows, run_words, say, show_run
 from coke.data.files import write_file
 from coke.learning.folder import Folder
 from coke.learning.open import open_ready
@@ -56,7 +56,7 @@ def run(settings: Settings, where: Where, json: bool) -> None:
     folder = Folder(where.folder) if where.folder else None
     effects = Effects(folder, None, where.resume, where.checkpoint)
     with _reading(settings) as watch:
-        ready = open_ready(settings, where.folder, where.comm, watch, _foretell)
+        ready = open_ready(settings, where.folder, where.comm, watch, _foretell, say)
     everybody = ready.everybody
     said = [] if everybody is None else warnings(everybody, where.folder)
     for line in said:

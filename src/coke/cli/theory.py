@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from coke.cli import options
-from coke.cli.console import console, print_json
+from coke.cli.console import console, print_json, say
 from coke.settings.knobs import Face
 
 app = options.app()
@@ -25,7 +25,7 @@ def theory(wanted: options.Wanted, json: options.AsJson = False) -> None:
     from coke.studies.theory import MEANINGS, MEASURED, advice, summary
 
     with console.status("reading rows, one pass over them"):
-        ready = open_ready(settings)
+        ready = open_ready(settings, say=say)
     with console.status(f"{MEASURED} rounds of DKLA, to measure its pace"):
         document = summary(settings, ready)
     if json:

@@ -32,7 +32,7 @@ def joined(sources: Mapping[str, Source]) -> Source:
     if len(columns) != 1:
         raise DataError(
             f"{len(sources)} files with {len(columns)} different sets of columns: expected one "
-            ".parquet or .csv file for every site, with the same columns in the same order"
+            "file of rows for every site, with the same columns in the same order"
         )
 
     def chunks(inputs: bool = True) -> Iterator[Chunk]:

@@ -56,10 +56,7 @@ def read_rows(
     """
     if missing not in ("refuse", "drop"):
         raise DataError(unknown("treatment of missing values", missing, ("refuse", "drop")))
-    table, targets = (
-        read_table(source, how),
-        (target,) if isinstance(target, str) else tuple(target),
-    )
+    table, targets = read_table(source, how), [target] if isinstance(target, str) else [*target]
     inputs = input_names(table, targets, site, drop)
     table = table.select([*inputs, *targets, *([] if site is None else [site])])
     kind = TARGETS if len(targets) == 1 else SEVERAL
@@ -69,7 +66,7 @@ def read_rows(
     labels = None if site is None else column(table, site)
     y = column(table, targets[0]) if len(targets) == 1 else inputs_of(table, targets)
     rows = checked_rows(inputs_of(table, inputs), y, labels, tuple(inputs))
-    return rows._replace(targets=targets)
+    return rows._replace(targets=tuple(targets))
 
 
 def input_names(

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec.structs import asdict
 
 from coke.data.files import read_file
+from coke.data.reading import PLAINLY
 from coke.data.site import Kept
 from coke.data.split import split
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
@@ -22,6 +23,7 @@ from coke.learning.case import Case, Wanted
 from coke.learning.kinds import with_kind
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
 from coke.learning.public import check_labels
+from coke.learning.reading import Say, reading_of, with_target
 from coke.learning.ready import Ready
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
@@ -63,16 +65,20 @@ class Mission:
     """What one site's agent is for: its rows and settings, and how they become a risk."""
 
     def __init__(
-        self, config: SiteSettings, rows: Rows | None = None, own: Algorithm | None = None
-    ):
+        self, config: SiteSettings, rows: Rows | None = None, own: Algorithm | None = None,
+        say: Say = PLAINLY.say,
+    ):  # fmt: skip
         """From the rows of the site's file, or from these; with an own algorithm or a named one."""
         _check_algorithm(config, own)
         self._algorithm = own or config.algorithm
         self.config, self.name, self.joins = config, config.site.name, config.site.joins
         data = config.data
         if rows is None:
-            self.config = config = with_kind(config)
-            rows = read_rows(str(data.file), data.targets, drop=data.drop, missing=data.missing)
+            self.config = config = with_kind(with_target(config))
+            data, how = config.data, reading_of(config.data, say)
+            rows = read_rows(
+                str(data.file), data.targets, drop=data.drop, missing=data.missing, how=how
+            )
         rows = rows._replace(sites=None)
         places = split({self.name: np.arange(len(rows.y))}, test=data.test, seed=config.seed)
         self.rows: Kept = places.kept(rows, numbers=LOSSES[config.loss].kind == NUMBERS)

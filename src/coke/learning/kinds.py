@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from coke.data.formats import opener
-from coke.errors import DataError
+from coke.errors import DataError, unknown
+from coke.learning.reading import schema_of
 from coke.maths.losses import NUMBERS, losses_of
 from coke.settings.declaration import AUTO, Settings
 
@@ -34,16 +34,14 @@ def _numbers(settings: Settings) -> bool:
     path = Path(data.file)
     if path.suffix == ".npy":
         return bool(np.load(data.targets[0], mmap_mode="r").dtype.kind in "fiu")
-    if path.is_dir():
-        path = next((file for file in sorted(path.iterdir()) if file.is_file()), path)
-    return all(_is_numeric(_type(path, name)) for name in data.targets)
+    schema = schema_of(data)
+    return all(_is_numeric(_type(schema, name)) for name in data.targets)
 
 
-def _type(path: Path, name: str) -> Any:
+def _type(schema: pa.Schema, name: str) -> Any:
     """Of a column; of dictionaries, what they hold."""
-    schema = opener(path, 1)().schema
     if name not in schema.names:
-        raise DataError(f"{path} has no column {name!r}: expected one of {schema.names[:20]}")
+        raise DataError(unknown("column", name, schema.names))
     kind = schema.field(name).type
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 

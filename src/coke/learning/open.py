@@ -16,6 +16,7 @@ from coke.data.formats import open_table
 from coke.data.npy import open_arrays
 from coke.data.ondisk import OnDisk
 from coke.data.out_of_core import joined, owners, pass_over, picked
+from coke.data.reading import PLAINLY, files_in, label_of
 from coke.data.site import Kept, Sites
 from coke.data.sources import Passing, Source, Watch
 from coke.data.split import parts_of, split
@@ -27,6 +28,7 @@ from coke.errors import ConfigError
 from coke.learning.agreement import Terms
 from coke.learning.costs import Expected, expected
 from coke.learning.kinds import with_kind
+from coke.learning.reading import Say, reading_of, with_target
 from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Room
 from coke.maths.graph import Graph, adjacency, build_graph
@@ -36,8 +38,6 @@ from coke.settings.rules import of_source
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-FILES = (".parquet", ".csv")
 
 
 class _Here(NamedTuple):
@@ -53,13 +53,15 @@ class _Here(NamedTuple):
 def open_ready(
     settings: Settings, releases: Path | None = None, comm: MPI.Comm | None = None,
     watch: Watch | None = None, foretell: Callable[[Expected], None] | None = None,
+    say: Say = PLAINLY.say,
 ) -> Ready:  # fmt: skip
     """Everything a run needs; most of its time goes into the passes over the rows.
 
     Once the rows are read, and before the sites agree, it is foretold what the run may cost.
+    What is found out about files is said.
     """
-    settings = with_kind(settings)
-    sites, columns, names, graph, engine = _open_sites(settings, comm, watch)
+    settings = with_kind(with_target(settings))
+    sites, columns, names, graph, engine = _open_sites(settings, comm, watch, say)
     costs = expected(sites, settings)
     if foretell is not None and costs is not None and engine is ALONE:
         foretell(costs)
@@ -69,12 +71,15 @@ def open_ready(
     return agree(sites, graph, Terms(settings, columns, sample, releases), engine, names)
 
 
-def load_rows(settings: Settings) -> Rows:
+def load_rows(settings: Settings, say: Say = PLAINLY.say) -> Rows:
     """The rows of the file, or the synthetic ones."""
     data = settings.data
     if data.file is None or data.target is None:
         return synthetic_rows(data.agents, data.size_range or (4000, 6000), seed=settings.seed)
-    return read_rows(data.file, data.targets, site=data.site, drop=data.drop, missing=data.missing)
+    return read_rows(
+        data.file, data.targets, site=data.site, drop=data.drop, missing=data.missing,
+        how=reading_of(data, say),
+    )  # fmt: skip
 
 
 def dealing(settings: Settings) -> dict[str, Any]:
@@ -88,15 +93,16 @@ def dealing(settings: Settings) -> dict[str, Any]:
 
 
 def _open_sites(
-    settings: Settings, comm: MPI.Comm | None = None, watch: Watch | None = None
-) -> _Here:
+    settings: Settings, comm: MPI.Comm | None = None, watch: Watch | None = None,
+    say: Say = PLAINLY.say,
+) -> _Here:  # fmt: skip
     """The sites' rows, on ranks those of this rank; or, out of core, how to pass over them.
 
     With `data.on_disk` they are read in chunks, too, but kept, there.
     """
     for reason in of_source(settings):
         raise ConfigError(reason)
-    names, columns, sites, some = _at_hand(settings, comm, watch)
+    names, columns, sites, some = _at_hand(settings, comm, watch, say)
     kind, edges, N = settings.graph.kind, settings.graph.edges, len(names)
     graph = build_graph(kind, N, edges=edges, seed=settings.seed)
     engine = ALONE if comm is None else Ranks(comm, adjacency(graph), names)
@@ -114,16 +120,16 @@ class _AtHand(NamedTuple):
     some: Callable[[Any], Sites]
 
 
-def _at_hand(settings: Settings, comm: MPI.Comm | None, watch: Watch | None) -> _AtHand:
+def _at_hand(settings: Settings, comm: MPI.Comm | None, watch: Watch | None, say: Say) -> _AtHand:
     data, numbers = settings.data, LOSSES[settings.loss].kind == "numbers"
     room: Room = np.empty if data.on_disk is None else OnDisk(Path(data.on_disk))
     seed, dealt = settings.seed, dealing(settings)
     if data.file is None or not _in_chunks(settings, comm):
-        rows = load_rows(settings)
+        rows = load_rows(settings, say)
         places = split(parts_of(rows.y, rows.sites, **dealt), test=data.test, seed=seed)
         kept = places.kept(rows, numbers=numbers, room=room, watch=watch)
         return _AtHand(kept.names, rows.columns, kept, kept.of)
-    how, source = _passing(settings, comm), _open_rows(settings)
+    how, source = _passing(settings, comm), _open_rows(settings, say)
     if data.out_of_core:
         passed = pass_over(source, how, test=data.test, seed=seed, watch=watch)
         return _AtHand(passed.names, source.columns, passed, passed.of)
@@ -147,7 +153,7 @@ def _in_chunks(settings: Settings, comm: MPI.Comm | None) -> bool:
     return data.out_of_core or data.on_disk is not None or apart
 
 
-def _open_rows(settings: Settings) -> Source:
+def _open_rows(settings: Settings, say: Say = PLAINLY.say) -> Source:
     """The rows a chunk at a time: of a file, of .npy arrays, or of a folder's files, one a site."""
     data, classes = settings.data, LOSSES[settings.loss].kind == "classes"
     assert data.file is not None
@@ -156,14 +162,15 @@ def _open_rows(settings: Settings) -> Source:
     if path.suffix == ".npy":
         y = list(data.targets) if len(data.targets) > 1 else data.targets[0]
         return open_arrays(path, y, data.site, classes=classes)
-    open_ = partial(open_table, target=data.targets, drop=data.drop, classes=classes)
+    how = reading_of(data, say)
+    open_ = partial(open_table, target=data.targets, drop=data.drop, classes=classes, how=how)
     if not path.is_dir():
-        return open_(path, site=data.site)
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in FILES)
-    twice = [name for name, n in Counter(file.stem for file in files).items() if n > 1]
+        return open_(data.file, site=data.site)
+    files = [(label_of(file), file) for file in files_in(path)]
+    twice = [name for name, n in Counter(name for name, _ in files).items() if n > 1]
     if twice:
         raise ConfigError(f"{path} has two files for site {twice[0]}: expected one a site")
-    return joined({file.stem: open_(file) for file in files})
+    return joined({name: open_(file) for name, file in files})
 
 
 def _passing(settings: Settings, comm: MPI.Comm | None) -> Passing:

@@ -12,6 +12,7 @@ import pyarrow.parquet
 
 from coke.data.files import atomically
 from coke.data.inputs import open_inputs
+from coke.data.reading import PLAINLY, Reading
 from coke.data.sources import Numbers, complete
 from coke.learning.model import Model
 
@@ -41,13 +42,15 @@ def _predicted(model: Model, X: Numbers, asked: Asked) -> pa.Table:
     return pa.table(columns)
 
 
-def predict_file(model: Model, data: Path, out: Path, asked: Asked) -> int:
+def predict_file(
+    model: Model, data: str | Path, out: Path, asked: Asked, how: Reading = PLAINLY
+) -> int:
     """How many rows were predicted; `out` is written whole or not at all."""
     rows = 0
 
     def write(part: Path) -> None:
         nonlocal rows
-        chunks = complete(open_inputs(data, model.columns))
+        chunks = complete(open_inputs(data, model.columns, how))
         tables = (_predicted(model, chunk.X, asked) for chunk in chunks)
         first = next(tables)  # a file without rows is refused
         with _writer(out.suffix, part, first.schema) as writer:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from coke.data.reading import MISSING
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.losses import LOSSES
 from coke.settings.knobs import COMMANDS, EVERYWHERE, Face, Knob, Scope, declared
@@ -40,6 +41,7 @@ def _of(setting: str) -> str:
 _TOL = ", ".join(f"{e.tol:g} for {name}" for name, e in ALGORITHMS.items() if e.tol is not None)
 _dealt = partial(Knob, scope=Scope.RUN, faces=COMMANDS)  # how one file's rows become sites
 _read = partial(Knob, scope=Scope.RUN, faces=COMMANDS | Face.SITE)  # how a file is read
+_written = partial(Knob, scope=Scope.RUN, faces=COMMANDS | Face.SITE | Face.PREDICT)  # its form
 _large = partial(Knob, scope=Scope.RUN, faces=Face.RUN)  # rows that do not fit into memory
 _network = partial(Knob, scope=Scope.RUN, faces=COMMANDS | Face.ESTIMATORS)  # made for a run
 _learns = partial(Knob, faces=EVERYWHERE & ~Face.THEORY)  # where algorithms run …
@@ -55,15 +57,29 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[data]: where the rows come from, who holds them, and in which units they are."""
 
     file: Annotated[str | None, _read(
-        "Rows: a Parquet, CSV or .npy file, or a folder with a file for each site.",
+        "Rows: a table's file, a folder with a file for each site, or a database.",
         option="data", path=True)] = None
     target: Annotated[str | list[str] | None, Knob(
-        "Column to predict; may be repeated, for several numbers of a row.",
+        "Column to predict, or last; may be repeated, for several numbers of a row.",
         faces=COMMANDS | Face.SITE)] = None
     site: Annotated[str | None, _dealt("Column that says which site holds a row.")] = None
-    drop: Annotated[list[str], _read("Column to leave out; may be repeated.")] = []
+    drop: Annotated[list[str], _read(
+        "Column to leave out, or a pattern such as 'id*'; may be repeated.")] = []
     missing: Annotated[str, _read(
         "Rows with missing values.", choices={"refuse": "an error", "drop": "left out"})] = "refuse"
+    separator: Annotated[str, _written(
+        "What separates values in a text file: a character, tab, blanks, or auto.")] = AUTO
+    decimal: Annotated[str, _written(
+        "Decimal point of a text file.", choices=_names(AUTO, ".", ","))] = AUTO
+    encoding: Annotated[str, _written(
+        "Of a text file: utf-8, cp1252, latin-1, …, or auto.")] = AUTO
+    header: Annotated[str, _written("Whether a text file's first line names the columns.", choices={
+        AUTO: "", "yes": "", "no": "they are c1 … cN"})] = AUTO
+    missing_values: Annotated[list[str], _written(
+        "What stands for no value in a text file; may be repeated.")
+    ] = msgspec.field(default_factory=lambda: list(MISSING))
+    query: Annotated[str | None, _written(
+        "SQL query of the rows, where the file is a database.")] = None
     split: Annotated[str | None, _dealt(
         "How rows are dealt out to agents.",
         choices={"iid": "at random", "sorted": "by the target"})] = None

@@ -27,6 +27,7 @@ class Face(Flag):
     NETWORK = auto()
     SITE = auto()
     ESTIMATORS = auto()
+    PREDICT = auto()
 
 
 COMMANDS = Face.RUN | Face.COMPARE | Face.AUDIT | Face.THEORY | Face.NETWORK

@@ -25,7 +25,10 @@ _KINDS = {
     "list[str | int | float | bool]": "texts or numbers",
     "dict[str, str]": "texts by name", "dict[str, tuple[float, float]]": "pairs by name",
 }  # fmt: skip
-_WORDS = {EVERYWHERE: "everywhere", COMMANDS: "commands", COMMANDS | Face.SITE: "commands, site"}
+_WORDS = {
+    EVERYWHERE: "everywhere", COMMANDS: "commands", COMMANDS | Face.SITE: "commands, site",
+    COMMANDS | Face.SITE | Face.PREDICT: "commands, site, predict",
+}  # fmt: skip
 
 
 def settings_page() -> str:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from coke.data.reading import is_database
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.losses import CLASSES, LOSSES
 from coke.settings.declaration import AUTO, LOOKING, PUBLIC, Settings
@@ -22,6 +23,8 @@ def of_source(settings: Settings) -> Iterator[str]:
         yield f"data.file = {data.file!r} without data.target: name the target column"
     if data.file is None and (data.target or data.site):
         yield "data.target or data.site without data.file: name the file of the rows"
+    if data.query is not None and data.file is not None and not is_database(data.file):
+        yield f"data.query with {data.file}: a query is for a database, postgresql:// or SQLite's"
     folder = data.file is not None and Path(data.file).is_dir()
     if folder and data.site is not None:
         yield f"data.site with the folder {data.file}: its files are the sites"

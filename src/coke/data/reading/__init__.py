@@ -74,10 +74,19 @@ def is_address(file: str | Path) -> bool:
     return "://" in str(file)
 
 
+def is_database(file: str | Path) -> bool:
+    """Whether rows are asked for by a query."""
+    return _form(file) == "sql"
+
+
 def form_of(path: str | Path) -> Any:
     """The module that reads such a file; what has another ending is taken for text."""
-    name = "sql" if is_address(path) else FORMS.get(_unpacked(Path(path)).suffix.lower(), "text")
-    return import_module(f"coke.data.reading.{name}")
+    return import_module(f"coke.data.reading.{_form(path)}")
+
+
+def _form(path: str | Path) -> str:
+    ending = _unpacked(Path(path)).suffix.lower()
+    return "sql" if is_address(path) else FORMS.get(ending, "text")
 
 
 def label_of(path: Path) -> str:

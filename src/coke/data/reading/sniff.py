@@ -9,7 +9,7 @@ from collections import Counter
 from itertools import islice
 from typing import NamedTuple
 
-from coke.data.reading import AUTO, Reading
+from coke.data.reading import AUTO, READABLE, Reading
 from coke.data.reading.stream import Lines
 from coke.errors import DataError
 
@@ -63,7 +63,10 @@ def detect(head: bytes, whole: bool, how: Reading) -> Detected:
     encoding = _encoding(head, whole) if how.encoding == AUTO else _known(how.encoding)
     text = codecs.getincrementaldecoder(encoding)("replace").decode(head).removeprefix("\ufeff")
     if "\x00" in text:
-        raise DataError("it holds bytes that no text has: expected text, or an ending that says")
+        raise DataError(
+            f"it holds bytes that no text has: expected text, or a name that ends in what it is, "
+            f"one of {', '.join(READABLE)}"
+        )
     returns = "\n" not in text and "\r" in text
     text = text.replace("\r", "\n") if returns else text.replace("\r\n", "\n").replace("\r", " ")
     if not whole and "\n" in text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -58,7 +59,7 @@ def in_blocks(origin: Origin, named: Named, how: Reading) -> Opened:
     """A block at a time."""
     text = _Text.of(origin, how)
     with text.lines() as lines, text.reader(pa.csv.open_csv, lines) as reader:
-        schema, first = reader.schema, pa.Table.from_batches([reader.read_next_batch()])
+        schema, first = reader.schema, pa.Table.from_batches(islice(reader, 1), reader.schema)
     # Types come from the first block: what looks whole or empty there may be a fraction later.
     whole = [f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_null(f.type)]
     kinds = {name: pa.float64() for name in whole if name not in named}
