@@ -115,6 +115,7 @@ class Places(NamedTuple):
         """The sites with their rows of that table."""
         X, y = ([part[i] for i in self.train] for part in (rows.X, rows.y))
         X_test, y_test = ([part[i] for i in self.test] for part in (rows.X, rows.y))
+        how["kinds"] = rows.kinds
         return Kept(self.names, tuple(X), tuple(y), tuple(X_test), tuple(y_test), **how)
 
 

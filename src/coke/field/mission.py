@@ -22,7 +22,7 @@ from coke.learning.agreement import Terms
 from coke.learning.case import Case, Wanted
 from coke.learning.kinds import with_kind
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
-from coke.learning.public import check_labels
+from coke.learning.public import check_labels, why_numbers
 from coke.learning.reading import Say, reading_of, with_target
 from coke.learning.ready import Ready
 from coke.maths.algorithms import ALGORITHMS, Seen
@@ -75,7 +75,8 @@ class Mission:
         data = config.data
         if rows is None:
             self.config = config = with_kind(with_target(config))
-            data, how = config.data, reading_of(config.data, say)
+            data = config.data
+            how = reading_of(data, say, why_numbers(config))
             rows = read_rows(
                 str(data.file), data.targets, drop=data.drop, missing=data.missing, how=how
             )

@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from coke.data.coding import Coding
 from coke.data.site import Site
 from coke.data.tables import Labels
 from coke.data.units import Columns, Making, Scaling, checked_classes, fit_scaling, numbers_of
 from coke.errors import MessageError
 from coke.learning.choice import FINE, Choice, Samples, Wish
 from coke.learning.choosing import choose
-from coke.learning.public import public_classes, public_units
+from coke.learning.public import needed, public_classes, public_units, tells
 from coke.maths.arrays import Array, side_by_side
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.losses import LOSSES, NUMBERS, Loss
@@ -30,7 +31,8 @@ from coke.maths.losses.codes import coded, corners
 from coke.maths.losses.one_vs_rest import signs
 from coke.privacy.noise import Budget
 from coke.privacy.private import Private, Public
-from coke.settings.declaration import AUTO, PLAIN, PLAIN_LAMBDA, PUBLIC, Settings
+from coke.settings.declaration import AUTO, HASHED, PLAIN, PLAIN_LAMBDA, PUBLIC, Settings
+from coke.talk.columns import ToldRaw, agree_coding
 from coke.talk.conversation import Network, Talk
 from coke.talk.sums import Sweep, Told, add_integers, tell
 from coke.threads import OneThread
@@ -152,6 +154,7 @@ class Agreement:
     public: Public | None = None  # what private sites tell instead
     spread: float | None = None  # of the target, where no row is needed to know it
     choice: Choice | None = None  # of the model, where that is left to the sites
+    coding: Coding | None = None  # of raw columns, where any site has text, dates or gaps
 
     @property
     def N(self) -> int:
@@ -223,21 +226,36 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreem
         public = yield from private.agree(sweep, net.names, *mine)
         classes = _NOTHING._replace(labels=known)
         return Agreement(terms, net, units, classes, public, private.spread)
+    site, terms, coding, everyones = yield from _known(sweep, site, terms)
     how, d, outputs = terms.settings.data.scale, len(terms.columns), len(terms.targets)
-    with OneThread().limit():
-        told = _told(site, terms)
-    everyones = _NOTHING if told is None else (yield from tell(sweep, told))
     if units is None:
         units = fit_scaling(how, d, everyones.columns, outputs)
     terms = terms.with_loss(everyones) if auto else terms
     if terms.loss.codes:
         units = yield from _centred(sweep, site, units, checked_classes(everyones.labels))
-    agreed = Agreement(terms, net, units, everyones)
+    agreed = Agreement(terms, net, units, everyones, coding=coding)
     if not (terms.numbers or terms.loss.codes):  # margins are about one, of every output
         agreed = replace(agreed, spread=math.sqrt(agreed.outputs))
     if terms.settings.model != AUTO:
         return agreed
     return (yield from _choosing(sweep, site, agreed))
+
+
+def _known(sweep: Sweep, site: Site, terms: Terms) -> Talk[tuple[Site, Terms, Coding | None, Told]]:
+    """What all sites tell of their columns; where these are raw, once a coding is agreed on."""
+    if not tells(terms.settings):
+        return site, terms, None, _NOTHING
+    everyones = yield from tell(sweep, _told(site, terms) if site.here.plain(site.i) else None)
+    if everyones is not None:
+        return site, terms, None, everyones
+    hashed = terms.settings.data.levels == HASHED
+    own = ToldRaw.of(*site.here.raw(site.i, hashed=hashed))
+    coding = yield from agree_coding(sweep, own, terms.columns, hashed=hashed)
+    site, terms = site.coded(coding), terms._replace(columns=coding.names)
+    everyones = yield from tell(sweep, _told(site, terms))
+    if everyones is None:
+        raise MessageError("raw columns, where a coding was agreed on before")
+    return site, terms, coding, everyones
 
 
 def _centred(sweep: Sweep, site: Site, units: Scaling, classes: Labels) -> Talk[Scaling]:
@@ -272,13 +290,9 @@ def _targets(terms: Terms, standard: Scaling, y: Labels, labels: tuple[Any, ...]
     return np.column_stack(signs(y, checked_classes(labels)))
 
 
-def _told(site: Site, terms: Terms) -> Told | None:
-    """Of the rows as little as is needed; nothing where nothing is to be agreed on."""
-    scale = terms.settings.data.scale
-    chosen, sigma = terms.settings.model == AUTO, terms.settings.features.sigma
-    moments = scale == "standard" or sigma == AUTO or chosen
-    ranges = scale == "minmax"
-    if terms.numbers and not (moments or ranges):
-        return None
-    labels, columns = site.here.labels(site.i), site.here.columns(site.i)
+def _told(site: Site, terms: Terms) -> Told:
+    """Of the rows as little as is needed."""
+    moments, ranges = needed(terms.settings)
+    with OneThread().limit():
+        labels, columns = site.here.labels(site.i), site.here.columns(site.i)
     return Told(columns.needed(moments=moments, ranges=ranges), labels)

@@ -29,6 +29,7 @@ from coke.learning.agreement import Terms
 from coke.learning.costs import Expected, expected
 from coke.learning.kinds import with_kind
 from coke.learning.reading import Say, reading_of, with_target
+from coke.learning.public import why_numbers
 from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Room
 from coke.maths.graph import Graph, adjacency, build_graph
@@ -78,7 +79,7 @@ def load_rows(settings: Settings, say: Say = PLAINLY.say) -> Rows:
         return synthetic_rows(data.agents, data.size_range or (4000, 6000), seed=settings.seed)
     return read_rows(
         data.file, data.targets, site=data.site, drop=data.drop, missing=data.missing,
-        how=reading_of(data, say),
+        how=reading_of(data, say, why_numbers(settings)),
     )  # fmt: skip
 
 
@@ -129,7 +130,7 @@ def _at_hand(settings: Settings, comm: MPI.Comm | None, watch: Watch | None, say
         places = split(parts_of(rows.y, rows.sites, **dealt), test=data.test, seed=seed)
         kept = places.kept(rows, numbers=numbers, room=room, watch=watch)
         return _AtHand(kept.names, rows.columns, kept, kept.of)
-    how, source = _passing(settings, comm), _open_rows(settings, say)
+    how, source = _passing(settings, comm, say), _open_rows(settings, say)
     if data.out_of_core:
         passed = pass_over(source, how, test=data.test, seed=seed, watch=watch)
         return _AtHand(passed.names, source.columns, passed, passed.of)
@@ -162,8 +163,10 @@ def _open_rows(settings: Settings, say: Say = PLAINLY.say) -> Source:
     if path.suffix == ".npy":
         y = list(data.targets) if len(data.targets) > 1 else data.targets[0]
         return open_arrays(path, y, data.site, classes=classes)
-    how = reading_of(data, say)
-    open_ = partial(open_table, target=data.targets, drop=data.drop, classes=classes, how=how)
+    how = reading_of(data, say, why_numbers(settings))
+    open_ = partial(
+        open_table, target=data.targets, drop=data.drop, classes=classes, how=how, known={}
+    )
     if not path.is_dir():
         return open_(data.file, site=data.site)
     files = [(label_of(file), file) for file in files_in(path)]
@@ -173,7 +176,15 @@ def _open_rows(settings: Settings, say: Say = PLAINLY.say) -> Source:
     return joined({name: open_(file) for name, file in files})
 
 
-def _passing(settings: Settings, comm: MPI.Comm | None) -> Passing:
+def _passing(settings: Settings, comm: MPI.Comm | None, say: Say) -> Passing:
     workers = os.cpu_count() if comm is None else 1  # a rank has a core of its own
-    data = settings.data
-    return Passing(data.precision, workers or 1, data.missing, fast=settings.fast)
+    data, said = settings.data, set[str]()
+
+    def once(line: str) -> None:
+        """Not again in the next pass."""
+        if line not in said:
+            said.add(line)
+            say(line)
+
+    missing = "refuse" if data.missing == "fill" and why_numbers(settings) else data.missing
+    return Passing(data.precision, workers or 1, missing, fast=settings.fast, say=once)

@@ -20,10 +20,13 @@ LAST = "last"
 Say = Callable[[str], None]
 
 
-def reading_of(data: DataTable, say: Say = PLAINLY.say) -> Reading:
-    """How the file is read; `say` is told in a line what was found out."""
+def reading_of(data: DataTable, say: Say = PLAINLY.say, numbers: str = "") -> Reading:
+    """How the file is read; `say` is told in a line what was found out.
+
+    `numbers` is why its inputs must be numbers, where they must.
+    """
     form = (data.separator, data.decimal, data.encoding, data.header)
-    return Reading(*form, tuple(data.missing_values), data.query, say)
+    return Reading(*form, tuple(data.missing_values), data.query, say, numbers)
 
 
 def schema_of(data: DataTable) -> pa.Schema:

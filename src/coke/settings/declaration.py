@@ -18,6 +18,7 @@ from coke.settings.knobs import COMMANDS, EVERYWHERE, Face, Knob, Scope, declare
 
 Toml = dict[str, Any]
 AUTO, WAIT = "auto", "wait"
+HASHED = "hashed"  # levels of text, told by digests
 PUBLIC = "public"  # units known before any row
 PLAIN: dict[str, Any] = {
     "n_features": 100,
@@ -65,8 +66,11 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     site: Annotated[str | None, _dealt("Column that says which site holds a row.")] = None
     drop: Annotated[list[str], _read(
         "Column to leave out, or a pattern such as 'id*'; may be repeated.")] = []
-    missing: Annotated[str, _read(
-        "Rows with missing values.", choices={"refuse": "an error", "drop": "left out"})] = "refuse"
+    missing: Annotated[str, _read("Rows with missing values.", choices={
+        "fill": "by what the sites agree on", "drop": "left out", "refuse": "an error"})] = "fill"
+    levels: Annotated[str, Knob(
+        "How sites tell each other the levels of text.", faces=COMMANDS | Face.SITE, choices={
+            "plain": "as they are", HASHED: "by digests"})] = "plain"
     separator: Annotated[str, _written(
         "What separates values in a text file: a character, tab, blanks, or auto.")] = AUTO
     decimal: Annotated[str, _written(

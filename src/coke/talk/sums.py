@@ -81,6 +81,7 @@ def given(totals: Iterable[bytes]) -> Sweep:
     return told
 
 
+RAW = msgspec.msgpack.encode(None)  # of a site whose columns are not all numbers yet
 _Wire = tuple[float, bytes, bytes, bytes, bytes, list[str | int | float | bool]]
 
 
@@ -131,17 +132,25 @@ def _union(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
         ) from error
 
 
-def tell(sweep: Sweep, own: Told) -> Talk[Told]:
-    """The numbers of all sites together."""
-    sizes = [len(part) for part in own.parts]
+def tell(sweep: Sweep, own: Told | None) -> Talk[Told | None]:
+    """The numbers of all sites together; None where a site has no numbers yet."""
+    sizes = [] if own is None else [len(part) for part in own.parts]
 
     def merged(children: Sequence[bytes]) -> bytes:
+        if own is None or RAW in children:
+            return RAW
         total = own
         for child in children:
             total = total.merged(Told.decode(child, sizes))
         return total.encode()
 
-    return Told.decode((yield from sweep(merged)), sizes)
+    total = yield from sweep(merged)
+    if total != RAW and own is None:
+        raise DataError(
+            "the others have agreed on numbers without gaps, and this site has text, dates or "
+            'gaps: leave those rows or columns out (missing = "drop", drop), or begin a new run'
+        )
+    return None if total == RAW else Told.decode(total, sizes)
 
 
 class _Inputs(NamedTuple):
