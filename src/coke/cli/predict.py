@@ -45,8 +45,11 @@ def predict(
     from coke.learning.reading import reading_of
 
     how = reading_of(wanted().data, say)
-    rows = predict_file(load_model(model), data, out, Asked(proba, interval), how)
+    rows, gaps, others = predict_file(load_model(model), data, out, Asked(proba, interval), how)
     if json:
-        print_json({"rows": rows, "out": str(out)})
-    else:
-        sys.stdout.write(f"{rows} predictions in {out}\n")
+        print_json({"rows": rows, "out": str(out), "gaps": gaps, "other_levels": others})
+        return
+    for what, found in (("gaps filled as in training", gaps), ("levels that are no input", others)):
+        if found:
+            say(f"{what}: {', '.join(f'{name} {n}' for name, n in found.items())}")
+    sys.stdout.write(f"{rows} predictions in {out}\n")

@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from coke.data.raw import DATE, NUMBER, TEXT, Kind, raw_numbers
+from coke.data.raw import DATE, NUMBER, TEXT, Kind, RawRows, raw_matrix, raw_numbers
 from coke.maths.arrays import Array
 
 TOLD = 64  # levels that a site tells of a column
@@ -200,14 +201,19 @@ class Coding(NamedTuple):
 
     def matrix(self, X: Array, kinds: Sequence[Kind]) -> Array:
         """Raw rows (T, d) as inputs."""
-        X, kinds = np.asarray(X, np.float64), kinds or self.kinds()
+        X, kinds = np.asarray(X, np.float64), kinds or raw_numbers(X.shape[1])
         columns = zip(self.codes, X.T, kinds, strict=True)
         parts = [part for code, x, kind in columns for part in code.inputs(x, kind)]
         return np.column_stack(parts)
 
     def kinds(self) -> list[Kind]:
-        """For rows to predict."""
+        """What rows to predict must hold."""
         return [Kind(code.what, fixed=True) for code in self.codes]
+
+    def read(self, table: pa.Table) -> RawRows:
+        """Rows to predict."""
+        kinds = self.kinds()
+        return RawRows(raw_matrix(table, self.columns, kinds), kinds)
 
     def strange(self, X: Array, kinds: Sequence[Kind]) -> dict[str, tuple[int, int]]:
         """Column ↦ how many of its values are gaps, and how many other levels, where any are."""
@@ -217,6 +223,14 @@ class Coding(NamedTuple):
             if gaps or others:
                 found[code.column] = gaps, others
         return found
+
+    def checked(self) -> Coding:
+        """Itself, or `ValueError` where it can be no table's."""
+        for code in self.codes:
+            code.checked()
+        if len(set(self.columns)) < len(self.codes) or not self.names:
+            raise ValueError(f"a coding of columns {self.columns[:8]} that cannot be")
+        return self
 
     @property
     def words(self) -> list[str]:

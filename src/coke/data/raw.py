@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -133,3 +133,10 @@ def is_plain(kinds: Sequence[Kind], *parts: Array) -> bool:
 def raw_numbers(d: int) -> tuple[Kind, ...]:
     """Of d columns of numbers, of which some are missing."""
     return tuple(Kind(NUMBER) for _ in range(d))
+
+
+class RawRows(NamedTuple):
+    """Rows before anything was made of them."""
+
+    X: NDArray[Any]  # (T, d)
+    kinds: Sequence[Kind]

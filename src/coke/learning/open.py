@@ -28,8 +28,8 @@ from coke.errors import ConfigError
 from coke.learning.agreement import Terms
 from coke.learning.costs import Expected, expected
 from coke.learning.kinds import with_kind
-from coke.learning.reading import Say, reading_of, with_target
 from coke.learning.public import why_numbers
+from coke.learning.reading import Say, reading_of, with_target
 from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Room
 from coke.maths.graph import Graph, adjacency, build_graph

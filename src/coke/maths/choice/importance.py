@@ -12,6 +12,7 @@ along which f changes most.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple, Self
 
@@ -27,9 +28,15 @@ class Importance(NamedTuple):
 
     columns: tuple[str, ...]
     shares: Array  # (d,) of the columns, sum one; zero where f is constant
-    directions: Array  # (d, d) a row each, of length one, the most important first
+    directions: Array  # (d, d) a row each over the inputs, of length one, the most important first
     weights: Array  # (d,) of the directions, sum one, falling
     linear: float  # variance of the linear part over that of f; above one where waves cancel some
+
+    def of(self, columns: tuple[str, ...], owners: Sequence[int]) -> Importance:
+        """Of the columns that the inputs were made of, as `owners` says: their shares added up."""
+        shares = np.zeros(len(columns))
+        np.add.at(shares, owners, self.shares)
+        return self._replace(columns=columns, shares=shares)
 
     @property
     def ranked(self) -> dict[str, float]:
