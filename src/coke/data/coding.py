@@ -154,6 +154,8 @@ class ColumnCoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def others(self, x: Array, kind: Kind) -> int:
         """How many values (T,) are text that is none of the common levels."""
+        if self.what != TEXT:
+            return 0
         other = [said(word, self.hashed) not in self.levels for word in kind.levels]
         return int(np.count_nonzero(np.array([*other, False])[_places(x)]))
 
