@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from coke.data.reading import is_address
+from coke.data.reading import ADDRESS
 from coke.errors import ConfigError
 from coke.settings.declaration import KNOBS, Settings
 from coke.settings.knobs import Declared, Face
@@ -91,7 +91,7 @@ def _kind(one: Declared) -> Any:
 def _value(one: Declared, said: Any) -> Any:
     """As a file has it."""
     if one.knob.path:
-        return said if is_address(said) else str(Path(said).resolve())
+        return said if ADDRESS in said else str(Path(said).resolve())
     if get_origin(one.kind) is dict:
         return _table(one, said)
     if one.kind == _LABELS:

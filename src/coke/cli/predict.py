@@ -40,11 +40,11 @@ def predict(
     """Predictions of a trained model for the rows of a file."""
     if out.suffix not in (".csv", ".parquet"):
         raise ConfigError(f"--out {out}: expected a file ending in .csv or .parquet")
+    from coke.learning.kinds import reading_of
     from coke.learning.model import load_model
     from coke.learning.predicting import Asked, predict_file
-    from coke.learning.reading import reading_of
 
-    how = reading_of(wanted().data, say)
+    how = reading_of(wanted(), say)
     rows, gaps, others = predict_file(load_model(model), data, out, Asked(proba, interval), how)
     if json:
         print_json({"rows": rows, "out": str(out), "gaps": gaps, "other_levels": others})

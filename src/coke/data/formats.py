@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from coke.data.kinds import NUMBERS, SITES, TARGETS, Part, exact_float, require
 from coke.data.raw import Kind
 from coke.data.reading import (
+    ADDRESS,
     NOBODY,
     PLAINLY,
     READABLE,
@@ -28,11 +29,17 @@ from coke.data.reading import (
     Opened,
     Reading,
     form_of,
-    is_address,
 )
 from coke.data.sources import Chunk, Numbers, Source
-from coke.data.tables import computing, guarded, input_names, inputs_as, plain
-from coke.errors import DataError, FileError
+from coke.data.tables import (
+    REFUSALS,
+    computing,
+    input_names,
+    inputs_as,
+    plain,
+    unreadable,
+)
+from coke.errors import CokeError, DataError, FileError
 from coke.maths.arrays import Array
 
 CHUNK = 16384  # rows
@@ -146,6 +153,16 @@ def as_classes(codes: NDArray[np.int64], classes: tuple[Any, ...]) -> tuple[Arra
     return np.where((codes < 0) | np.isin(codes, lost), np.nan, codes), classes
 
 
+def guarded(said: str, kind: type[Exception], work: Callable[[], Any]) -> Any:
+    """What `work` returns, or whatever NumPy and Arrow refuse as an error that says where."""
+    try:
+        return work()
+    except CokeError:
+        raise
+    except REFUSALS as error:
+        raise unreadable(said, kind, error) from error
+
+
 def opener(
     source: Any, chunk: int, named: Named = NOBODY, how: Reading = PLAINLY
 ) -> Callable[[], Opened]:
@@ -159,7 +176,7 @@ def opener(
         )
     if Path(source).suffix.lower() == ".parquet":
         return partial(_parquet, source, chunk, named)
-    path = source if is_address(source) else Path(source)
+    path = source if ADDRESS in str(source) else Path(source)
     return partial(form_of(source).opened, path, chunk, named, how)
 
 

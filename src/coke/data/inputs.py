@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from coke.data.formats import CHUNK, columns_of_batch, opener
+from coke.data.formats import CHUNK, columns_of_batch, guarded, opener
 from coke.data.kinds import INPUTS, NUMBERS, exact_float, require
 from coke.data.npy import open_arrays
 from coke.data.raw import Kind
 from coke.data.reading import PLAINLY, Reading
 from coke.data.sources import Chunk, Source
-from coke.data.tables import guarded, plain
+from coke.data.tables import plain
 from coke.errors import DataError, FileError
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from coke.data.formats import CHUNK, as_classes, encoded
+from coke.data.formats import CHUNK, as_classes, encoded, guarded
 from coke.data.kinds import exact_float
 from coke.data.sources import Chunk, Numbers, Source
-from coke.data.tables import guarded, plain
+from coke.data.tables import plain
 from coke.errors import DataError, FileError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from lzma import LZMAError
 from pathlib import Path
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from coke.data.kinds import INPUTS, NUMBERS, SEVERAL, SITES, TARGETS, Part, require
 from coke.data.raw import Kind, is_plain, raw_matrix
-from coke.data.reading import PLAINLY, READABLE, Reading, form_of, is_address
+from coke.data.reading import ADDRESS, PLAINLY, READABLE, Reading, form_of
 from coke.errors import CokeError, DataError, FileError, unknown
 from coke.maths.arrays import Array, finite
 
@@ -182,9 +182,7 @@ def read_table(source: Any, how: Reading = PLAINLY) -> pa.Table:
     if hasattr(source, "__arrow_c_stream__"):
         return _usable(_from_memory(source), "the table")
     if isinstance(source, str | Path):
-        return _usable(
-            guarded(str(source), FileError, lambda: _from_file(source, how)), str(source)
-        )
+        return _usable(_from_file(source, how), str(source))
     raise DataError(
         f"cannot read rows from a {type(source).__name__}: expected the path of a file "
         f"({', '.join(READABLE)}), or a pandas, polars or Arrow table"
@@ -202,25 +200,23 @@ def _from_memory(source: Any) -> pa.Table:
 
 def _from_file(source: str | Path, how: Reading) -> pa.Table:
     path = Path(source)
-    if path.suffix.lower() == ".parquet":
-        # Not pyarrow.parquet.read_table: it is for folders, too, and loads pandas where it can.
-        table = pa.parquet.ParquetFile(path).read()
-    else:
-        table = form_of(source).table(source if is_address(source) else path, how)
-    "".join(table.column_names)  # Arrow decodes names only when asked for them
-    return table
-
-
-def guarded(said: str, kind: type[Exception], work: Callable[[], Any]) -> Any:
-    """What `work` returns, or whatever NumPy and Arrow refuse as an error that says where."""
     try:
-        return work()
+        if path.suffix.lower() == ".parquet":
+            # Not pyarrow.parquet.read_table: it is for folders, too, and loads pandas if it can.
+            table = pa.parquet.ParquetFile(path).read()
+        else:
+            table = form_of(source).table(source if ADDRESS in str(source) else path, how)
+        "".join(table.column_names)  # Arrow decodes names only when asked for them
     except CokeError:
         raise
     except REFUSALS as error:
-        raise kind(
-            f"{said}: cannot be read: {error}; is it whole, and of the kind its name says?"
-        ) from error
+        raise unreadable(str(source), FileError, error) from error
+    return table
+
+
+def unreadable(said: str, kind: type[Exception], error: Exception) -> Exception:
+    """What a reader refused, and where."""
+    return kind(f"{said}: cannot be read: {error}; is it whole, and of the kind its name says?")
 
 
 def _usable(table: pa.Table, said: str) -> pa.Table:

@@ -20,10 +20,9 @@ from coke.errors import ConfigError
 from coke.field.moves import Setup
 from coke.learning.agreement import Terms
 from coke.learning.case import Case, Wanted
-from coke.learning.kinds import with_kind
+from coke.learning.kinds import Say, reading_of, with_kind, with_target
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
-from coke.learning.public import check_labels, why_numbers
-from coke.learning.reading import Say, reading_of, with_target
+from coke.learning.public import check_labels
 from coke.learning.ready import Ready
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
@@ -76,7 +75,7 @@ class Mission:
         if rows is None:
             self.config = config = with_kind(with_target(config))
             data = config.data
-            how = reading_of(data, say, why_numbers(config))
+            how = reading_of(config, say)
             rows = read_rows(
                 str(data.file), data.targets, drop=data.drop, missing=data.missing, how=how
             )

@@ -16,7 +16,7 @@ from coke.data.formats import open_table
 from coke.data.npy import open_arrays
 from coke.data.ondisk import OnDisk
 from coke.data.out_of_core import joined, owners, pass_over, picked
-from coke.data.reading import PLAINLY, files_in, label_of
+from coke.data.reading import PLAINLY, Reading, files_in, label_of
 from coke.data.site import Kept, Sites
 from coke.data.sources import Passing, Source, Watch
 from coke.data.split import parts_of, split
@@ -27,9 +27,8 @@ from coke.engines.ranks.engine import Ranks
 from coke.errors import ConfigError
 from coke.learning.agreement import Terms
 from coke.learning.costs import Expected, expected
-from coke.learning.kinds import with_kind
+from coke.learning.kinds import Say, reading_of, with_kind, with_target
 from coke.learning.public import why_numbers
-from coke.learning.reading import Say, reading_of, with_target
 from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Room
 from coke.maths.graph import Graph, adjacency, build_graph
@@ -62,7 +61,8 @@ def open_ready(
     What is found out about files is said.
     """
     settings = with_kind(with_target(settings))
-    sites, columns, names, graph, engine = _open_sites(settings, comm, watch, say)
+    how = reading_of(settings, say)
+    sites, columns, names, graph, engine = _open_sites(settings, comm, watch, how)
     costs = expected(sites, settings)
     if foretell is not None and costs is not None and engine is ALONE:
         foretell(costs)
@@ -72,14 +72,14 @@ def open_ready(
     return agree(sites, graph, Terms(settings, columns, sample, releases), engine, names)
 
 
-def load_rows(settings: Settings, say: Say = PLAINLY.say) -> Rows:
+def load_rows(settings: Settings, how: Reading = PLAINLY) -> Rows:
     """The rows of the file, or the synthetic ones."""
     data = settings.data
     if data.file is None or data.target is None:
         return synthetic_rows(data.agents, data.size_range or (4000, 6000), seed=settings.seed)
     return read_rows(
         data.file, data.targets, site=data.site, drop=data.drop, missing=data.missing,
-        how=reading_of(data, say, why_numbers(settings)),
+        how=how,
     )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def dealing(settings: Settings) -> dict[str, Any]:
 
 def _open_sites(
     settings: Settings, comm: MPI.Comm | None = None, watch: Watch | None = None,
-    say: Say = PLAINLY.say,
+    how: Reading = PLAINLY,
 ) -> _Here:  # fmt: skip
     """The sites' rows, on ranks those of this rank; or, out of core, how to pass over them.
 
@@ -103,7 +103,7 @@ def _open_sites(
     """
     for reason in of_source(settings):
         raise ConfigError(reason)
-    names, columns, sites, some = _at_hand(settings, comm, watch, say)
+    names, columns, sites, some = _at_hand(settings, comm, watch, how)
     kind, edges, N = settings.graph.kind, settings.graph.edges, len(names)
     graph = build_graph(kind, N, edges=edges, seed=settings.seed)
     engine = ALONE if comm is None else Ranks(comm, adjacency(graph), names)
@@ -121,27 +121,29 @@ class _AtHand(NamedTuple):
     some: Callable[[Any], Sites]
 
 
-def _at_hand(settings: Settings, comm: MPI.Comm | None, watch: Watch | None, say: Say) -> _AtHand:
+def _at_hand(
+    settings: Settings, comm: MPI.Comm | None, watch: Watch | None, how: Reading
+) -> _AtHand:
     data, numbers = settings.data, LOSSES[settings.loss].kind == "numbers"
     room: Room = np.empty if data.on_disk is None else OnDisk(Path(data.on_disk))
     seed, dealt = settings.seed, dealing(settings)
     if data.file is None or not _in_chunks(settings, comm):
-        rows = load_rows(settings, say)
+        rows = load_rows(settings, how)
         places = split(parts_of(rows.y, rows.sites, **dealt), test=data.test, seed=seed)
         kept = places.kept(rows, numbers=numbers, room=room, watch=watch)
         return _AtHand(kept.names, rows.columns, kept, kept.of)
-    how, source = _passing(settings, comm, say), _open_rows(settings, say)
+    passing, source = _passing(settings, comm, how.say), _open_rows(settings, how)
     if data.out_of_core:
-        passed = pass_over(source, how, test=data.test, seed=seed, watch=watch)
+        passed = pass_over(source, passing, test=data.test, seed=seed, watch=watch)
         return _AtHand(passed.names, source.columns, passed, passed.of)
-    whose = owners(source, how, watch)
+    whose = owners(source, passing, watch)
     places = split(parts_of(whose.y, whose.sites, **dealt), test=data.test, seed=seed)
     own = whose.sites is not None and data.split is None
 
     def picking(agents: Any) -> Kept:
         some = places.of(agents)
         few = own and len(some.names) < len(places.names)  # else all rows are wanted
-        found = picked(source, how, some, whose.y, by_label=few, room=room, watch=watch)
+        found = picked(source, passing, some, whose.y, by_label=few, room=room, watch=watch)
         return replace(found, numbers=numbers, watch=watch)
 
     return _AtHand(places.names, source.columns, None, picking)
@@ -154,7 +156,7 @@ def _in_chunks(settings: Settings, comm: MPI.Comm | None) -> bool:
     return data.out_of_core or data.on_disk is not None or apart
 
 
-def _open_rows(settings: Settings, say: Say = PLAINLY.say) -> Source:
+def _open_rows(settings: Settings, how: Reading = PLAINLY) -> Source:
     """The rows a chunk at a time: of a file, of .npy arrays, or of a folder's files, one a site."""
     data, classes = settings.data, LOSSES[settings.loss].kind == "classes"
     assert data.file is not None
@@ -163,7 +165,6 @@ def _open_rows(settings: Settings, say: Say = PLAINLY.say) -> Source:
     if path.suffix == ".npy":
         y = list(data.targets) if len(data.targets) > 1 else data.targets[0]
         return open_arrays(path, y, data.site, classes=classes)
-    how = reading_of(data, say, why_numbers(settings))
     open_ = partial(
         open_table, target=data.targets, drop=data.drop, classes=classes, how=how, known={}
     )

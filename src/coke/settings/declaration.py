@@ -81,7 +81,7 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         AUTO: "", "yes": "", "no": "they are c1 … cN"})] = AUTO
     missing_values: Annotated[list[str], _written(
         "What stands for no value in a text file; may be repeated.")
-    ] = msgspec.field(default_factory=lambda: list(MISSING))
+    ] = msgspec.field(default_factory=partial(list, MISSING))
     query: Annotated[str | None, _written(
         "SQL query of the rows, where the file is a database.")] = None
     split: Annotated[str | None, _dealt(

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from coke.data.reading import is_address
+from coke.data.reading import ADDRESS
 from coke.errors import ConfigError, InputError
 from coke.settings.declaration import KNOBS, Settings, SiteSettings, Toml
 from coke.settings.knobs import Face, Scope
@@ -28,7 +28,7 @@ def read_site(path: Path) -> SiteSettings:
     plain, base = read_toml(path), path.resolve().parent
     settings = checked_site(plain)
     names = {one.key: _value(settings, one.path) for one in KNOBS.values() if one.knob.path}
-    paths = {key: name for key, name in names.items() if name and not is_address(name)}
+    paths = {key: name for key, name in names.items() if name and ADDRESS not in name}
     full = {key: str(base / name) for key, name in paths.items()}
     return msgspec.convert(merged(settings.plain(), full), SiteSettings)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 AUTO = "auto"
+ADDRESS = "://"  # in what is a database's address, not a path
 MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "-")
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 FORMS = {
@@ -70,11 +71,6 @@ class Named(NamedTuple):
 NOBODY = Named()
 
 
-def is_address(file: str | Path) -> bool:
-    """Whether it is a database's address, not a path."""
-    return "://" in str(file)
-
-
 def is_database(file: str | Path) -> bool:
     """Whether rows are asked for by a query."""
     return _form(file) == "sql"
@@ -87,7 +83,7 @@ def form_of(path: str | Path) -> Any:
 
 def _form(path: str | Path) -> str:
     ending = _unpacked(Path(path)).suffix.lower()
-    return "sql" if is_address(path) else FORMS.get(ending, "text")
+    return "sql" if ADDRESS in str(path) else FORMS.get(ending, "text")
 
 
 def label_of(path: Path) -> str:

@@ -18,7 +18,7 @@ WORDS = {"tab": "\t", "\\t": "\t", "blanks": " "}
 SAMPLE = 2000  # records
 BEFORE = 50  # lines at most above a table
 _NUMBER = re.compile(r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?")
-_FRACTION = re.compile(r"[+-]?[0-9.,]*([.,])([0-9]+)")
+_FRACTION = re.compile(r"[+-]?[0-9.,]*([.,])([0-9]+)([eE][+-]?[0-9]+)?")
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 Records = list[list[str]]
@@ -78,7 +78,7 @@ def detect(head: bytes, whole: bool, how: Reading) -> Detected:
 
 def _described(text: str, lines: Lines, how: Reading) -> Detected:
     """What the records say."""
-    records, ends = _parsed(text, lines.separator)
+    records, places = _parsed(text, lines.separator)
     if not records:
         raise DataError("no rows: expected at least one below the column names")
     width = _width(records)[0]
@@ -88,15 +88,15 @@ def _described(text: str, lines: Lines, how: Reading) -> Detected:
     headed = how.header == "yes" or (how.header == AUTO and _headed(records[first], rows, blank))
     names = [f"c{j + 1}" for j in range(width)]
     left_out: tuple[str, ...] = ()
-    header, skip = b"", ends[first - 1] if first else 0
+    header, (before, end), skip = b"", places[first], places[first][0]
     if headed:
         given = [*records[first], *[""] * width][:width]
         left_out = tuple(_unnamed(given, rows, blank))
         names = [name or spare for name, spare in zip(given, names, strict=True)]
-        if ends[first] == skip + 1 and width > 1:  # one line
-            header = text.split("\n")[skip].encode("utf-8", "replace")
-        skip = ends[first]
-    rows = rows if headed else [records[first], *rows]
+        if end == before + 1 and width > 1:  # one line
+            header = text.split("\n")[before].encode("utf-8", "replace")
+        skip = end
+    rows = [r for r in rows if r != records[first]] if headed else [records[first], *rows]
     values = Counter(value for row in rows for value in row)
     dots = len(rows) > 1 and all(r[-1][-1:] == "." and not _number(r[-1]) for r in rows)
     return Detected(
@@ -104,7 +104,7 @@ def _described(text: str, lines: Lines, how: Reading) -> Detected:
         decimal=_decimal(values, lines.separator) if how.decimal == AUTO else how.decimal,
         names=tuple(names),
         headed=headed,
-        before=ends[first - 1] if first else 0,
+        before=before,
         left_out=left_out,
         missing=tuple(mark for mark in how.missing if mark and mark in values),
     )
@@ -134,22 +134,23 @@ def _known(encoding: str) -> str:
     return name
 
 
-def _parsed(text: str, separator: str) -> tuple[Records, list[int]]:
-    """The first records, and the number of lines until each of them ends."""
+def _parsed(text: str, separator: str) -> tuple[Records, list[tuple[int, int]]]:
+    """The first records, and how many lines are before each of them and at its end."""
     lines = (line.strip(" \t" if separator != "\t" else " ") + "\n" for line in text.split("\n"))
     if separator == " ":
         lines = (line.replace("\t", " ") for line in lines)
     reading = csv.reader(lines, delimiter=separator, skipinitialspace=True)
-    records, ends = list[list[str]](), list[int]()
+    records, places, last = list[list[str]](), list[tuple[int, int]](), 0
     try:
         for record in islice(reading, SAMPLE):
             values = [value.strip() for value in record]
             if values and values != [""]:
                 records.append(values)
-                ends.append(reading.line_num)
+                places.append((last, reading.line_num))
+            last = reading.line_num
     except csv.Error:
         pass  # a value of 128 kB, or a quote that nobody closes: what is read so far will do
-    return records, ends
+    return records, places
 
 
 def _width(records: Records) -> tuple[int, float]:
@@ -193,7 +194,7 @@ def _headed(first: list[str], rows: Records, blank: frozenset[str]) -> bool:
     """Whether the first record is names: words above numbers, or words that do not come again."""
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in first]
     for name, values in zip(first, columns, strict=True):
-        there = [value for value in values if value not in blank]
+        there = [value for value in values if value not in blank and value != name]
         if there and not _number(name) and name not in blank and all(map(_number, there)):
             return True
     if first in ([str(j) for j in range(len(first))], [str(j + 1) for j in range(len(first))]):

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pyarrow as pa
 
-from coke.data.reading import Named, Opened, Reading, is_address
+from coke.data.reading import ADDRESS, Named, Opened, Reading
 from coke.errors import DataError, FileError
 
 MANY = 1 << 16  # rows at a time
@@ -73,7 +73,7 @@ def _column(name: str, values: Sequence[Any]) -> pa.Array:
 
 def _connected(path: str | Path) -> Any:
     """A connection that can only read, as Python's DB-API has them."""
-    if not is_address(path):
+    if ADDRESS not in str(path):
         if not Path(path).is_file():
             raise FileError(f"{path}: there is no such database")
         name = quote(str(Path(path).resolve()))
@@ -83,7 +83,7 @@ def _connected(path: str | Path) -> Any:
         raise DataError(
             f"{parts.scheme}://…: expected a SQLite file, or postgresql://USER@HOST/NAME"
         )
-    if parts.password is not None:
+    if parts.password is not None or "password" in parse_qs(parts.query):
         raise DataError(
             "a password in a database's address would be kept with the settings: "
             "leave it out, and put it into PGPASSWORD or ~/.pgpass"
@@ -105,7 +105,7 @@ def _errors(database: Any) -> Any:
 def _no_query(path: str | Path, cursor: Any) -> str:
     """The only table's rows; or which tables there are to ask for."""
     listed = "select name from sqlite_master where type in ('table', 'view') order by name"
-    if is_address(path):
+    if ADDRESS in str(path):
         listed = (
             "select table_schema || '.' || table_name from information_schema.tables "
             "where table_schema not in ('pg_catalog', 'information_schema') order by 1"

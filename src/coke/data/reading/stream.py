@@ -102,7 +102,7 @@ class Plain(io.RawIOBase):
 def _decoded(raw: BinaryIO, lines: Lines) -> Iterator[bytes]:
     """Blocks in UTF-8, without a mark at the beginning."""
     decoder = None
-    if lines.encoding not in ("utf-8", "ascii"):
+    if lines.encoding != "utf-8":
         decoder = codecs.getincrementaldecoder(lines.encoding)()
     first = True
     while block := raw.read(HEAD):
@@ -163,12 +163,38 @@ def tidier(lines: Lines) -> Callable[[bytes], bytes]:
     stop = re.compile(rb"\.(?=\r?$)", re.M)
 
     def tidy(block: bytes) -> bytes:
-        if b" " in block or (b"\t" in kind and b"\t" in block):
+        if b'"' not in block:  # then most of it goes without patterns, which take a match a value
+            block = _quickly(block, lines)
+        if _blank(block, lines):
             for pattern, instead in work:
                 block = pattern.sub(instead, block)
         return stop.sub(b"", block) if lines.dots else block
 
     return tidy
+
+
+def _quickly(block: bytes, lines: Lines) -> bytes:
+    """The same of a block without quotes, but for long runs of blanks and other rare ones."""
+    if lines.separator == " ":
+        return b"\n".join(b"\t".join(line.split()) for line in block.split(b"\n"))
+    mark = lines.delimiter.encode()
+    if b" " not in block:
+        return block
+    for blank, none in ((mark + b" ", mark), (b" " + mark, mark), (b" \n", b"\n"), (b"\n ", b"\n")):
+        for _ in range(3):
+            block = block.replace(blank, none)
+    return block
+
+
+def _blank(block: bytes, lines: Lines) -> bool:
+    """Whether there are blanks beside separators, or at the ends of lines."""
+    mark = lines.delimiter.encode()
+    for blank in (b" ",) if lines.separator == "\t" else (b" ", b"\t"):
+        beside = (mark + blank, blank + mark, b"\n" + blank, blank + b"\n", blank + b"\r")
+        edge = block[:1] == blank or block[-1:] == blank
+        if blank in block and (edge or any(pair in block for pair in beside)):
+            return True
+    return lines.separator == " " and b" " in block
 
 
 def _one_tab(found: re.Match[bytes]) -> bytes:
