@@ -20,7 +20,7 @@ from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, graph_on
 from coke.maths.losses import LOSSES, NUMBERS
-from coke.settings.declaration import Features, Settings
+from coke.settings.declaration import AUTO, Features, Settings
 from coke.settings.groups import (
     DKLA,
     DP,
@@ -105,8 +105,8 @@ class Consensus(BaseEstimator):
         return self.model_.importance().shares
 
     def _loss(self) -> str:
-        known = [name for name, loss in LOSSES.items() if loss.kind == self._kind]
-        loss = known[0] if self.loss == "auto" else self.loss
+        known = [name for name, loss in LOSSES.items() if loss.kind == self._kind and name != AUTO]
+        loss = known[0] if self.loss == AUTO else self.loss
         if loss not in known:
             raise InputError(unknown(f"loss of {type(self).__name__}", loss, known))
         return loss

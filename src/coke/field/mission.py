@@ -73,7 +73,7 @@ class Mission:
         self.config, self.name, self.joins = config, config.site.name, config.site.joins
         data = config.data
         if rows is None:
-            self.config = config = with_kind(with_target(config))
+            self.config = config = with_kind(with_target(config), say, alone=True)
             data = config.data
             how = reading_of(config, say)
             rows = read_rows(

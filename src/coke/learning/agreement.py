@@ -26,7 +26,7 @@ from coke.learning.choosing import choose
 from coke.learning.public import needed, public_classes, public_units, tells
 from coke.maths.arrays import Array, side_by_side
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
-from coke.maths.losses import LOSSES, NUMBERS, Loss
+from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES, Loss, losses_of
 from coke.maths.losses.codes import coded, corners
 from coke.maths.losses.one_vs_rest import signs
 from coke.privacy.noise import Budget
@@ -66,6 +66,13 @@ class Terms(NamedTuple):
     def numbers(self) -> bool:
         """Whether targets are numbers."""
         return self.loss.kind == NUMBERS
+
+    def with_kind(self) -> Terms:
+        """Rows that came without a file, and without a loss, have targets that are numbers."""
+        if self.settings.loss != AUTO:
+            return self
+        usual = msgspec.structs.replace(self.settings, loss=losses_of(NUMBERS)[0])
+        return self._replace(settings=usual)
 
     def with_loss(self, told: Told) -> Terms:
         """With the loss of classes that is chosen, where that was left open.
@@ -216,7 +223,7 @@ class Agreement:
 
 def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreement]:
     """What the units follow from, by sums over all sites; with privacy, what is public instead."""
-    private, units, auto = terms.private, terms.public, terms.settings.loss == AUTO
+    private, units, auto = terms.private, terms.public, terms.settings.loss == OF_CLASSES
     if private is not None and units is not None:
         X, y = site.rows()
         features = draw_features(feature_settings(terms.settings), X.shape[1])

@@ -10,15 +10,19 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from coke.data.formats import guarded, opener
+from coke.data.formats import CHUNK, guarded, opener
+from coke.data.raw import NUMBER, Kind
 from coke.data.reading import PLAINLY, Reading, files_in
-from coke.errors import DataError, FileError, unknown
+from coke.data.tables import plain
+from coke.errors import ConfigError, DataError, FileError, unknown
 from coke.learning.public import why_numbers
-from coke.maths.losses import NUMBERS, losses_of
+from coke.maths.losses import NUMBERS, OF_CLASSES, losses_of
 from coke.settings.declaration import AUTO, DataTable, Settings
+from coke.settings.reading import checked_again
 
 S = TypeVar("S", bound=Settings)
 LAST = "last"
+USUAL = losses_of(NUMBERS)[0]
 Say = Callable[[str], None]
 
 
@@ -55,25 +59,57 @@ def with_target(settings: S) -> S:
     return msgspec.structs.replace(settings, data=data)
 
 
-def with_kind(settings: S) -> S:
-    """With the usual loss of numbers, where loss = "auto" and the target is numbers.
+def with_kind(settings: S, say: Say = PLAINLY.say, *, alone: bool = False) -> S:
+    """With a loss of numbers or of classes where loss = "auto", by what the target holds.
 
-    Text and booleans are classes: which loss of theirs it is, the sites find out together.
+    Text and booleans are classes, and so are numbers of two whole values, which is said. A site
+    that is `alone` cannot know the values elsewhere.
     """
-    if settings.loss != AUTO or not _numbers(settings):
+    if settings.loss != AUTO:
         return settings
-    return msgspec.structs.replace(settings, loss=losses_of(NUMBERS)[0])
+    numbers = settings.data.file is None or _numbers(settings, say, alone)
+    return checked_again(msgspec.structs.replace(settings, loss=USUAL if numbers else OF_CLASSES))
 
 
-def _numbers(settings: Settings) -> bool:
+def _numbers(settings: Settings, say: Say, alone: bool) -> bool:
     data = settings.data
-    if data.file is None:
-        return True  # the synthetic problem's
-    path = Path(data.file)
-    if path.suffix == ".npy":
+    if len(data.targets) > 1:
+        return True
+    if str(data.file).endswith(".npy"):
         return bool(np.load(data.targets[0], mmap_mode="r").dtype.kind in "fiu")
-    schema = schema_of(settings)
-    return all(_is_numeric(_type(schema, name)) for name in data.targets)
+    name = data.targets[0]
+    if not _is_numeric(_type(schema_of(settings), name)):
+        return False
+    if settings.privacy == "dp":  # values are for nobody to look at
+        return not settings.classes
+    values = _few_values(settings, name)
+    if len(values) == 1 and not alone:
+        raise DataError(f"the target {name!r} is {values.pop():g} in all rows: nothing to learn")
+    few = 0 < len(values) <= 2 and all(value.is_integer() for value in values)
+    said = " and ".join(f"{value:g}" for value in sorted(values))
+    if few and alone:
+        raise ConfigError(
+            f"the target {name!r} is {said} here, and may be more at other sites: say at all sites "
+            f'alike whether they are classes, loss = "{OF_CLASSES}", or numbers, loss = "{USUAL}"'
+        )
+    if few:
+        say(f"the target {name!r} is {said}: taken as classes; for numbers --loss {USUAL}")
+    else:
+        say(f"the target {name!r} is taken as numbers; for classes --loss {OF_CLASSES}")
+    return not few
+
+
+def _few_values(settings: Settings, name: str) -> set[float]:
+    """The values of a column, up to the third."""
+    found, how = set[float](), reading_of(settings)
+    for file in _files(settings.data):
+        opened = guarded(str(file), FileError, opener(file, CHUNK, how=how))
+        for batch in opened.batches([name]):
+            values = Kind(NUMBER).read(name, plain(batch.column(name)))
+            found.update(np.unique(values[np.isfinite(values)])[:3].tolist())
+            if len(found) > 2:
+                return found
+    return found
 
 
 def _type(schema: pa.Schema, name: str) -> Any:

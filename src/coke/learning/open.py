@@ -60,7 +60,7 @@ def open_ready(
     Once the rows are read, and before the sites agree, it is foretold what the run may cost.
     What is found out about files is said.
     """
-    settings = with_kind(with_target(settings))
+    settings = with_kind(with_target(settings), say)
     how = reading_of(settings, say)
     sites, columns, names, graph, engine = _open_sites(settings, comm, watch, how)
     costs = expected(sites, settings)

@@ -166,7 +166,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "Another algorithm to run as well; may be repeated.", choices=_names(*ALGORITHMS),
         scope=Scope.RUN, faces=Face.RUN)] = []
     loss: Annotated[str, Knob(
-        "Loss.", choices={name: loss.about for name, loss in LOSSES.items()})] = "quadratic"
+        "Loss.", choices={name: loss.about for name, loss in LOSSES.items()})] = AUTO
     model: Annotated[str, Knob("Model.", faces=EVERYWHERE & ~Face.THEORY, choices={
         AUTO: "chosen by the sites together", "plain": "the paper's features, nothing chosen"})
     ] = AUTO

@@ -33,10 +33,14 @@ class Importance(NamedTuple):
     linear: float  # variance of the linear part over that of f; above one where waves cancel some
 
     def of(self, columns: tuple[str, ...], owners: Sequence[int]) -> Importance:
-        """Of the columns that the inputs were made of, as `owners` says: their shares added up."""
-        shares = np.zeros(len(columns))
-        np.add.at(shares, owners, self.shares)
-        return self._replace(columns=columns, shares=shares)
+        """Of the columns that the inputs were made of, as `owners` says.
+
+        Slopes of one column's inputs add up as the length of a gradient does, √Σ share²: a sum
+        would make a column matter more, the more levels it has.
+        """
+        squares = np.zeros(len(columns))
+        np.add.at(squares, owners, self.shares**2)
+        return self._replace(columns=columns, shares=_shared(np.sqrt(squares)))
 
     @property
     def ranked(self) -> dict[str, float]:
