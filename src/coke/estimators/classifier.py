@@ -11,7 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from coke.data.tables import Labels
 from coke.errors import DataError
-from coke.estimators.consensus import Consensus, validated
+from coke.estimators.checks import fitted_rows, rows_to_predict
+from coke.estimators.consensus import Consensus
 from coke.maths.arrays import Array
 from coke.maths.losses import CLASSES, LOSSES
 
@@ -27,24 +28,25 @@ class COKEClassifier(ClassifierMixin, Consensus):
 
     def fit(self, X: Any, y: Any, sites: Any = None) -> Self:
         """Trains on rows held by `sites` (one label per row), or dealt out to n_agents."""
-        X, y = validated(self, X, y)
+        raw, y = fitted_rows(self, X, y)
         try:
             check_classification_targets(y)
         except ValueError as error:
             raise DataError(str(error)) from error
-        self._fit(X, y, sites)
+        self._fit(raw, y, sites)
         self.classes_ = self.model_.classes
         return self
 
     def predict(self, X: Any) -> Labels:
         """Class labels."""
         check_is_fitted(self)
-        return self.model_.predict(validated(self, X, reset=False))
+        return self.model_.predict(rows_to_predict(self, X, self.model_.coding))
 
     def decision_function(self, X: Any) -> Array:
         """θᵀφ(x): (T,) for two classes (positive: the second), else (T, n)."""
         check_is_fitted(self)
-        f = self.model_.decision(validated(self, X, reset=False))
+        model = self.model_
+        f = model.decision(model.inputs(rows_to_predict(self, X, model.coding)))
         return f[:, 0] if f.shape[1] == 1 else f
 
     def _has_probabilities(self) -> bool:
@@ -54,4 +56,4 @@ class COKEClassifier(ClassifierMixin, Consensus):
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities, for the logistic loss."""
         check_is_fitted(self)
-        return self.model_.predict_proba(validated(self, X, reset=False))
+        return self.model_.predict_proba(rows_to_predict(self, X, self.model_.coding))

@@ -8,12 +8,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from msgspec import structs
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from coke.data.raw import RawRows
 from coke.data.split import Index, by_label, deal, split
 from coke.data.tables import Labels, Rows, checked_rows
 from coke.errors import ConvergenceError, DataError, InputError, unknown
+from coke.estimators.checks import validated
 from coke.learning.agreement import Terms
+from coke.learning.public import why_numbers
 from coke.learning.ready import agree
 from coke.learning.train import train
 from coke.maths.algorithms.algorithm import Algorithm
@@ -38,14 +41,6 @@ from coke.settings.groups import (
 from coke.settings.reading import checked_settings
 
 ENGINES = ("simulation", "agents")
-
-
-def validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
-    """scikit-learn's own checks, raised from this package's exception tree."""
-    try:
-        return validate_data(estimator, *args, dtype=np.float64, **kwargs)
-    except ValueError as error:
-        raise DataError(str(error)) from error
 
 
 class Consensus(BaseEstimator):
@@ -133,7 +128,7 @@ class Consensus(BaseEstimator):
         settings.pop("releases", None)
         return checked_settings(plain(settings))
 
-    def _fit(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...] = ("y",)) -> Self:
+    def _fit(self, X: RawRows, y: Labels, sites: Any, targets: tuple[str, ...] = ("y",)) -> Self:
         """Site by site, round by round; the model is the agents' mean."""
         if isinstance(self.engine, str) and self.engine not in ENGINES:
             raise InputError(unknown("engine", self.engine, ENGINES))
@@ -141,17 +136,25 @@ class Consensus(BaseEstimator):
         return fit(X, y, sites, targets)
 
     def _given(
-        self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]
+        self, X: RawRows, y: Labels, sites: Any, targets: tuple[str, ...]
     ) -> tuple[Settings, Rows, dict[Any, Index]]:
         """Settings and rows, checked, and whose the rows are."""
         settings = self._settings(targets)
-        rows = checked_rows(X, y, sites)
+        if X.kinds and (why := why_numbers(settings)):
+            raise DataError(f"text, dates or gaps {why}: expected numbers, and none missing")
+        rows = checked_rows(X.X, y, sites, gaps=True)
         labels = rows.sites
         parts = deal(y, self.n_agents, seed=settings.seed) if labels is None else by_label(labels)
         self.sites_ = np.array(list(parts))
         columns = tuple(map(str, getattr(self, "feature_names_in_", rows.columns)))
-        rows = rows._replace(columns=columns, targets=targets, sites=None)
+        rows = rows._replace(columns=columns, targets=targets, sites=None, kinds=tuple(X.kinds))
         return settings, rows, parts
+
+    def __sklearn_tags__(self) -> Any:
+        """Gaps are filled, and text is coded."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
+        return tags
 
     def _public(self) -> Array:
         assert isinstance(self.algorithm, Coke)  # no other has a sample
@@ -160,7 +163,7 @@ class Consensus(BaseEstimator):
         except DataError as error:
             raise DataError(f"sample: {error}") from error
 
-    def _fit_here(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]) -> Self:
+    def _fit_here(self, X: RawRows, y: Labels, sites: Any, targets: tuple[str, ...]) -> Self:
         """All sites in this process."""
         settings, rows, parts = self._given(X, y, sites, targets)
         numbers = LOSSES[settings.loss].kind == NUMBERS
@@ -189,7 +192,7 @@ class Consensus(BaseEstimator):
         self.transmissions_, self.bytes_, self.wire_bytes_ = (a + b for a, b in spent)
         return self
 
-    def _fit_agents(self, X: Array, y: Labels, sites: Any, targets: tuple[str, ...]) -> Self:
+    def _fit_agents(self, X: RawRows, y: Labels, sites: Any, targets: tuple[str, ...]) -> Self:
         """The real thing: an agent for every site, in processes over mutual TLS or in threads."""
         from coke.field.local import train_on_agents  # here: it needs the extra coke[agent]
 
