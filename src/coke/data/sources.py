@@ -172,6 +172,7 @@ def coded(source: Source, how: Passing, coding: Coding) -> Source:
     only = source.only
     return source._replace(
         columns=coding.names,
+        kinds=(),
         chunks=chunks,
         only=None if only is None else lambda names: coded(only(names), how, coding),
     )

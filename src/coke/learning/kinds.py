@@ -43,7 +43,12 @@ def schema_of(settings: Settings) -> pa.Schema:
 def _files(data: DataTable) -> list[Path | str]:
     """The file, or those of a folder."""
     path = Path(str(data.file))
-    return [*files_in(path)] or [path] if path.is_dir() else [str(data.file)]
+    if not path.is_dir():
+        return [str(data.file)]
+    files = files_in(path)
+    if not files:
+        raise DataError(f"{path}: 0 files of rows; expected one for every site")
+    return [*files]
 
 
 def with_target(settings: S) -> S:
@@ -84,7 +89,8 @@ def _numbers(settings: Settings, say: Say, alone: bool) -> bool:
         return not settings.classes
     values = _few_values(settings, name)
     if len(values) == 1 and not alone:
-        raise DataError(f"the target {name!r} is {values.pop():g} in all rows: nothing to learn")
+        say(f"warning: the target {name!r} is {values.pop():g} in all rows: nothing to learn")
+        return True
     few = 0 < len(values) <= 2 and all(value.is_integer() for value in values)
     said = " and ".join(f"{value:g}" for value in sorted(values))
     if few and alone:

@@ -243,7 +243,7 @@ class Model(NamedTuple):
             if arrays:
                 raise ValueError(f"unknown arrays {list(arrays)[:8]}")
             check(model)
-        except (KeyError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise FileError(
                 f"the model file's content does not fit together: {error}; {AGAIN}"
             ) from error

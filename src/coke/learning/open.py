@@ -60,6 +60,8 @@ def open_ready(
     Once the rows are read, and before the sites agree, it is foretold what the run may cost.
     What is found out about files is said.
     """
+    for reason in of_source(settings):
+        raise ConfigError(reason)
     settings = with_kind(with_target(settings), say)
     how = reading_of(settings, say)
     sites, columns, names, graph, engine = _open_sites(settings, comm, watch, how)
@@ -101,8 +103,6 @@ def _open_sites(
 
     With `data.on_disk` they are read in chunks, too, but kept, there.
     """
-    for reason in of_source(settings):
-        raise ConfigError(reason)
     names, columns, sites, some = _at_hand(settings, comm, watch, how)
     kind, edges, N = settings.graph.kind, settings.graph.edges, len(names)
     graph = build_graph(kind, N, edges=edges, seed=settings.seed)
