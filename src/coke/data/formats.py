@@ -18,6 +18,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from coke.data.kinds import NUMBERS, SITES, TARGETS, Part, exact_float, require
+from coke.data.missing import computing
 from coke.data.raw import Kind
 from coke.data.reading import (
     ADDRESS,
@@ -33,7 +34,6 @@ from coke.data.reading import (
 from coke.data.sources import Chunk, Numbers, Source
 from coke.data.tables import (
     REFUSALS,
-    computing,
     input_names,
     inputs_as,
     plain,

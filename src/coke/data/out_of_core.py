@@ -7,9 +7,9 @@ its statistics. `picked` keeps some sites' rows, found by their numbers or by th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,35 +26,6 @@ from coke.data.units import LABELS, Columns, Making, columns_of, size_of
 from coke.errors import DataError
 from coke.maths.arrays import Array, Mask, Room
 from coke.maths.losses.problem import Problem
-
-
-def joined(sources: Mapping[str, Source]) -> Source:
-    """One site's rows after another's, all with the same columns."""
-    columns = {source.columns for source in sources.values()}
-    if len(columns) != 1:
-        raise DataError(
-            f"{len(sources)} files with {len(columns)} different sets of columns: expected one "
-            "file of rows for every site, with the same columns in the same order"
-        )
-
-    def chunks(inputs: bool = True) -> Iterator[Chunk]:
-        for name, source in sources.items():
-            rows = 0
-            for chunk in (source if inputs else source.slim()).chunks():
-                rows += len(chunk.y)
-                yield chunk._replace(codes=np.zeros(len(chunk.y), np.int64), labels=(name,))
-            if not rows:
-                raise DataError(f"site {name}: its file has no rows; expected one at least")
-
-    def only(names: frozenset[str]) -> Source:
-        some = joined({name: source for name, source in sources.items() if name in names})
-        return some._replace(part=True)
-
-    rows = [source.rows for source in sources.values() if source.rows is not None]
-    known = sum(rows) if len(rows) == len(sources) else None
-    kinds = next(iter(sources.values())).kinds  # all have the same
-    slim = partial(chunks, inputs=False)
-    return Source(columns.pop(), known, chunks, slim, only, kinds=kinds)
 
 
 class _Owners(NamedTuple):

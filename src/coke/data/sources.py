@@ -7,16 +7,18 @@ that is ever in memory. `coke.data.formats` opens files and tables, `coke.data.n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coke.data.coding import Coding
+from coke.data.missing import MISSING, left_out
 from coke.data.raw import Kind
 from coke.data.reading import PLAINLY
-from coke.data.tables import MISSING, checked_rows, left_out
+from coke.data.tables import checked_rows
 from coke.errors import DataError, InputError, unknown
 from coke.maths import compiled
 from coke.maths.arrays import Array, Mask, finite, side_by_side
@@ -72,6 +74,35 @@ class Source(NamedTuple):
     def near(self, sites: Iterable[str]) -> Source:
         """The rows of these sites, and as few others as can be left out without reading them."""
         return self if self.only is None else self.only(frozenset(sites))
+
+
+def joined(sources: Mapping[str, Source]) -> Source:
+    """One site's rows after another's, all with the same columns."""
+    columns = {source.columns for source in sources.values()}
+    if len(columns) != 1:
+        raise DataError(
+            f"{len(sources)} files with {len(columns)} different sets of columns: expected one "
+            "file of rows for every site, with the same columns in the same order"
+        )
+
+    def chunks(inputs: bool = True) -> Iterator[Chunk]:
+        for name, source in sources.items():
+            rows = 0
+            for chunk in (source if inputs else source.slim()).chunks():
+                rows += len(chunk.y)
+                yield chunk._replace(codes=np.zeros(len(chunk.y), np.int64), labels=(name,))
+            if not rows:
+                raise DataError(f"site {name}: its file has no rows; expected one at least")
+
+    def only(names: frozenset[str]) -> Source:
+        some = joined({name: source for name, source in sources.items() if name in names})
+        return some._replace(part=True)
+
+    rows = [source.rows for source in sources.values() if source.rows is not None]
+    known = sum(rows) if len(rows) == len(sources) else None
+    kinds = next(iter(sources.values())).kinds  # all have the same
+    slim = partial(chunks, inputs=False)
+    return Source(columns.pop(), known, chunks, slim, only, kinds=kinds)
 
 
 class Passing(NamedTuple):

@@ -6,7 +6,6 @@ import fnmatch
 import zlib
 from collections import Counter
 from collections.abc import Sequence
-from importlib import import_module
 from lzma import LZMAError
 from pathlib import Path
 from tokenize import TokenError
@@ -18,13 +17,13 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from coke.data.kinds import INPUTS, NUMBERS, SEVERAL, SITES, TARGETS, Part, require
+from coke.data.missing import MISSING, computing, without_missing
 from coke.data.raw import Kind, is_plain, raw_matrix
 from coke.data.reading import ADDRESS, PLAINLY, READABLE, Reading, form_of
 from coke.errors import CokeError, DataError, FileError, unknown
 from coke.maths.arrays import Array, finite
 
 Labels = NDArray[Any]
-MISSING = ("fill", "drop", "refuse")
 REFUSALS = (  # what NumPy's, Arrow's and Python's readers raise
     *(OSError, ValueError, TypeError, EOFError, OverflowError, pa.ArrowException),
     *(SyntaxError, TokenError, MemoryError, UserWarning),  # heads of .npy files are Python
@@ -67,7 +66,7 @@ def read_rows(
     missing = "refuse" if missing == "fill" and how.numbers else missing
     if missing != "refuse":
         needed = table.column_names if missing == "drop" else [*targets, *named]
-        table = _without_missing(table, needed, site, how)
+        table = without_missing(table, needed, site, how)
     labels = None if site is None else column(table, site)
     y = column(table, targets[0]) if len(targets) == 1 else inputs_of(table, targets)
     kinds = tuple(Kind() for _ in inputs)
@@ -233,11 +232,6 @@ def _usable(table: pa.Table, said: str) -> pa.Table:
     return pa.table({name: pa.chunked_array(chunks) for name, chunks in columns.items()})
 
 
-def computing() -> Any:
-    """Arrow's functions, which take longer to load than most tables to read, and few need."""
-    return import_module("pyarrow.compute")
-
-
 def plain(values: pa.Array) -> pa.Array:
     """Dictionaries and runs written out; decimals and halves as floats; text Arrow can filter."""
     kind = values.type
@@ -276,32 +270,6 @@ def inputs_of(table: pa.Table, names: Sequence[str]) -> Array:
     for j, name in enumerate(names):
         X[:, j] = table[name].to_numpy()
     return X
-
-
-def _without_missing(
-    table: pa.Table, needed: Sequence[str], site: str | None, how: Reading
-) -> pa.Table:
-    """The rows in which no value of these columns is null, NaN or infinite; others are said."""
-    pc, whole = computing(), pa.chunked_array([pa.repeat(True, table.num_rows)])
-    for name in needed:
-        there = pc.is_valid(table[name])
-        if pa.types.is_floating(table.schema.field(name).type):
-            there = pc.fill_null(pc.is_finite(table[name]), False)
-        whole = pc.and_(whole, there)
-    kept, gone = table.filter(whole), table.filter(pc.invert(whole))
-    if kept.num_rows == 0:
-        raise DataError(
-            f"all {table.num_rows} rows have a missing value: drop the columns that are mostly so"
-        )
-    if gone.num_rows:
-        how.say(left_out(Counter({} if site is None else map(str, gone[site])), gone.num_rows))
-    return kept
-
-
-def left_out(sites: Counter[str], n: int) -> str:
-    """How many rows went, and at which sites."""
-    shown = ", ".join(f"{name} {k}" for name, k in sites.most_common(20))
-    return f"{n} rows with a missing value left out" + f": {shown}" * bool(shown)
 
 
 def _missing(counts: dict[str, int]) -> str:

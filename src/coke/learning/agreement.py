@@ -32,7 +32,7 @@ from coke.maths.losses.one_vs_rest import signs
 from coke.privacy.noise import Budget
 from coke.privacy.private import Private, Public
 from coke.settings.declaration import AUTO, HASHED, PLAIN, PLAIN_LAMBDA, PUBLIC, Settings
-from coke.talk.columns import ToldRaw, agree_coding
+from coke.talk.columns import agree_coding
 from coke.talk.conversation import Network, Talk
 from coke.talk.sums import Sweep, Told, add_integers, tell
 from coke.threads import OneThread
@@ -69,10 +69,7 @@ class Terms(NamedTuple):
 
     def with_kind(self) -> Terms:
         """Rows that came without a file, and without a loss, have targets that are numbers."""
-        if self.settings.loss != AUTO:
-            return self
-        usual = msgspec.structs.replace(self.settings, loss=losses_of(NUMBERS)[0])
-        return self._replace(settings=usual)
+        return self if self.settings.loss != AUTO else self._with(losses_of(NUMBERS)[0])
 
     def with_loss(self, told: Told) -> Terms:
         """With the loss of classes that is chosen, where that was left open.
@@ -86,8 +83,10 @@ class Terms(NamedTuple):
         few = len(told.labels) == 2 and told.columns.T < _ENOUGH * D
         sums = settings.model == AUTO or settings.fast or settings.data.out_of_core
         logistic = few and not sums and settings.lam != 0
-        chosen = "logistic" if logistic else "least-squares"
-        return self._replace(settings=msgspec.structs.replace(settings, loss=chosen))
+        return self._with("logistic" if logistic else "least-squares")
+
+    def _with(self, loss: str) -> Terms:
+        return self._replace(settings=msgspec.structs.replace(self.settings, loss=loss))
 
     @property
     def private(self) -> Private | None:
@@ -231,8 +230,7 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreem
         y = numbers_of(y) if terms.numbers else coded(y, checked_classes(known))
         mine = (site.name, features, units.inputs(X), units.targets(y))
         public = yield from private.agree(sweep, net.names, *mine)
-        classes = _NOTHING._replace(labels=known)
-        return Agreement(terms, net, units, classes, public, private.spread)
+        return Agreement(terms, net, units, Told(_NOTHING.columns, known), public, private.spread)
     site, terms, coding, everyones = yield from _known(sweep, site, terms)
     how, d, outputs = terms.settings.data.scale, len(terms.columns), len(terms.targets)
     if units is None:
@@ -256,11 +254,9 @@ def _known(sweep: Sweep, site: Site, terms: Terms) -> Talk[tuple[Site, Terms, Co
     if everyones is not None:
         return site, terms, None, everyones
     hashed = terms.settings.data.levels == HASHED
-    own = ToldRaw.of(*site.here.raw(site.i, hashed=hashed))
-    coding = yield from agree_coding(sweep, own, terms.columns, hashed=hashed)
+    coding = yield from agree_coding(sweep, site, terms.columns, hashed=hashed)
     site, terms = site.coded(coding), terms._replace(columns=coding.names)
-    everyones = yield from tell(sweep, _told(site, terms))
-    if everyones is None:
+    if (everyones := (yield from tell(sweep, _told(site, terms)))) is None:
         raise MessageError("raw columns, where a coding was agreed on before")
     return site, terms, coding, everyones
 
@@ -277,8 +273,7 @@ def _centred(sweep: Sweep, site: Site, units: Scaling, classes: Labels) -> Talk[
 
 def _choosing(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Agreement]:
     """With a model chosen; its inputs are in standard units or quantiles, whatever the scale."""
-    terms, told, N = agreed.terms, agreed.told.columns, agreed.N
-    d = len(terms.columns)
+    terms, told, N, d = agreed.terms, agreed.told.columns, agreed.N, len(agreed.terms.columns)
     standard = fit_scaling("standard", d, told, len(terms.targets))
     X, y = site.here.sample(site.i, terms.settings.seed)
     Y = _targets(terms, standard, y, agreed.told.labels)

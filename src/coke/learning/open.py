@@ -15,10 +15,10 @@ import numpy as np
 from coke.data.formats import open_table
 from coke.data.npy import open_arrays
 from coke.data.ondisk import OnDisk
-from coke.data.out_of_core import joined, owners, pass_over, picked
+from coke.data.out_of_core import owners, pass_over, picked
 from coke.data.reading import PLAINLY, Reading, files_in, label_of
 from coke.data.site import Kept, Sites
-from coke.data.sources import Passing, Source, Watch
+from coke.data.sources import Passing, Source, Watch, joined
 from coke.data.split import parts_of, split
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, inputs_of, read_rows, read_table

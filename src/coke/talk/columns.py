@@ -15,6 +15,7 @@ import msgspec
 
 from coke.data.coding import LONGEST, MIXED, TOLD, Coding, ColumnCoding, ToldColumn
 from coke.data.raw import DATE, NUMBER, TEXT
+from coke.data.site import Site
 from coke.errors import DataError, MessageError
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep
@@ -32,11 +33,6 @@ class ToldRaw(NamedTuple):
     T: float  # training rows
     columns: tuple[ToldColumn, ...]
 
-    @classmethod
-    def of(cls, T: float, columns: Sequence[ToldColumn]) -> ToldRaw:
-        """Of one site's T rows."""
-        return cls(T, tuple(columns))
-
     def merged(self, other: ToldRaw) -> ToldRaw:
         """Of both."""
         both = zip(self.columns, other.columns, strict=True)
@@ -51,7 +47,7 @@ class ToldRaw(NamedTuple):
         """What such bytes say of d columns, if that can be."""
         try:
             T, columns = msgspec.msgpack.decode(data, type=_Wire)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise MessageError(f"{len(data)} bytes tell nothing of raw columns: {error}") from error
         found = cls(T, tuple(ToldColumn(*column) for column in columns))
         if not (0 < T < _MOST and len(columns) == d and all(_can_be(c, T) for c in found.columns)):
@@ -77,9 +73,10 @@ def _can_be(told: ToldColumn, T: float) -> bool:
     return told.what in known and not (told.levels or told.rest)
 
 
-def agree_coding(sweep: Sweep, own: ToldRaw, names: Sequence[str], *, hashed: bool) -> Talk[Coding]:
+def agree_coding(sweep: Sweep, site: Site, names: Sequence[str], *, hashed: bool) -> Talk[Coding]:
     """One site's part in agreeing on what the columns of these names become."""
-    d = len(names)
+    T, columns = site.here.raw(site.i, hashed=hashed)
+    own, d = ToldRaw(T, tuple(columns)), len(names)
 
     def merged(children: Sequence[bytes]) -> bytes:
         heard = (ToldRaw.decode(child, d) for child in children)

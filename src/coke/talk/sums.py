@@ -81,6 +81,7 @@ def given(totals: Iterable[bytes]) -> Sweep:
     return told
 
 
+DROP = 'drop such columns, and rows with missing = "drop", or begin a new run'
 RAW = msgspec.msgpack.encode(None)  # of a site whose columns are not all numbers yet
 _Wire = tuple[float, bytes, bytes, bytes, bytes, list[str | int | float | bool]]
 
@@ -139,16 +140,12 @@ def tell(sweep: Sweep, own: Told | None) -> Talk[Told | None]:
     def merged(children: Sequence[bytes]) -> bytes:
         if own is None or RAW in children:
             return RAW
-        total = own
-        for child in children:
-            total = total.merged(Told.decode(child, sizes))
-        return total.encode()
+        return reduce(Told.merged, (Told.decode(child, sizes) for child in children), own).encode()
 
     total = yield from sweep(merged)
     if total != RAW and own is None:
         raise DataError(
-            "the others have agreed on numbers without gaps, and this site has text, dates or "
-            'gaps: leave those rows or columns out (missing = "drop", drop), or begin a new run'
+            f"the others agreed on numbers without gaps, which are not all here: {DROP}"
         )
     return None if total == RAW else Told.decode(total, sizes)
 
