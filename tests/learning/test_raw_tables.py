@@ -79,7 +79,7 @@ def test_gaps_of_an_array_are_filled() -> None:
     X[::7, 1] = np.nan
     found = COKERegressor(n_agents=3).fit(X, y)
     assert found.score(X, y) > 0.95
-    assert found.model_.coding.names == ("x0", "x1", "x1 missing")
+    assert found.model_.made == ("x0", "x1", "x1 missing")
 
 
 def test_a_gap_at_one_site_only_makes_a_coding_for_all() -> None:

@@ -236,17 +236,12 @@ class Coding(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """What is worth knowing, a line each."""
-        made = [_made(code) for code in self.codes if code.what and code.names != [code.column]]
+        """What became of columns that are no plain numbers, a line each."""
+        changed = [code for code in self.codes if code.names not in ([], [code.column])]
+        made = [f"{code.column} ({code.what}) {len(code.names)}" for code in changed]
         left = [f"{code.column} ({code.reason})" for code in self.codes if code.reason]
-        lines = {"inputs": [line for line in made if line], "left out": left}
-        return [f"{said}: {', '.join(some)}" for said, some in lines.items() if some]
-
-
-def _made(code: ColumnCoding) -> str:
-    """How many inputs a column became, and of what."""
-    n = len(code.names)
-    return f"{code.column} {n} ({code.what})" if n else ""
+        lines = {"inputs made of columns": made, "columns left out": left}
+        return [f"{what}: {', '.join(some)}" for what, some in lines.items() if some]
 
 
 def _places(x: Array) -> NDArray[np.int64]:

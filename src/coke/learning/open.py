@@ -71,7 +71,11 @@ def open_ready(
     sample = None
     if settings.sample is not None:
         sample = inputs_of(read_table(settings.sample), columns)
-    return agree(sites, graph, Terms(settings, columns, sample, releases), engine, names)
+    ready = agree(sites, graph, Terms(settings, columns, sample, releases), engine, names)
+    coding = ready.agreement.coding
+    for line in () if coding is None else coding.words:
+        say(line)
+    return ready
 
 
 def load_rows(settings: Settings, how: Reading = PLAINLY) -> Rows:
