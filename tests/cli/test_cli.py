@@ -81,7 +81,9 @@ def test_predict_writes_what_the_model_says(folder: Path) -> None:
     table = pa.table({f"x{j}": X[:, j] for j in range(5)})
     pa.parquet.write_table(table, folder / "new.parquet")
     run = coke("predict", "o/model.coke", "new.parquet", "--out", "p.parquet", "--json", cwd=folder)
-    assert json.loads(run.stdout) == {"rows": 7, "out": "p.parquet", "score": None}
+    nothing: dict[str, int] = {}
+    said = {"rows": 7, "out": "p.parquet", "score": None, "gaps": nothing, "other_levels": nothing}
+    assert json.loads(run.stdout) == said
     found = pa.parquet.read_table(folder / "p.parquet")["prediction"].to_numpy()
     assert_allclose(found, load_model(folder / "o/model.coke").predict(X), rtol=1e-5)
     coke("predict", "o/model.coke", "new.parquet", cwd=folder)

@@ -16,9 +16,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data.npy import open_arrays
-from coke.data.out_of_core import joined, pass_over
+from coke.data.out_of_core import pass_over
 from coke.data.site import Kept
-from coke.data.sources import Passing, Source
+from coke.data.sources import Passing, Source, joined
 from coke.data.units import Making, Scaling, columns_of, fit_scaling
 from coke.errors import CokeError, DataError
 from coke.learning.open import _open_sites, open_ready

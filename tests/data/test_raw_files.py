@@ -170,9 +170,9 @@ def test_a_pass_over_a_text_has_the_rows_of_reading_it_at_once(tmp_path: Path) -
 
 
 def test_all_columns_of_a_wrong_kind_are_named_at_once() -> None:
-    table = pa.table({"a": ["u"], "b": [[1]], "x": [1.0], "y": [b"v"]})
+    table = pa.table({"a": [b"u"], "b": [[1]], "x": [1.0], "y": [b"v"]})
     said = (
-        r"column 'a' holds string such as 'u', column 'b' holds list<.*> such as '\[1\]': .*"
+        r"column 'a' holds binary such as .*u.*, column 'b' holds list<.*> such as '\[1\]': .*"
         r"--drop a --drop b .*; column 'y' holds binary such as .*: a target must be"
     )
     with pytest.raises(DataError, match=said):

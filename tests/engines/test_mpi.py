@@ -121,7 +121,9 @@ def conversation(i: int) -> Talk[bytes]:
     """Site i learns the network, and everybody's moments."""
     net = yield from flood(NAMES[i], [NAMES[n] for n in sorted(GRAPH[i])])
     sweep = partial(swept, net, NAMES[i], [])
-    return (yield from tell(sweep, Told(columns_of(ROWS.X[i])))).encode()
+    told = yield from tell(sweep, Told(columns_of(ROWS.X[i])))
+    assert told is not None  # of a site whose columns are no numbers
+    return told.encode()
 
 
 def patient() -> Talk[bytes]:

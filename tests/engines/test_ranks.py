@@ -66,7 +66,9 @@ TABLE = ["--site", "where", "--missing", "drop", "--rounds", 30]
 TABLE += ["--model", "plain", "--features", 8]
 NUMBERS = ["--target", "y", "--drop", "kind", *TABLE]
 CLASSES = ["--target", "kind", "--drop", "y", *TABLE]
+RAW = ["--target", "y", "--site", "where", "--rounds", 30, "--model", "plain", "--features", 8]
 RUNS: dict[str, list[Any]] = {
+    "raw": ["--data", "rows.parquet", *RAW],  # with a text and a gap
     "synthetic": ["small.toml", "--beside", "cta", "--beside", "coke-paper"],
     "budget": ["--data", "rows.csv", *NUMBERS, "--max-bytes", 9000],
     "classes": ["--data", "rows.parquet", *CLASSES, "--loss", "hinge"],
@@ -75,7 +77,8 @@ RUNS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks"), [("synthetic", 2), ("budget", 3), ("classes", 3), ("out of core", 2)]
+    ("name", "ranks"),
+    [("raw", 3), ("synthetic", 2), ("budget", 3), ("classes", 3), ("out of core", 2)],
 )
 def test_ranks_leave_the_files_of_one_process(rows: Path, name: str, ranks: int) -> None:
     """History, model, checkpoint, pictures and what is printed: bit for bit."""
@@ -98,7 +101,7 @@ def test_a_run_goes_on_with_other_ranks_and_in_one_process(rows: Path) -> None:
     ("arguments", "text"),
     [
         (["small.toml", "--rho", 0], "rho=0.0: expected a step size"),  # all ranks alike
-        (["--data", "rows.csv", "--target", "y", "--drop", "kind", "--site", "where"], "b (1)"),
+        (["--data", "rows.csv", *NUMBERS, "--missing", "refuse"], "b (1)"),
         (["small.toml", "--agents", 2], "3 ranks for 2 agents"),
     ],
 )

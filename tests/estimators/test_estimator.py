@@ -208,7 +208,7 @@ classifier: Any = COKEClassifier
 random_features: Any = RandomFeatures
 groups: Any = coke
 BAD_X = X.copy()
-BAD_X[3, 1] = np.nan
+BAD_X[3, 1] = np.inf
 BAD_Y = y.copy()
 BAD_Y[0] = np.inf
 
@@ -216,7 +216,7 @@ BAD_Y[0] = np.inf
 @pytest.mark.parametrize(
     ("kind", "make", "said"),
     [
-        (DataError, lambda: regressor().fit(BAD_X, y), "NaN"),
+        (DataError, lambda: regressor().fit(BAD_X, y), "infinity"),
         (DataError, lambda: regressor().fit(X, BAD_Y), "infinity"),
         (DataError, lambda: regressor().fit(X[0], y), "2D array"),
         (DataError, lambda: regressor().fit(X, y[:-1]), "inconsistent numbers"),

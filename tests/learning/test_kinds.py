@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from coke import COKEClassifier
-from coke.errors import DataError
+from coke.errors import ConfigError, DataError
 from coke.learning.kinds import with_kind
 from coke.settings.reading import checked_settings
 from kit.commands import coke
@@ -24,8 +24,10 @@ F = X[:, 0] + X[:, 1] ** 2
 TARGETS: dict[str, tuple[Any, str]] = {
     "numbers": (F, "quadratic"),
     "whole": ((10 * F).astype(np.int64), "quadratic"),
-    "text": (np.where(F > 1, "high", "low"), "auto"),
-    "truth": (F > 1, "auto"),
+    "text": (np.where(F > 1, "high", "low"), "classes"),
+    "truth": (F > 1, "classes"),
+    "two": (np.where(F > 1, 2.0, 1.0), "classes"),
+    "halves": (np.where(F > 1, 0.5, 1.0), "quadratic"),
 }
 
 
@@ -53,7 +55,7 @@ def test_the_targets_type_says_of_which_kind_the_loss_is(rows: Path, where: str,
 def test_a_loss_that_is_named_stays_and_a_column_that_is_not_there_is_told(rows: Path) -> None:
     data = {"file": str(rows / "rows.parquet"), "target": "whole"}
     assert with_kind(checked_settings({"loss": "hinge", "data": data})).loss == "hinge"
-    with pytest.raises(DataError, match="no column 'which'"):
+    with pytest.raises(DataError, match="unknown column 'which'"):
         with_kind(checked_settings({"loss": "auto", "data": {**data, "target": "which"}}))
 
 
@@ -73,3 +75,30 @@ def test_two_classes_with_few_rows_for_each_feature_are_logistic(n: int, L: int,
     for model, wanted in (("plain", loss), ("auto", "least-squares")):
         found = COKEClassifier(model=model, n_agents=4, features=Features(n_features=L))
         assert found.fit(X[:n], y).model_.loss == wanted
+
+
+def test_what_a_column_of_numbers_is_taken_for_is_said(rows: Path) -> None:
+    for name, word in (
+        ("two", "1 and 2: taken as classes; for numbers --loss quadratic"),
+        ("whole", "taken as numbers; for classes --loss classes"),
+    ):
+        said: list[str] = []
+        data = {"file": str(rows / "rows.csv"), "target": name}
+        with_kind(checked_settings({"data": data}), said.append)
+        assert [line.endswith(word) for line in said] == [True]
+
+
+def test_a_site_that_sees_two_values_asks_what_they_are(rows: Path) -> None:
+    """Another site may have a third: which it is must be said at all sites alike."""
+    data = {"file": str(rows / "rows.csv"), "target": "two"}
+    with pytest.raises(ConfigError, match='loss = "classes", or numbers, loss = "quadratic"'):
+        with_kind(checked_settings({"data": data}), alone=True)
+
+
+def test_a_constant_target_is_said(rows: Path) -> None:
+    table = pa.table({"x": X[:, 0], "y": np.ones(len(X))})
+    pa.parquet.write_table(table, rows / "flat.parquet")
+    said: list[str] = []
+    data = {"file": str(rows / "flat.parquet"), "target": "y"}
+    assert with_kind(checked_settings({"data": data}), said.append).loss == "quadratic"
+    assert "nothing to learn" in said[0]

@@ -87,7 +87,7 @@ def test_a_file_is_predicted_as_its_rows_are(
 ) -> None:
     m, numbers = MODELS[name], name == "numbers"
     asked = Asked(interval=0.8) if numbers else Asked(proba=True)
-    assert predict_file(m, save(tmp_path, kind, X), tmp_path / out, asked) == (len(X), None)
+    assert predict_file(m, save(tmp_path, kind, X), tmp_path / out, asked).rows == len(X)
     read = pa.csv.read_csv if out.endswith("csv") else pa.parquet.read_table
     found = {c: v.to_numpy() for c, v in zip(*_columns(read(tmp_path / out)), strict=True)}
     if numbers:

@@ -167,7 +167,14 @@ def test_a_network_shares_all_but_where_its_rows_come_from() -> None:
     settings = checked_settings(plain)
     found = shared(settings)
     assert found["rho"] == 0.5
-    assert found["data"] == {"target": None, "test": 0.1, "scale": "minmax", "ranges": {}}
+    given: dict[str, Any] = {
+        "target": None,
+        "levels": "plain",
+        "test": 0.1,
+        "scale": "minmax",
+        "ranges": {},
+    }
+    assert found["data"] == given
     assert found["features"] == msgspec.to_builtins(settings.features)
     assert not {"graph", "beside"} & set(found)
     site = checked_site(merged(found, {"data.file": "f", "data.target": "y", "site": SITE["site"]}))

@@ -37,13 +37,13 @@ def init(
     settings = wanted()
     from coke.data.split import parts_of
     from coke.field.local import NetworkPlan, write_network
-    from coke.learning.kinds import reading_of, with_target
+    from coke.learning.kinds import reading_of, with_kind, with_target
     from coke.learning.open import dealing, load_rows
     from coke.maths.graph import build_graph
     from coke.settings.sites import shared
 
-    settings = with_target(settings)
-    rows = load_rows(settings, reading_of(settings.data, say))
+    settings = with_kind(with_target(settings), say)
+    rows = load_rows(settings, reading_of(settings, say))
     parts, graph = parts_of(rows.y, rows.sites, **dealing(settings)), settings.graph
     network = build_graph(graph.kind, len(parts), edges=graph.edges, seed=settings.seed)
     wait = options.number_or_word(patience) or "auto"

@@ -50,13 +50,17 @@ def predict(
     from coke.learning.model import load_model
     from coke.learning.predicting import Asked, predict_file
 
-    how, asked = reading_of(wanted().data, say), Asked(proba, interval, tuple(keep or ()))
-    rows, score = predict_file(load_model(model), data, out, asked, how)
+    how, asked = reading_of(wanted(), say), Asked(proba, interval, tuple(keep or ()))
+    rows, score, gaps, others = predict_file(load_model(model), data, out, asked, how)
     if json:
-        print_json({"rows": rows, "out": str(out), "score": score})
+        said = {"rows": rows, "out": str(out), "score": score}
+        print_json(said | {"gaps": gaps, "other_levels": others})
         return
+    for what, found in (("gaps filled as in training", gaps), ("levels that are no input", others)):
+        if found:
+            say(f"{what}: {', '.join(f'{name} {n}' for name, n in found.items())}")
     sys.stdout.write(f"{rows} predictions in {out}\n")
     for target, scores in (score or {}).items():
-        said = [f"{_NAMES[k]} {v:.4g}" for k, v in scores.items() if k in _NAMES and v is not None]
-        if said:
-            sys.stdout.write(f"{target}: {', '.join(said)} on {scores['scored']} rows\n")
+        shown = [f"{_NAMES[k]} {v:.4g}" for k, v in scores.items() if k in _NAMES and v is not None]
+        if shown:
+            sys.stdout.write(f"{target}: {', '.join(shown)} on {scores['scored']} rows\n")

@@ -17,7 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from coke.data.kinds import NUMBERS, SITES, TARGETS, Test, exact_float, require
+from coke.data.kinds import NUMBERS, SITES, TARGETS, Part, exact_float, require
+from coke.data.missing import computing
+from coke.data.raw import Kind
 from coke.data.reading import (
     ADDRESS,
     NOBODY,
@@ -30,7 +32,13 @@ from coke.data.reading import (
     form_of,
 )
 from coke.data.sources import Chunk, Numbers, Source
-from coke.data.tables import REFUSALS, computing, input_names, plain, unreadable
+from coke.data.tables import (
+    REFUSALS,
+    input_names,
+    inputs_as,
+    plain,
+    unreadable,
+)
 from coke.errors import CokeError, DataError, FileError
 from coke.maths.arrays import Array
 
@@ -49,11 +57,13 @@ def open_table(
     classes: bool = False,
     chunk: int = CHUNK,
     how: Reading = PLAINLY,
+    known: dict[str, Kind] | None = None,
 ) -> Source:
     """As `read_rows`, but a chunk at a time: a path, or any table that speaks Arrow.
 
-    Targets are numbers, or with `classes` one of labels. A stream that can be read only once (a
-    `RecordBatchReader`) gives one pass only.
+    Targets are numbers, or with `classes` one of labels. Columns that are `known` from other files
+    hold the same here. A stream that can be read only once (a `RecordBatchReader`) gives one pass
+    only.
     """
     said, kind = (
         (str(source), FileError) if isinstance(source, str | Path) else ("table", DataError)
@@ -62,7 +72,10 @@ def open_table(
     open_ = opener(source, chunk, Named(site, targets[0] if classes else None), how)
     schema, rows, batches, near = guarded(said, kind, open_)
     guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
-    inputs = _inputs(schema, targets, site, drop, TARGETS if classes else TARGET)
+    parts = ((targets, TARGETS if classes else TARGET), ([] if site is None else [site], SITES))
+    inputs = _inputs(schema, inputs_as(how), parts, drop)
+    known = {} if known is None else known
+    kinds = tuple(known.setdefault(name, Kind()) for name in inputs)
     dtype = exact_float(*(schema.field(name).type for name in inputs))
 
     def chunks(batches: Batches, inputs: Sequence[str] = inputs) -> Iterator[Chunk]:
@@ -72,7 +85,8 @@ def open_table(
                 some = batch.slice(first, chunk)
                 codes, labels = (None, ()) if site is None else coded(some.column(site))
                 y, found = targeted(some)
-                yield Chunk(columns_of_batch(some, inputs, dtype), y, codes, labels, found)
+                X = columns_of_batch(some, inputs, dtype, kinds[: len(inputs)])
+                yield Chunk(X, y, codes, labels, found)
 
     def targeted(some: pa.RecordBatch) -> tuple[Array, tuple[Any, ...] | None]:
         if classes:
@@ -86,16 +100,16 @@ def open_table(
     def only(names: frozenset[str]) -> Source:
         left, some = guarded(said, kind, lambda: near(names))
         these = partial(chunks, some)
-        return Source(tuple(inputs), left, these, partial(these, ()), part=True)
+        return Source(tuple(inputs), left, these, partial(these, ()), part=True, kinds=kinds)
 
     slim = partial(chunks, batches, ())
     by_site = only if near is not None and site is not None else None
-    return Source(tuple(inputs), rows, partial(chunks, batches), slim, by_site)
+    return Source(tuple(inputs), rows, partial(chunks, batches), slim, by_site, kinds=kinds)
 
 
 def _inputs(
-    schema: pa.Schema, targets: Sequence[str], site: str | None, drop: Sequence[str],
-    kind: tuple[Test, str],
+    schema: pa.Schema, good: Part, parts: tuple[tuple[Sequence[str], Part], ...],
+    drop: Sequence[str],
 ) -> list[str]:  # fmt: skip
     """The inputs' names, once every column has one name and a type for its part."""
     twice = [name for name, n in Counter(schema.names).items() if n > 1]
@@ -103,18 +117,19 @@ def _inputs(
         raise DataError(f"columns {twice[:8]} are there more than once; rename or remove them")
     fields = [field for field in schema if not field.name.startswith("__index_level_")]
     empty = pa.table({field.name: plain(pa.array([], field.type)) for field in fields})
-    inputs = input_names(empty, targets, site, drop)
-    require(empty, (inputs, NUMBERS), (targets, kind), ([] if site is None else [site], SITES))
+    (targets, _), (site, _) = parts
+    inputs = input_names(empty, targets, site[0] if site else None, drop)
+    require(empty, (inputs, good), *parts)
     return inputs
 
 
-def columns_of_batch(batch: pa.RecordBatch, names: Sequence[str], dtype: Any) -> Numbers:
-    """The named columns (t, d), NaN where nothing is; by column, as Arrow has them."""
-    kind, X = pa.from_numpy_dtype(dtype), np.empty((len(names), batch.num_rows), dtype)
-    for x, name in zip(X, names, strict=True):
-        values = plain(batch.column(name))
-        same = values if values.type == kind else values.cast(kind, safe=False)
-        x[:] = same.to_numpy(zero_copy_only=False)
+def columns_of_batch(
+    batch: pa.RecordBatch, names: Sequence[str], dtype: Any, kinds: Sequence[Kind] = ()
+) -> Numbers:
+    """The named columns (t, d), raw, NaN where nothing is; by column, as Arrow has them."""
+    X = np.empty((len(names), batch.num_rows), dtype)
+    for x, name, kind in zip(X, names, kinds or [Kind() for _ in names], strict=True):
+        x[:] = kind.read(name, plain(batch.column(name)))
     return X.T
 
 

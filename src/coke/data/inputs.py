@@ -9,18 +9,21 @@ import numpy as np
 import pyarrow as pa
 
 from coke.data.formats import CHUNK, columns_of_batch, guarded, opener
-from coke.data.kinds import NUMBERS, exact_float, require
+from coke.data.kinds import INPUTS, NUMBERS, exact_float, require
 from coke.data.npy import open_arrays
+from coke.data.raw import Kind
 from coke.data.reading import NOBODY, PLAINLY, Named, Reading
 from coke.data.sources import Chunk, Source
 from coke.data.tables import plain
 from coke.errors import DataError, FileError
 
 
-def open_inputs(path: str | Path, columns: Sequence[str], how: Reading = PLAINLY) -> Source:
-    """The named columns of a file; of a .npy file, all of as many."""
+def open_inputs(
+    path: str | Path, columns: Sequence[str], how: Reading = PLAINLY, kinds: Sequence[Kind] = ()
+) -> Source:
+    """The named columns of a file, of the kinds that are told; of a .npy file, all of as many."""
     arrays = Path(path).suffix == ".npy"
-    source = open_arrays(path) if arrays else _table(path, columns, how)
+    source = open_arrays(path) if arrays else _table(path, columns, how, kinds)
     if len(source.columns) != len(columns):
         raise DataError(
             f"{path} has {len(source.columns)} columns: the model needs {len(columns)}, {columns}"
@@ -28,7 +31,7 @@ def open_inputs(path: str | Path, columns: Sequence[str], how: Reading = PLAINLY
     return source
 
 
-def _table(path: str | Path, columns: Sequence[str], how: Reading) -> Source:
+def _table(path: str | Path, columns: Sequence[str], how: Reading, told: Sequence[Kind]) -> Source:
     schema, rows, batches, _ = guarded(str(path), FileError, opener(path, CHUNK, how=how))
     names = guarded(str(path), FileError, lambda: list(schema.names))
     lacking = [name for name in columns if name not in names]
@@ -36,7 +39,7 @@ def _table(path: str | Path, columns: Sequence[str], how: Reading) -> Source:
         raise DataError(f"columns {lacking[:8]} are missing: the model needs {columns}")
     kinds = [schema.field(name).type for name in columns]
     empty = pa.table({n: plain(pa.array([], k)) for n, k in zip(columns, kinds, strict=True)})
-    require(empty, (columns, NUMBERS))
+    require(empty, (columns, INPUTS if told else NUMBERS))
     dtype = exact_float(*kinds)
 
     def chunks() -> Iterator[Chunk]:
@@ -44,10 +47,10 @@ def _table(path: str | Path, columns: Sequence[str], how: Reading) -> Source:
         while (batch := guarded(str(path), FileError, lambda: next(reading, None))) is not None:
             for first in range(0, batch.num_rows, CHUNK):
                 some = batch.slice(first, CHUNK)
-                X = columns_of_batch(some, columns, dtype)
+                X = columns_of_batch(some, columns, dtype, told)
                 yield Chunk(X, np.zeros(len(X)), None, ())
 
-    return Source(tuple(columns), rows, chunks)
+    return Source(tuple(columns), rows, chunks, kinds=tuple(told))
 
 
 def names_in(path: str | Path, how: Reading = PLAINLY) -> list[str]:

@@ -21,29 +21,36 @@ def _is_label(kind: pa.DataType) -> bool:
     return _is_number(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _is_site(kind: pa.DataType) -> bool:
+def _is_value(kind: pa.DataType) -> bool:
     return _is_label(kind) or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
 
 
 Test = Callable[[pa.DataType], bool]
+Part = tuple[Test, str]
+"""Which types are good for it, and what to do about others."""
 SHOWN = 20  # columns in a refusal
-NUMBERS: tuple[Test, str] = (
+NUMBERS: Part = (
     _is_number,
     "inputs must be numbers; encode them as numbers, or train without: {drop}",
 )
-TARGETS: tuple[Test, str] = (
+INPUTS: Part = (
+    _is_value,
+    "inputs must be numbers, text, booleans or dates (text must be UTF-8); convert them, or train "
+    "without: {drop}",
+)
+TARGETS: Part = (
     _is_label,
     "a target must be numbers, or labels of text, numbers or booleans; convert it before "
     "(text must be UTF-8)",
 )
-SEVERAL: tuple[Test, str] = (_is_number, "several targets must be numbers; convert it before")
-SITES: tuple[Test, str] = (
-    _is_site,
+SEVERAL: Part = (_is_number, "several targets must be numbers; convert it before")
+SITES: Part = (
+    _is_value,
     "site labels must be text, numbers, booleans or dates; convert it before (text must be UTF-8)",
 )
 
 
-def require(table: pa.Table, *parts: tuple[Sequence[str], tuple[Test, str]]) -> None:
+def require(table: pa.Table, *parts: tuple[Sequence[str], Part]) -> None:
     """The columns of every part have a type that is good for it; or all that have not, at once."""
     wrong = []
     for names, (good, advice) in parts:

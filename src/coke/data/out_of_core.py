@@ -7,50 +7,25 @@ its statistics. `picked` keeps some sites' rows, found by their numbers or by th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from coke.data.blocks import precise
+from coke.data.coding import Coding, ToldColumn, told_columns
 from coke.data.passes import stream_statistics
+from coke.data.raw import is_plain, raw_numbers
 from coke.data.site import Kept, SiteRows, Sites, sampled
-from coke.data.sources import Chunk, Passing, Source, Watch, complete, labelled
+from coke.data.sources import Chunk, Passing, Source, Watch, coded, complete, labelled
 from coke.data.split import Places, by_label, held_out
 from coke.data.tables import Labels
 from coke.data.units import LABELS, Columns, Making, columns_of, size_of
 from coke.errors import DataError
 from coke.maths.arrays import Array, Mask, Room
 from coke.maths.losses.problem import Problem
-
-
-def joined(sources: Mapping[str, Source]) -> Source:
-    """One site's rows after another's, all with the same columns."""
-    columns = {source.columns for source in sources.values()}
-    if len(columns) != 1:
-        raise DataError(
-            f"{len(sources)} files with {len(columns)} different sets of columns: expected one "
-            "file of rows for every site, with the same columns in the same order"
-        )
-
-    def chunks(inputs: bool = True) -> Iterator[Chunk]:
-        for name, source in sources.items():
-            rows = 0
-            for chunk in (source if inputs else source.slim()).chunks():
-                rows += len(chunk.y)
-                yield chunk._replace(codes=np.zeros(len(chunk.y), np.int64), labels=(name,))
-            if not rows:
-                raise DataError(f"site {name}: its file has no rows; expected one at least")
-
-    def only(names: frozenset[str]) -> Source:
-        some = joined({name: source for name, source in sources.items() if name in names})
-        return some._replace(part=True)
-
-    rows = [source.rows for source in sources.values() if source.rows is not None]
-    known = sum(rows) if len(rows) == len(sources) else None
-    return Source(columns.pop(), known, chunks, partial(chunks, inputs=False), only)
 
 
 class _Owners(NamedTuple):
@@ -88,6 +63,7 @@ def picked(
     order = np.argsort(numbers)
     sorted_numbers, names, first, done = numbers[order], frozenset(places.names), 0, 0
     X, near = room((len(numbers), len(source.columns))), source.near(names) if by_label else source
+    plain = True
     for chunk in complete(near, how.watched(watch, "rows", near)):
         if by_label:
             ours = np.array([str(label) in names for label in chunk.labels])
@@ -97,6 +73,7 @@ def picked(
             rows = sorted_numbers[low:high] - first
         at = order[done : done + len(rows)]
         X[at] = chunk.X[rows[: len(at)]]
+        plain = plain and is_plain(source.kinds, chunk.X)
         first, done = first + len(chunk.y), done + len(rows)
     if done != len(numbers):
         raise _changed(done, len(numbers))
@@ -108,6 +85,7 @@ def picked(
         X_test=tuple(parts[n:]),
         y_test=tuple(y[at] for at in places.test),
         room=room,
+        kinds=() if plain else source.kinds or raw_numbers(len(source.columns)),
     )
 
 
@@ -120,7 +98,7 @@ def _changed(found: int, before: int) -> DataError:
 class _Moments(NamedTuple):
     """What a pass over a site's training rows leaves."""
 
-    columns: Columns
+    columns: Columns | None  # None where raw columns are no inputs yet
     counts: Counter[Any]  # rows of each class; none of numbers
 
 
@@ -136,6 +114,7 @@ class Passed(Sites):
     classes: tuple[tuple[Any, ...], ...]  # among all rows of a site, sorted; none of numbers
     watch: Watch | None = None
     samples: dict[int, tuple[Array, Labels]] = field(default_factory=dict)  # once they were drawn
+    raws: dict[int, tuple[float, list[ToldColumn]]] = field(default_factory=dict)  # likewise
 
     def of(self, agents: Sequence[int]) -> Passed:
         """Those sites alone."""
@@ -145,11 +124,37 @@ class Passed(Sites):
             name: tuple(getattr(self, name)[i] for i in agents)
             for name in ("names", "own", "held", "classes")
         }
-        return replace(self, **parts, source=self.source.near(parts["names"]), samples={})
+        return replace(self, **parts, source=self.source.near(parts["names"]), samples={}, raws={})
+
+    def plain(self, i: int) -> bool:
+        """From one pass for all."""
+        return self._told[i].columns is not None
+
+    def raw(self, i: int, *, hashed: bool) -> tuple[float, list[ToldColumn]]:
+        """From one more pass for all."""
+        if not self.raws:
+            self.raws.update(self._raws(hashed))
+        return self.raws[i]
+
+    def _raws(self, hashed: bool) -> dict[int, tuple[float, list[ToldColumn]]]:
+        found = dict[int, tuple[float, list[ToldColumn]]]()
+        for i, _, X, _ in self._parts("columns", kinds=(False,)):
+            some = told_columns(X, self.source.kinds, hashed=hashed)
+            T, before = found.get(i, (0.0, [ToldColumn()] * len(some)))
+            merged = [a.merged(b) for a, b in zip(before, some, strict=True)]
+            found[i] = T + len(X), merged
+        return found
+
+    def coded(self, coding: Coding) -> Passed:
+        """Anew in every pass."""
+        source = coded(self.source, self.how, coding)
+        return replace(self, source=source, samples={}, raws={})
 
     def columns(self, i: int) -> Columns:
         """From one pass for all."""
-        return self._told[i].columns
+        columns = self._told[i].columns
+        assert columns is not None  # raw columns are made inputs before
+        return columns
 
     def labels(self, i: int) -> tuple[Any, ...]:
         """From the pass that found the sites."""
@@ -158,7 +163,7 @@ class Passed(Sites):
     def shares(self, i: int, classes: Labels) -> Array:
         """From one pass for all."""
         counts = [self._told[i].counts[label] for label in classes.tolist()]
-        return np.array(counts) / self._told[i].columns.T
+        return np.array(counts) / self.columns(i).T
 
     def targets(self, i: int, how: Making) -> Columns:
         """Of the raw ones, shifted and scaled; of codes from how often each is there."""
@@ -193,13 +198,19 @@ class Passed(Sites):
     @cached_property
     def _told(self) -> tuple[_Moments, ...]:
         columns, counts = dict[int, Columns](), [Counter[Any]() for _ in self.own]
-        for i, _, X, y in self._parts("units", kinds=(False,)):
+        raw = set[int]()
+        for i, held, X, y in self._parts("units"):
+            if i in raw or not is_plain(self.source.kinds, X):
+                raw.add(i)
+            if held or i in raw:
+                continue
             some = columns_of(X if self.classes[i] else np.column_stack([X, y]))
             columns[i] = columns[i].merged(some) if i in columns else some
             if self.classes[i]:
                 labels, n = np.unique(y, return_counts=True)
                 counts[i].update(dict(zip(labels.tolist(), n.tolist(), strict=True)))
-        return tuple(_Moments(columns[i], counts[i]) for i in range(len(self.own)))
+        told = (None if i in raw else columns[i] for i in range(len(self.own)))
+        return tuple(map(_Moments, told, counts))
 
     def parts(self) -> Iterator[SiteRows]:
         """One more pass."""

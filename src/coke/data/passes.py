@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coke.data.blocks import RowBlock, Summing, Sums, risk
+from coke.data.raw import NUMBER
 from coke.data.sources import PLAIN, Chunk, Numbers, Passing, Source, complete
 from coke.data.units import Scaling
 from coke.errors import DataError, InputError
@@ -60,6 +61,9 @@ def stream_statistics(
             if part.site not in sums:
                 sums[part.site] = kernel.nothing(part.site, np.zeros(zeros))
             sums[part.site].add(part, loops)
+    words = [n for n, k in zip(source.columns, source.kinds, strict=False) if k.what != NUMBER]
+    if words:
+        raise DataError(f"columns {words[:8]} are no numbers: expected inputs that are")
     try:
         labels = sorted({whose.site for whose in sums})
     except TypeError as error:

@@ -9,12 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coke.data.blocks import Owned, counted, risks
+from coke.data.coding import Coding, ToldColumn, told_columns
+from coke.data.raw import Kind, is_plain
 from coke.data.sources import Numbers, Watch
 from coke.data.tables import Labels
 from coke.data.units import Columns, Making, Scaling, columns_of, numbers_of, size_of
@@ -43,6 +46,18 @@ class Sites(ABC):
     @abstractmethod
     def of(self, agents: Sequence[int]) -> Sites:
         """Those sites alone."""
+
+    @abstractmethod
+    def plain(self, i: int) -> bool:
+        """Whether all inputs of site i are numbers, and none is missing."""
+
+    @abstractmethod
+    def raw(self, i: int, *, hashed: bool) -> tuple[float, list[ToldColumn]]:
+        """How many training rows site i has, and what is told of their raw columns."""
+
+    @abstractmethod
+    def coded(self, coding: Coding) -> Sites:
+        """The same sites with raw columns made inputs."""
 
     @abstractmethod
     def columns(self, i: int) -> Columns:
@@ -84,6 +99,10 @@ class Site(NamedTuple):
     i: int
     name: str  # which no other site has
 
+    def coded(self, coding: Coding) -> Site:
+        """Alone, with its raw columns made inputs."""
+        return Site(self.here.of([self.i]).coded(coding), 0, self.name)
+
     def rows(self) -> tuple[Array, Labels]:
         """Its training inputs and targets, as they came."""
         assert isinstance(self.here, Kept)  # whoever passes over rows is not asked for them
@@ -104,6 +123,21 @@ class Kept(Sites):
     watch: Watch | None = None  # told of the rows whose features are made
     weights: tuple[Array, ...] | None = None  # (T_i,) each: a row of weight w stands for w rows
     weights_test: tuple[Array, ...] | None = None
+    kinds: tuple[Kind, ...] = ()  # what raw columns hold; none: numbers, and no gap
+
+    def plain(self, i: int) -> bool:
+        """Of training and test rows."""
+        return not self.kinds or is_plain(self.kinds, self.X[i], self.X_test[i])
+
+    def raw(self, i: int, *, hashed: bool) -> tuple[float, list[ToldColumn]]:
+        """Of the rows themselves."""
+        return float(len(self.X[i])), told_columns(self.X[i], self.kinds, hashed=hashed)
+
+    def coded(self, coding: Coding) -> Kept:
+        """With the inputs in `room`."""
+        to, d = partial(coding.matrix, kinds=self.kinds), len(coding.names)
+        X, X_test = (mapped(to, part, d, self.room) for part in (self.X, self.X_test))
+        return replace(self, X=X, X_test=X_test, kinds=())
 
     def of(self, agents: Sequence[int]) -> Kept:
         """Those sites alone."""

@@ -6,19 +6,24 @@ that is ever in memory. `coke.data.formats` opens files and tables, `coke.data.n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coke.data.coding import Coding
+from coke.data.missing import MISSING, left_out
+from coke.data.raw import Kind
+from coke.data.reading import PLAINLY
 from coke.data.tables import checked_rows
 from coke.errors import DataError, InputError, unknown
 from coke.maths import compiled
 from coke.maths.arrays import Array, Mask, finite, side_by_side
 
 PRECISIONS = ("auto", "double")
-MISSING = ("refuse", "drop")
 Numbers = NDArray[Any]
 Progress = Callable[[int], None]  # rows read so far
 Watch = Callable[[str, int, int | None], None]
@@ -60,6 +65,7 @@ class Source(NamedTuple):
     only: Callable[[frozenset[str]], Source] | None = None
     """Names of sites ↦ their rows, without those of most others; kept rows keep their order."""
     part: bool = False  # of a larger source, so that a row's number here says little
+    kinds: tuple[Kind, ...] = ()  # what raw columns hold, as far as they were read
 
     def slim(self) -> Source:
         """Targets and sites alone."""
@@ -70,14 +76,44 @@ class Source(NamedTuple):
         return self if self.only is None else self.only(frozenset(sites))
 
 
+def joined(sources: Mapping[str, Source]) -> Source:
+    """One site's rows after another's, all with the same columns."""
+    columns = {source.columns for source in sources.values()}
+    if len(columns) != 1:
+        raise DataError(
+            f"{len(sources)} files with {len(columns)} different sets of columns: expected one "
+            "file of rows for every site, with the same columns in the same order"
+        )
+
+    def chunks(inputs: bool = True) -> Iterator[Chunk]:
+        for name, source in sources.items():
+            rows = 0
+            for chunk in (source if inputs else source.slim()).chunks():
+                rows += len(chunk.y)
+                yield chunk._replace(codes=np.zeros(len(chunk.y), np.int64), labels=(name,))
+            if not rows:
+                raise DataError(f"site {name}: its file has no rows; expected one at least")
+
+    def only(names: frozenset[str]) -> Source:
+        some = joined({name: source for name, source in sources.items() if name in names})
+        return some._replace(part=True)
+
+    rows = [source.rows for source in sources.values() if source.rows is not None]
+    known = sum(rows) if len(rows) == len(sources) else None
+    kinds = next(iter(sources.values())).kinds  # all have the same
+    slim = partial(chunks, inputs=False)
+    return Source(columns.pop(), known, chunks, slim, only, kinds=kinds)
+
+
 class Passing(NamedTuple):
     """How a pass is made; none of it changes what the statistics mean."""
 
     precision: str = "auto"  # float32 where it does not change the answer; "double" never
     workers: int = 1  # threads; the answer has the same bits with any number of them
-    missing: str = "refuse"  # rows with a missing value, or "drop" them
+    missing: str = "refuse"  # rows with a missing value, "drop" them, or "fill" those of inputs
     progress: Progress | None = None
     fast: bool = False  # loops compiled by Numba: other last bits
+    say: Callable[[str], None] = PLAINLY.say  # is told which rows were left out
 
     def checked(self) -> Passing:
         """The same, or why not."""
@@ -104,9 +140,12 @@ PLAIN = Passing()
 def complete(source: Source, how: Passing = PLAIN) -> Iterator[Chunk]:
     """The chunks of one pass, without rows that lack something or refused because of them."""
     read = kept = 0
+    gone: Counter[str] = Counter()
     for chunk in source.chunks():
         good = chunk if _whole(chunk) else _repaired(chunk, source, how.missing, read)
         read, kept = read + len(chunk.y), kept + len(good.y)
+        if len(good.y) < len(chunk.y):
+            gone += _sites(chunk) - _sites(good)
         if len(good.y):
             yield good
         if how.progress is not None:
@@ -115,6 +154,14 @@ def complete(source: Source, how: Passing = PLAIN) -> Iterator[Chunk]:
         raise DataError("no rows" + (", where there were some: did a file change?" * source.part))
     if not kept:
         raise DataError(f"no rows left of {read}: expected at least one without a missing value")
+    if kept < read and not source.part:
+        how.say(left_out(gone, read - kept))
+
+
+def _sites(chunk: Chunk) -> Counter[str]:
+    """How many rows there are of each site that is named."""
+    labels, codes = [*map(str, chunk.labels), "no site"], chunk.codes
+    return Counter() if codes is None else Counter(labels[code] for code in codes.tolist())
 
 
 def _whole(chunk: Chunk) -> bool:
@@ -125,9 +172,10 @@ def _whole(chunk: Chunk) -> bool:
 
 def _repaired(chunk: Chunk, source: Source, missing: str, first: int) -> Chunk:
     sites = np.zeros(len(chunk.y), np.int64) if chunk.codes is None else chunk.codes
-    if missing == "drop":
-        there = np.isfinite(side_by_side(chunk.y)).all(axis=1)
-        good = np.isfinite(chunk.X).all(axis=1) & there & (sites >= 0)
+    if missing != "refuse":
+        good = np.isfinite(side_by_side(chunk.y)).all(axis=1) & (sites >= 0)
+        if missing == "drop":
+            good &= np.isfinite(chunk.X).all(axis=1)
         codes = None if chunk.codes is None else chunk.codes[good]
         return chunk._replace(X=chunk.X[good], y=chunk.y[good], codes=codes)
     try:
@@ -142,4 +190,20 @@ def _repaired(chunk: Chunk, source: Source, missing: str, first: int) -> Chunk:
 
 def labelled(source: Source, how: Passing) -> Source:
     """The source for a pass that needs targets and sites only: inputs are read to drop rows."""
-    return source.slim() if how.missing == "refuse" else source
+    return source if how.missing == "drop" else source.slim()
+
+
+def coded(source: Source, how: Passing, coding: Coding) -> Source:
+    """The same rows as inputs that were agreed on."""
+
+    def chunks() -> Iterator[Chunk]:
+        for chunk in complete(source, how._replace(progress=None)):
+            yield chunk._replace(X=coding.matrix(chunk.X, source.kinds))
+
+    only = source.only
+    return source._replace(
+        columns=coding.names,
+        kinds=(),
+        chunks=chunks,
+        only=None if only is None else lambda names: coded(only(names), how, coding),
+    )

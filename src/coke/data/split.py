@@ -118,6 +118,7 @@ class Places(NamedTuple):
         if rows.weights is not None:
             how["weights"] = tuple(rows.weights[i] for i in self.train)
             how["weights_test"] = tuple(rows.weights[i] for i in self.test)
+        how["kinds"] = rows.kinds
         return Kept(self.names, tuple(X), tuple(y), tuple(X_test), tuple(y_test), **how)
 
 

@@ -6,7 +6,6 @@ import fnmatch
 import zlib
 from collections import Counter
 from collections.abc import Sequence
-from importlib import import_module
 from lzma import LZMAError
 from pathlib import Path
 from tokenize import TokenError
@@ -17,7 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from coke.data.kinds import NUMBERS, SEVERAL, SITES, TARGETS, require
+from coke.data.kinds import INPUTS, NUMBERS, SEVERAL, SITES, TARGETS, Part, require
+from coke.data.missing import MISSING, computing, without_missing
+from coke.data.raw import Kind, is_plain, raw_matrix
 from coke.data.reading import ADDRESS, PLAINLY, READABLE, Reading, form_of
 from coke.errors import CokeError, DataError, FileError, unknown
 from coke.maths.arrays import Array, finite
@@ -39,6 +40,7 @@ class Rows(NamedTuple):
     columns: tuple[str, ...]  # names of the columns of X
     targets: tuple[str, ...] = ("y",)  # names of those of y
     weights: Array | None = None  # (T,)  a row of weight w stands for w rows
+    kinds: tuple[Kind, ...] = ()  # what raw columns of X hold; none: numbers, and no gap
 
 
 def read_rows(
@@ -52,22 +54,26 @@ def read_rows(
 ) -> Rows:
     """Rows of a file or table: `target` is y, `site` says who holds a row, all else are inputs.
 
-    Several targets are numbers. `drop` may be patterns. `missing="drop"` leaves out rows with a
-    missing value instead of refusing them.
+    Several targets are numbers. `drop` may be patterns. Rows with a missing value are refused, or
+    left out with `missing="drop"`; with "fill", only those without a target or site are.
     """
-    if missing not in ("refuse", "drop"):
-        raise DataError(unknown("treatment of missing values", missing, ("refuse", "drop")))
+    if missing not in MISSING:
+        raise DataError(unknown("treatment of missing values", missing, MISSING))
     table, targets = read_table(source, how), [target] if isinstance(target, str) else [*target]
-    inputs = input_names(table, targets, site, drop)
-    table = table.select([*inputs, *targets, *([] if site is None else [site])])
+    inputs, named = input_names(table, targets, site, drop), [] if site is None else [site]
+    table = table.select([*inputs, *targets, *named])
     kind = TARGETS if len(targets) == 1 else SEVERAL
-    require(table, (inputs, NUMBERS), (targets, kind), ([] if site is None else [site], SITES))
-    if missing == "drop":
-        table = _without_missing(table)
+    require(table, (inputs, inputs_as(how)), (targets, kind), (named, SITES))
+    missing = "refuse" if missing == "fill" and how.numbers else missing
+    if missing != "refuse":
+        needed = table.column_names if missing == "drop" else [*targets, *named]
+        table = without_missing(table, needed, site, how)
     labels = None if site is None else column(table, site)
     y = column(table, targets[0]) if len(targets) == 1 else inputs_of(table, targets)
-    rows = checked_rows(inputs_of(table, inputs), y, labels, tuple(inputs))
-    return rows._replace(targets=tuple(targets))
+    kinds = tuple(Kind() for _ in inputs)
+    X = raw_matrix(table, inputs, kinds)
+    rows = checked_rows(X, y, labels, tuple(inputs), gaps=missing == "fill")
+    return rows._replace(targets=tuple(targets), kinds=() if is_plain(kinds, X) else kinds)
 
 
 def input_names(
@@ -101,10 +107,12 @@ def input_names(
     return inputs
 
 
-def checked_rows(X: Any, y: Any, sites: Any = None, columns: tuple[str, ...] | None = None) -> Rows:
+def checked_rows(
+    X: Any, y: Any, sites: Any = None, columns: tuple[str, ...] | None = None, *, gaps: bool = False
+) -> Rows:
     """Rows from arrays: X (T, d) finite numbers, y (T,), and one site label a row or none.
 
-    y may be numbers (T, K).
+    y may be numbers (T, K). Where there may be `gaps`, they are NaN.
     """
     X, y = numbers(X), _array(y, "y")
     if y.dtype.kind in "mMcV":
@@ -115,13 +123,18 @@ def checked_rows(X: Any, y: Any, sites: Any = None, columns: tuple[str, ...] | N
     if len(X) == 0:
         raise DataError("no rows: expected at least one")
     names = columns or tuple(f"x{j}" for j in range(X.shape[1]))
-    if not finite(X):
+    if not (gaps or finite(X)):
         bad = np.count_nonzero(~np.isfinite(X), axis=0)
         raise DataError(_missing({names[j]: int(n) for j, n in enumerate(bad) if n}))
     gone = int(np.count_nonzero(~np.isfinite(y))) if y.dtype.kind == "f" else _gone(y)
     if gone:
         raise DataError(_missing({"the target": gone}))
     return Rows(X, y, None if sites is None else _checked_sites(sites, len(X)), names)
+
+
+def inputs_as(how: Reading) -> Part:
+    """What input columns may hold."""
+    return (NUMBERS[0], f"{how.numbers}: {NUMBERS[1]}") if how.numbers else INPUTS
 
 
 def _checked_sites(sites: Any, T: int) -> Labels:
@@ -220,11 +233,6 @@ def _usable(table: pa.Table, said: str) -> pa.Table:
     return pa.table({name: pa.chunked_array(chunks) for name, chunks in columns.items()})
 
 
-def computing() -> Any:
-    """Arrow's functions, which take longer to load than most tables to read, and few need."""
-    return import_module("pyarrow.compute")
-
-
 def plain(values: pa.Array) -> pa.Array:
     """Dictionaries and runs written out; decimals and halves as floats; text Arrow can filter."""
     kind = values.type
@@ -265,26 +273,11 @@ def inputs_of(table: pa.Table, names: Sequence[str]) -> Array:
     return X
 
 
-def _without_missing(table: pa.Table) -> pa.Table:
-    """The rows in which no value is null, NaN or infinite."""
-    pc, whole = computing(), pa.chunked_array([pa.repeat(True, table.num_rows)])
-    for name in table.column_names:
-        there = pc.is_valid(table[name])
-        if pa.types.is_floating(table.schema.field(name).type):
-            there = pc.fill_null(pc.is_finite(table[name]), False)
-        whole = pc.and_(whole, there)
-    kept = table.filter(whole)
-    if kept.num_rows == 0:
-        raise DataError(
-            f"all {table.num_rows} rows have a missing value: drop the columns that are mostly so"
-        )
-    return kept
-
-
 def _missing(counts: dict[str, int]) -> str:
     shown = ", ".join(f"{name} ({n})" for name, n in list(counts.items())[:8])
     more = f" and {len(counts) - 8} more columns" if len(counts) > 8 else ""
     return (
-        f"missing, NaN or infinite values in {shown}{more}: expected finite numbers; fill them in "
-        'or leave those rows out, which training does with --missing drop (missing = "drop")'
+        f"missing, NaN or infinite values in {shown}{more}: expected finite numbers; training "
+        'fills those of inputs with --missing fill (missing = "fill"), and leaves such rows out '
+        'with --missing drop (missing = "drop")'
     )

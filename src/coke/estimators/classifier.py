@@ -10,9 +10,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from coke.data.tables import Labels, Rows, checked_rows
+from coke.data.tables import Labels, Rows
 from coke.errors import DataError
-from coke.estimators.consensus import Consensus, validated, weighed
+from coke.estimators.checks import fitted_rows, raw_rows, rows_to_predict, weighed
+from coke.estimators.consensus import Consensus
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph
@@ -62,12 +63,12 @@ class COKEClassifier(ClassifierMixin, Consensus):
 
         A row of weight w stands for w rows.
         """
-        X, y = validated(self, X, y)
+        raw, y = fitted_rows(self, X, y)
         try:
             check_classification_targets(y)
         except ValueError as error:
             raise DataError(str(error)) from error
-        self._fit(self._classed(weighed(checked_rows(X, y, sites), sample_weight)))
+        self._fit(self._classed(weighed(raw_rows(raw, y, sites), sample_weight)))
         self.classes_ = self.model_.classes
         return self
 
@@ -88,12 +89,13 @@ class COKEClassifier(ClassifierMixin, Consensus):
     def predict(self, X: Any) -> Labels:
         """Class labels."""
         check_is_fitted(self)
-        return self.model_.predict(validated(self, X, reset=False))
+        return self.model_.predict(rows_to_predict(self, X, self.model_.coding))
 
     def decision_function(self, X: Any) -> Array:
         """θᵀφ(x): (T,) for two classes (positive: the second), else (T, n)."""
         check_is_fitted(self)
-        f = self.model_.decision(validated(self, X, reset=False))
+        model = self.model_
+        f = model.decision(model.inputs(rows_to_predict(self, X, model.coding)))
         return f[:, 0] if f.shape[1] == 1 else f
 
     def _has_probabilities(self) -> bool:
@@ -103,4 +105,4 @@ class COKEClassifier(ClassifierMixin, Consensus):
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities, for the logistic loss."""
         check_is_fitted(self)
-        return self.model_.predict_proba(validated(self, X, reset=False))
+        return self.model_.predict_proba(rows_to_predict(self, X, self.model_.coding))

@@ -7,15 +7,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from msgspec import structs
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from coke.data.split import Index, by_label, deal, split
 from coke.data.tables import Rows
 from coke.errors import ConvergenceError, DataError, InputError, unknown
+from coke.estimators.checks import validated
 from coke.estimators.showing import Showing
 from coke.learning.agreement import Terms
 from coke.learning.assessing import assessed
+from coke.learning.public import why_numbers
 from coke.learning.ready import agree
 from coke.learning.train import train
 from coke.learning.verdict import Ended
@@ -24,7 +25,7 @@ from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, graph_on
 from coke.maths.losses import LOSSES, NUMBERS
-from coke.settings.declaration import Features, Settings
+from coke.settings.declaration import AUTO, Features, Settings
 from coke.settings.groups import (
     DKLA,
     DP,
@@ -42,30 +43,6 @@ from coke.settings.groups import (
 from coke.settings.reading import checked_settings
 
 ENGINES = ("simulation", "agents")
-
-
-def validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
-    """scikit-learn's own checks, raised from this package's exception tree."""
-    try:
-        return validate_data(estimator, *args, dtype=np.float64, **kwargs)
-    except ValueError as error:
-        raise DataError(str(error)) from error
-
-
-def weighed(rows: Rows, given: Any) -> Rows:
-    """With those weights, one a row; a row that weighs nothing is none."""
-    if given is None:
-        return rows
-    try:
-        weights = np.asarray(_check_sample_weight(given, rows.X, dtype=np.float64))
-    except ValueError as error:
-        raise DataError(f"sample_weight: {error}") from error
-    if not (weights >= 0).all():
-        raise DataError(f"sample_weight has {weights.min()}: expected none below zero")
-    there = np.flatnonzero(weights)
-    sites = None if rows.sites is None else rows.sites[there]
-    rows = rows._replace(X=rows.X[there], y=rows.y[there], sites=sites)
-    return rows._replace(weights=weights[there])
 
 
 class Consensus(Showing):
@@ -125,8 +102,8 @@ class Consensus(Showing):
         return self.model_.importance().shares
 
     def _loss(self) -> str:
-        known = [name for name, loss in LOSSES.items() if loss.kind == self._kind]
-        loss = known[0] if self.loss == "auto" else self.loss
+        known = [name for name, loss in LOSSES.items() if loss.kind == self._kind and name != AUTO]
+        loss = known[0] if self.loss == AUTO else self.loss
         if loss not in known:
             raise InputError(unknown(f"loss of {type(self).__name__}", loss, known))
         return loss
@@ -164,11 +141,19 @@ class Consensus(Showing):
                 "bounds what a row may weigh; leave them out, or simulate without privacy"
             )
         settings, columns = self._settings(rows.targets), rows.columns
+        if rows.kinds and (why := why_numbers(settings)):
+            raise DataError(f"text, dates or gaps {why}: expected numbers, and none missing")
         columns = tuple(map(str, getattr(self, "feature_names_in_", columns)))
         y, labels, rows = rows.y, rows.sites, rows._replace(columns=columns, sites=None)
         parts = deal(y, self.n_agents, seed=settings.seed) if labels is None else by_label(labels)
         self.sites_ = np.array(list(parts))
         return (self._fit_here if here else self._fit_agents)(settings, rows, parts)
+
+    def __sklearn_tags__(self) -> Any:
+        """Gaps are filled, and text is coded."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
+        return tags
 
     def _public(self) -> Array:
         assert isinstance(self.algorithm, Coke)  # no other has a sample

@@ -7,8 +7,8 @@ from typing import Any, Self
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from coke.data.tables import checked_rows
-from coke.estimators.consensus import Consensus, validated, weighed
+from coke.estimators.checks import fitted_rows, raw_rows, rows_to_predict, weighed
+from coke.estimators.consensus import Consensus
 from coke.learning.model import named
 from coke.maths.arrays import side_by_side
 from coke.maths.losses import NUMBERS
@@ -87,10 +87,10 @@ class COKERegressor(RegressorMixin, Consensus):
         y is (T,), or (T, K) of K columns, each in its own units. A row of weight w stands for w.
         """
         given = y
-        X, y = validated(self, X, y, y_numeric=True, multi_output=True)
+        raw, y = fitted_rows(self, X, y, y_numeric=True, multi_output=True)
         self._one = y.ndim == 1  # whether predictions are (T,)
         K = 1 if self._one else y.shape[1]
-        rows = checked_rows(X, y[:, 0] if y.shape[1:] == (1,) else y, sites)
+        rows = raw_rows(raw, y[:, 0] if y.shape[1:] == (1,) else y, sites)
         return self._fit(weighed(rows, sample_weight)._replace(targets=_names(given, K)))
 
     def predict(self, X: Any, interval: float | None = None) -> Any:
@@ -100,7 +100,7 @@ class COKERegressor(RegressorMixin, Consensus):
         (T,), or (T, K) as y was.
         """
         check_is_fitted(self)
-        X = validated(self, X, reset=False)
+        X = rows_to_predict(self, X, self.model_.coding)
         found = [self.model_.predict(X)] if interval is None else self.model_.interval(X, interval)
         like = [part if self._one else side_by_side(part) for part in found]
         return like[0] if interval is None else tuple(like)

@@ -48,6 +48,8 @@ class Heard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         digest = hashlib.blake2b(msgspec.json.encode(mission.settings), digest_size=16)
         for part in (*mission.rows.X, *mission.rows.X_test):
             digest.update(np.ascontiguousarray(part).tobytes())
+        for kind in mission.rows.kinds:
+            digest.update(repr((kind.what, list(kind.levels))).encode())
         for labels in (*mission.rows.y, *mission.rows.y_test):
             digest.update(repr(labels.tolist()).encode())
         return cls(mission.name, digest.hexdigest(), mission.settings, {}, None)

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from coke.data.files import atomically, make_folder, write_file
+from coke.data.raw import raw_numbers
 from coke.data.split import Index
 from coke.data.tables import Rows
 from coke.errors import ConfigError, ConvergenceError, GraphError, InputError
@@ -164,7 +165,9 @@ def _text(value: Any) -> str:
 
 
 def _write_rows(path: Path, rows: Rows, part: Index) -> None:
-    columns = {name: rows.X[part, j] for j, name in enumerate(rows.columns)}
+    kinds = rows.kinds or raw_numbers(len(rows.columns))
+    each = zip(rows.columns, rows.X[part].T, kinds, strict=True)
+    columns = {name: kind.values(x) for name, x, kind in each}
     several = rows.y[part] if rows.y.ndim == 2 else rows.y[part][:, None]
     columns |= {t: pa.array(several[:, k].tolist()) for k, t in enumerate(rows.targets)}
     table = pa.table(columns)

@@ -73,8 +73,9 @@ class Mission:
         self.config, self.name, self.joins = config, config.site.name, config.site.joins
         data = config.data
         if rows is None:
-            self.config = config = with_kind(with_target(config))
-            data, how = config.data, reading_of(config.data, say)
+            self.config = config = with_kind(with_target(config), say, alone=True)
+            data = config.data
+            how = reading_of(config, say)
             rows = read_rows(
                 str(data.file), data.targets, drop=data.drop, missing=data.missing, how=how
             )

@@ -16,21 +16,31 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from coke.data.coding import Coding
 from coke.data.site import Site
 from coke.data.tables import Labels
 from coke.data.units import Columns, Making, Scaling, checked_classes, fit_scaling, numbers_of
 from coke.errors import MessageError
 from coke.learning.choice import FINE, Choice, Samples, Wish
 from coke.learning.choosing import choose
-from coke.learning.public import public_classes, public_units
+from coke.learning.public import needed, public_classes, public_units, tells
 from coke.maths.arrays import Array, side_by_side
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
-from coke.maths.losses import LOSSES, NUMBERS, Loss
+from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES, Loss, losses_of
 from coke.maths.losses.codes import coded, corners
 from coke.maths.losses.one_vs_rest import signs
 from coke.privacy.noise import Budget
 from coke.privacy.private import Private, Public
-from coke.settings.declaration import AUTO, BALANCED, PLAIN, PLAIN_LAMBDA, PUBLIC, Settings
+from coke.settings.declaration import (
+    AUTO,
+    BALANCED,
+    HASHED,
+    PLAIN,
+    PLAIN_LAMBDA,
+    PUBLIC,
+    Settings,
+)
+from coke.talk.columns import agree_coding
 from coke.talk.conversation import Network, Talk
 from coke.talk.sums import Sweep, Told, add_integers, tell
 from coke.threads import OneThread
@@ -65,6 +75,10 @@ class Terms(NamedTuple):
         """Whether targets are numbers."""
         return self.loss.kind == NUMBERS
 
+    def with_kind(self) -> Terms:
+        """Rows that came without a file, and without a loss, have targets that are numbers."""
+        return self if self.settings.loss != AUTO else self._with(losses_of(NUMBERS)[0])
+
     def with_loss(self, told: Told) -> Terms:
         """With the loss of classes that is chosen, where that was left open.
 
@@ -77,8 +91,10 @@ class Terms(NamedTuple):
         few = len(told.labels) == 2 and told.columns.T < _ENOUGH * D
         sums = settings.model == AUTO or settings.fast or settings.data.out_of_core
         logistic = few and not sums and settings.lam != 0
-        chosen = "logistic" if logistic else "least-squares"
-        return self._replace(settings=msgspec.structs.replace(settings, loss=chosen))
+        return self._with("logistic" if logistic else "least-squares")
+
+    def _with(self, loss: str) -> Terms:
+        return self._replace(settings=msgspec.structs.replace(self.settings, loss=loss))
 
     @property
     def private(self) -> Private | None:
@@ -153,6 +169,7 @@ class Agreement:
     spread: float | None = None  # of the target, where no row is needed to know it
     choice: Choice | None = None  # of the model, where that is left to the sites
     balance: Array | None = None  # (K,) weights of the classes, where they are to be
+    coding: Coding | None = None  # of raw columns, where any site has text, dates or gaps
 
     @property
     def N(self) -> int:
@@ -215,7 +232,7 @@ class Agreement:
 
 def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreement]:
     """What the units follow from, by sums over all sites; with privacy, what is public instead."""
-    private, units, auto = terms.private, terms.public, terms.settings.loss == AUTO
+    private, units, auto = terms.private, terms.public, terms.settings.loss == OF_CLASSES
     if private is not None and units is not None:
         X, y = site.rows()
         features = draw_features(feature_settings(terms.settings), X.shape[1])
@@ -223,12 +240,9 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreem
         y = numbers_of(y) if terms.numbers else coded(y, checked_classes(known))
         mine = (site.name, features, units.inputs(X), units.targets(y))
         public = yield from private.agree(sweep, net.names, *mine)
-        classes = _NOTHING._replace(labels=known)
-        return Agreement(terms, net, units, classes, public, private.spread)
+        return Agreement(terms, net, units, Told(_NOTHING.columns, known), public, private.spread)
+    site, terms, coding, everyones = yield from _known(sweep, site, terms)
     how, d, outputs = terms.settings.data.scale, len(terms.columns), len(terms.targets)
-    with OneThread().limit():
-        told = _told(site, terms)
-    everyones = _NOTHING if told is None else (yield from tell(sweep, told))
     if units is None:
         units = fit_scaling(how, d, everyones.columns, outputs)
     terms = terms.with_loss(everyones) if auto else terms
@@ -239,12 +253,27 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreem
             balance = 1.0 / (len(shares) * np.maximum(shares, 1.0 / FINE))
             shares = np.full(len(shares), 1.0 / len(shares))
         units = _centred(units, shares) if terms.loss.codes else units
-    agreed = Agreement(terms, net, units, everyones, balance=balance)
+    agreed = Agreement(terms, net, units, everyones, balance=balance, coding=coding)
     if not (terms.numbers or terms.loss.codes):  # margins are about one, of every output
         agreed = replace(agreed, spread=math.sqrt(agreed.outputs))
     if terms.settings.model != AUTO:
         return agreed
     return (yield from _choosing(sweep, site, agreed))
+
+
+def _known(sweep: Sweep, site: Site, terms: Terms) -> Talk[tuple[Site, Terms, Coding | None, Told]]:
+    """What all sites tell of their columns; where these are raw, once a coding is agreed on."""
+    if not tells(terms.settings):
+        return site, terms, None, _NOTHING
+    everyones = yield from tell(sweep, _told(site, terms) if site.here.plain(site.i) else None)
+    if everyones is not None:
+        return site, terms, None, everyones
+    hashed = terms.settings.data.levels == HASHED
+    coding = yield from agree_coding(sweep, site, terms.columns, hashed=hashed)
+    site, terms = site.coded(coding), terms._replace(columns=coding.names)
+    if (everyones := (yield from tell(sweep, _told(site, terms)))) is None:
+        raise MessageError("raw columns, where a coding was agreed on before")
+    return site, terms, coding, everyones
 
 
 def _shares(sweep: Sweep, site: Site, classes: Labels) -> Talk[Array]:
@@ -264,8 +293,7 @@ def _centred(units: Scaling, shares: Array) -> Scaling:
 
 def _choosing(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Agreement]:
     """With a model chosen; its inputs are in standard units or quantiles, whatever the scale."""
-    terms, told, N = agreed.terms, agreed.told.columns, agreed.N
-    d = len(terms.columns)
+    terms, told, N, d = agreed.terms, agreed.told.columns, agreed.N, len(agreed.terms.columns)
     standard = fit_scaling("standard", d, told, len(terms.targets))
     X, y = site.here.sample(site.i, terms.settings.seed)
     Y = _targets(terms, standard, y, agreed.told.labels)
@@ -284,13 +312,9 @@ def _targets(terms: Terms, standard: Scaling, y: Labels, labels: tuple[Any, ...]
     return np.column_stack(signs(y, checked_classes(labels)))
 
 
-def _told(site: Site, terms: Terms) -> Told | None:
-    """Of the rows as little as is needed; nothing where nothing is to be agreed on."""
-    scale = terms.settings.data.scale
-    chosen, sigma = terms.settings.model == AUTO, terms.settings.features.sigma
-    moments = scale == "standard" or sigma == AUTO or chosen
-    ranges = scale == "minmax"
-    if terms.numbers and not (moments or ranges):
-        return None
-    labels, columns = site.here.labels(site.i), site.here.columns(site.i)
+def _told(site: Site, terms: Terms) -> Told:
+    """Of the rows as little as is needed."""
+    moments, ranges = needed(terms.settings)
+    with OneThread().limit():
+        labels, columns = site.here.labels(site.i), site.here.columns(site.i)
     return Told(columns.needed(moments=moments, ranges=ranges), labels)

@@ -10,28 +10,45 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from coke.data.formats import guarded, opener
+from coke.data.formats import CHUNK, guarded, opener
+from coke.data.raw import NUMBER, Kind
 from coke.data.reading import PLAINLY, Reading, files_in
-from coke.errors import DataError, FileError, unknown
-from coke.maths.losses import NUMBERS, losses_of
+from coke.data.tables import plain
+from coke.errors import ConfigError, DataError, FileError, unknown
+from coke.learning.public import why_numbers
+from coke.maths.losses import NUMBERS, OF_CLASSES, losses_of
 from coke.settings.declaration import AUTO, DataTable, Settings
+from coke.settings.reading import checked_again
 
 S = TypeVar("S", bound=Settings)
 LAST = "last"
+USUAL = losses_of(NUMBERS)[0]
 Say = Callable[[str], None]
 
 
-def reading_of(data: DataTable, say: Say = PLAINLY.say) -> Reading:
+def reading_of(settings: Settings, say: Say = PLAINLY.say) -> Reading:
     """How the file is read; `say` is told in a line what was found out."""
+    data = settings.data
     form = (data.separator, data.decimal, data.encoding, data.header)
-    return Reading(*form, tuple(data.missing_values), data.query, say)
+    missing, numbers = tuple(data.missing_values), why_numbers(settings)
+    return Reading(*form, missing, data.query, say, numbers)
 
 
-def schema_of(data: DataTable) -> pa.Schema:
+def schema_of(settings: Settings) -> pa.Schema:
     """The columns of a file, or of the first in a folder."""
+    file, how = _files(settings.data)[0], reading_of(settings)
+    return guarded(str(file), FileError, lambda: opener(file, 1, how=how)().schema)
+
+
+def _files(data: DataTable) -> list[Path | str]:
+    """The file, or those of a folder."""
     path = Path(str(data.file))
-    file = next(iter(files_in(path)), path) if path.is_dir() else str(data.file)
-    return guarded(str(file), FileError, lambda: opener(file, 1, how=reading_of(data))().schema)
+    if not path.is_dir():
+        return [str(data.file)]
+    files = files_in(path)
+    if not files:
+        raise DataError(f"{path}: 0 files of rows; expected one for every site")
+    return [*files]
 
 
 def with_target(settings: S) -> S:
@@ -39,7 +56,7 @@ def with_target(settings: S) -> S:
     data = settings.data
     if data.file is None or LAST not in data.targets or data.file.endswith(".npy"):
         return settings
-    names = [name for name in schema_of(data).names if name != data.site]
+    names = [name for name in schema_of(settings).names if name != data.site]
     if LAST in names or not names:
         return settings
     targets = [names[-1] if name == LAST else name for name in data.targets]
@@ -47,25 +64,60 @@ def with_target(settings: S) -> S:
     return msgspec.structs.replace(settings, data=data)
 
 
-def with_kind(settings: S) -> S:
-    """With the usual loss of numbers, where loss = "auto" and the target is numbers.
+def with_kind(settings: S, say: Say = PLAINLY.say, *, alone: bool = False) -> S:
+    """With a loss of numbers or of classes where loss = "auto", by what the target holds.
 
-    Text and booleans are classes: which loss of theirs it is, the sites find out together.
+    Text and booleans are classes, and so are numbers of two whole values, which is said. A site
+    that is `alone` cannot know the values elsewhere.
     """
-    if settings.loss != AUTO or not _numbers(settings):
+    if settings.loss != AUTO:
         return settings
-    return msgspec.structs.replace(settings, loss=losses_of(NUMBERS)[0])
+    numbers = _numbers(settings, say, alone)
+    return checked_again(msgspec.structs.replace(settings, loss=USUAL if numbers else OF_CLASSES))
 
 
-def _numbers(settings: Settings) -> bool:
+def _numbers(settings: Settings, say: Say, alone: bool) -> bool:
     data = settings.data
     if data.file is None:
         return data.example == "synthetic"
-    path = Path(data.file)
-    if path.suffix == ".npy":
+    if len(data.targets) > 1:
+        return True
+    if str(data.file).endswith(".npy"):
         return bool(np.load(data.targets[0], mmap_mode="r").dtype.kind in "fiu")
-    schema = schema_of(data)
-    return all(_is_numeric(_type(schema, name)) for name in data.targets)
+    name = data.targets[0]
+    if not _is_numeric(_type(schema_of(settings), name)):
+        return False
+    if settings.privacy == "dp":  # values are for nobody to look at
+        return not settings.classes
+    values = _few_values(settings, name)
+    if len(values) == 1 and not alone:
+        say(f"warning: the target {name!r} is {values.pop():g} in all rows: nothing to learn")
+        return True
+    few = 0 < len(values) <= 2 and all(value.is_integer() for value in values)
+    said = " and ".join(f"{value:g}" for value in sorted(values))
+    if few and alone:
+        raise ConfigError(
+            f"the target {name!r} is {said} here, and may be more at other sites: say at all sites "
+            f'alike whether they are classes, loss = "{OF_CLASSES}", or numbers, loss = "{USUAL}"'
+        )
+    if few:
+        say(f"the target {name!r} is {said}: taken as classes; for numbers --loss {USUAL}")
+    else:
+        say(f"the target {name!r} is taken as numbers; for classes --loss {OF_CLASSES}")
+    return not few
+
+
+def _few_values(settings: Settings, name: str) -> set[float]:
+    """The values of a column, up to the third."""
+    found, how = set[float](), reading_of(settings)
+    for file in _files(settings.data):
+        opened = guarded(str(file), FileError, opener(file, CHUNK, how=how))
+        for batch in opened.batches([name]):
+            values = Kind(NUMBER).read(name, plain(batch.column(name)))
+            found.update(np.unique(values[np.isfinite(values)])[:3].tolist())
+            if len(found) > 2:
+                return found
+    return found
 
 
 def _type(schema: pa.Schema, name: str) -> Any:

@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+from msgspec import UNSET
 from scipy.special import expit, softmax
 
 from coke.data.blocks import decisions
+from coke.data.coding import Coding
 from coke.data.files import AGAIN, pack, read_packed, unpack, write_file
+from coke.data.raw import DATE, TEXT, RawRows
 from coke.data.sources import Numbers
 from coke.data.tables import Labels, inputs_of, numbers, read_table
 from coke.data.units import Scaling
@@ -47,6 +51,12 @@ class Model(NamedTuple):
     inputs_like: tuple[Gaussian, ...] = ()  # what the sites told of their scaled inputs, merged
     closed: Closed = NOTHING_CLOSED  # what they added up at the end
     targets: tuple[str, ...] = ("y",)  # names of the columns to predict
+    coding: Coding | None = None  # what the columns become; None: numbers, which they are
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """Names of the inputs that the columns become."""
+        return self.columns if self.coding is None else self.coding.names
 
     def decision(self, X: Numbers) -> Array:
         """θ_kᵀφ(x) (T, K), in the scaled targets' units; or the classes' scores."""
@@ -90,16 +100,18 @@ class Model(NamedTuple):
 
         Where they told nothing (no basis was agreed on), scaled inputs are taken for N(0, I).
         """
-        return self._surface.importance(self.columns)
+        found = self._surface.importance(self.made)
+        return found if self.coding is None else found.of(self.columns, self.coding.owners)
 
     def partial_dependence(self, column: str | int) -> tuple[Array, Array]:
-        """Values x (25,) of a column, and the mean of f there over what the other columns are.
+        """Values x (25,) of an input, and the mean of f there over what the others are.
 
         In the column's units and the target's; of classes f is decisions, of more than two (25, K).
         """
-        j = self.columns.index(column) if column in self.columns else column
-        if not (isinstance(j, int | np.integer) and -len(self.columns) <= j < len(self.columns)):
-            raise InputError(unknown("column", column, self.columns))
+        made = self.made
+        j = made.index(column) if column in made else column
+        if not (isinstance(j, int | np.integer) and -len(made) <= j < len(made)):
+            raise InputError(unknown("column", column, made))
         z, x = self._middle(j)
         f = self._surface.curve(j, z)
         numbers = LOSSES[self.loss].kind == NUMBERS
@@ -118,7 +130,7 @@ class Model(NamedTuple):
 
     @property
     def _surface(self) -> Surface:
-        d = len(self.columns)
+        d = len(self.made)
         told = self.inputs_like or (Gaussian(1.0, np.zeros(d), np.eye(d)),)
         return Surface.of(self.theta, self.features, told)
 
@@ -164,22 +176,41 @@ class Model(NamedTuple):
         return np.asarray(np.where(total > 0, p / np.where(total > 0, total, 1), 1 / p.shape[1]))
 
     def inputs(self, X: Any) -> Numbers:
-        """X (T, d): an array as it is; of a table or file, the columns the model was trained on."""
+        """(T, d) of an array, a table, a file or raw rows: of the columns the model was trained on.
+
+        With a coding, gaps are filled and text and dates are made numbers, as they were then.
+        """
         if isinstance(X, str | Path) or hasattr(X, "__arrow_c_stream__"):
-            table = read_table(X)
-            lacking = [name for name in self.columns if name not in table.column_names]
-            if lacking:
-                raise DataError(
-                    f"columns {lacking[:8]} are missing: the model needs {self.columns}"
-                )
-            X = inputs_of(table, self.columns)
+            X = self._read(read_table(X))
+        if self.coding is not None:
+            return self.coding.matrix(*X) if isinstance(X, RawRows) else self._filled(X)
         if not (isinstance(X, np.ndarray) and X.dtype == np.float32):  # which stays as it is
             X = numbers(X)
-        if X.ndim != 2 or X.shape[1] != len(self.columns):
-            raise DataError(f"X has shape {X.shape}: the model needs (T, {len(self.columns)})")
+        self._check_width(X)
         if not finite(X):
             raise DataError("X has NaN or infinite values: fill them in or leave those rows out")
         return X
+
+    def _read(self, table: pa.Table) -> Any:
+        lacking = [name for name in self.columns if name not in table.column_names]
+        if lacking:
+            raise DataError(f"columns {lacking[:8]} are missing: the model needs {self.columns}")
+        if self.coding is None:
+            return inputs_of(table, self.columns)
+        return self.coding.read(table)
+
+    def _filled(self, X: Any) -> Array:
+        """Of an array, which must be of numbers."""
+        assert self.coding is not None
+        words = [code.column for code in self.coding.codes if code.what in (TEXT, DATE)]
+        if words:
+            raise DataError(f"columns {words[:8]} are text or dates: expected a table, no array")
+        self._check_width(X := numbers(X))
+        return self.coding.matrix(X, ())
+
+    def _check_width(self, X: Numbers) -> None:
+        if X.ndim != 2 or X.shape[1] != len(self.columns):
+            raise DataError(f"X has shape {X.shape}: the model needs (T, {len(self.columns)})")
 
     def to_bytes(self) -> bytes:
         """The content of a model file: the same bytes for the same model."""
@@ -191,8 +222,10 @@ class Model(NamedTuple):
             ) from error
         labels, linear = plain_labels(self.classes), float(self.features.linear)
         meta = Beside(
-            self.loss, labels, list(self.columns), linear, self.closed.sharpness, list(self.targets)
-        )
+            loss=self.loss, classes=labels, columns=list(self.columns), linear=linear,
+            sharpness=self.closed.sharpness, targets=list(self.targets),
+            coding=UNSET if self.coding is None else list(self.coding.codes),
+        )  # fmt: skip
         return pack(KIND, meta, parts_of(self))
 
     @classmethod
@@ -211,6 +244,7 @@ class Model(NamedTuple):
                 loss=meta.loss,
                 classes=label_array(meta.classes),
                 columns=tuple(meta.columns),
+                coding=Coding(tuple(meta.coding)) if meta.coding else None,
             )
             closed = Closed(misses_in(arrays), meta.sharpness)
             model = model._replace(inputs_like=mixture_in(arrays), closed=closed)
@@ -218,7 +252,7 @@ class Model(NamedTuple):
             if arrays:
                 raise ValueError(f"unknown arrays {list(arrays)[:8]}")
             check(model)
-        except (KeyError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise FileError(
                 f"the model file's content does not fit together: {error}; {AGAIN}"
             ) from error

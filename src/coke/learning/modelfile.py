@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 
+from coke.data.coding import ColumnCoding
 from coke.data.files import Arrays
 from coke.maths.choice.misses import BINS, Misses
 from coke.maths.choice.quantiles import NO_KNOTS, SCORES
@@ -31,6 +33,7 @@ class Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     linear: float = 0.0
     sharpness: float | None = None
     targets: list[str] = []  # of files without them: y, or y0, y1, …
+    coding: list[ColumnCoding] | UnsetType = UNSET  # of files without it: columns are inputs
 
 
 def parts_of(model: Model) -> Arrays:
@@ -86,6 +89,8 @@ def check(model: Model) -> None:
         raise ValueError(f"{n} classes with the {model.loss} loss")
     if len(model.targets) != model.outputs or len(set(model.targets)) < model.outputs:
         raise ValueError(f"targets {model.targets[:8]} of {model.outputs} columns")
+    if model.coding is not None and model.coding.checked().columns != model.columns:
+        raise ValueError("a coding of other columns")
     _check_shapes(model, LOSSES[model.loss].outputs(model.scaling.y_shift.size, n))
     misses, sharpness = model.closed
     if misses is not None:
@@ -104,13 +109,13 @@ def check(model: Model) -> None:
 
 def _check_shapes(model: Model, outputs: int) -> None:
     omega, phase = model.features.omega, model.features.phase
-    empty = not omega.size and not (model.features.linear and len(model.columns))
+    empty = not omega.size and not (model.features.linear and len(model.made))
     if omega.ndim != 2 or empty or phase.ndim != 1:
         raise ValueError(f"omega has shape {omega.shape}, phase {phase.shape}")
     if model.features.size > WIDEST or outputs > OUTPUTS:
         most = f"expected {WIDEST} and {OUTPUTS} at most"
         raise ValueError(f"{model.features.size} features, {outputs} outputs: {most}")
-    L, d, knots = len(omega), len(model.columns), model.scaling.knots
+    L, d, knots = len(omega), len(model.made), model.scaling.knots
     shifts = (outputs,) if LOSSES[model.loss].kind == NUMBERS or LOSSES[model.loss].codes else (1,)
     wanted = {
         "theta": (outputs, model.features.size),

@@ -16,10 +16,10 @@ from coke.data.digits import digits_rows
 from coke.data.formats import open_table
 from coke.data.npy import open_arrays
 from coke.data.ondisk import OnDisk
-from coke.data.out_of_core import joined, owners, pass_over, picked
+from coke.data.out_of_core import owners, pass_over, picked
 from coke.data.reading import PLAINLY, Reading, files_in, label_of
 from coke.data.site import Kept, Sites
-from coke.data.sources import Passing, Source, Watch
+from coke.data.sources import Passing, Source, Watch, joined
 from coke.data.split import parts_of, split
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
@@ -29,6 +29,7 @@ from coke.errors import ConfigError
 from coke.learning.agreement import Terms
 from coke.learning.costs import Expected, expected
 from coke.learning.kinds import Say, reading_of, with_kind, with_target
+from coke.learning.public import why_numbers
 from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Room
 from coke.maths.graph import Graph, adjacency, build_graph
@@ -60,8 +61,10 @@ def open_ready(
     Once the rows are read, and before the sites agree, it is foretold what the run may cost.
     What is found out about files is said.
     """
-    settings = with_kind(with_target(settings))
-    how = reading_of(settings.data, say)
+    for reason in of_source(settings):
+        raise ConfigError(reason)
+    settings = with_kind(with_target(settings), say)
+    how = reading_of(settings, say)
     sites, columns, names, graph, engine = _open_sites(settings, comm, watch, how)
     costs = expected(sites, settings)
     if foretell is not None and costs is not None and engine is ALONE:
@@ -69,7 +72,11 @@ def open_ready(
     sample = None
     if settings.sample is not None:
         sample = inputs_of(read_table(settings.sample), columns)
-    return agree(sites, graph, Terms(settings, columns, sample, releases), engine, names)
+    ready = agree(sites, graph, Terms(settings, columns, sample, releases), engine, names)
+    coding = ready.agreement.coding
+    for line in () if coding is None else coding.words:
+        say(line)
+    return ready
 
 
 def load_rows(settings: Settings, how: Reading = PLAINLY) -> Rows:
@@ -103,8 +110,6 @@ def _open_sites(
 
     With `data.on_disk` they are read in chunks, too, but kept, there.
     """
-    for reason in of_source(settings):
-        raise ConfigError(reason)
     names, columns, sites, some = _at_hand(settings, comm, watch, how)
     kind, edges, N = settings.graph.kind, settings.graph.edges, len(names)
     graph = build_graph(kind, N, edges=edges, seed=settings.seed)
@@ -134,7 +139,7 @@ def _at_hand(
         places = split(parts_of(rows.y, rows.sites, **dealt), test=data.test, seed=seed)
         kept = places.kept(rows, numbers=numbers, room=room, watch=watch)
         return _AtHand(kept.names, rows.columns, kept, kept.of)
-    passing, source = _passing(settings, comm), _open_rows(settings, how)
+    passing, source = _passing(settings, comm, how.say), _open_rows(settings, how)
     if data.out_of_core:
         passed = pass_over(source, passing, test=data.test, seed=seed, watch=watch)
         return _AtHand(passed.names, source.columns, passed, passed.of)
@@ -167,7 +172,9 @@ def _open_rows(settings: Settings, how: Reading = PLAINLY) -> Source:
     if path.suffix == ".npy":
         y = list(data.targets) if len(data.targets) > 1 else data.targets[0]
         return open_arrays(path, y, data.site, classes=classes)
-    open_ = partial(open_table, target=data.targets, drop=data.drop, classes=classes, how=how)
+    open_ = partial(
+        open_table, target=data.targets, drop=data.drop, classes=classes, how=how, known={}
+    )
     if not path.is_dir():
         return open_(data.file, site=data.site)
     files = [(label_of(file), file) for file in files_in(path)]
@@ -177,7 +184,15 @@ def _open_rows(settings: Settings, how: Reading = PLAINLY) -> Source:
     return joined({name: open_(file) for name, file in files})
 
 
-def _passing(settings: Settings, comm: MPI.Comm | None) -> Passing:
+def _passing(settings: Settings, comm: MPI.Comm | None, say: Say) -> Passing:
     workers = os.cpu_count() if comm is None else 1  # a rank has a core of its own
-    data = settings.data
-    return Passing(data.precision, workers or 1, data.missing, fast=settings.fast)
+    data, said = settings.data, set[str]()
+
+    def once(line: str) -> None:
+        """Not again in the next pass."""
+        if line not in said:
+            said.add(line)
+            say(line)
+
+    missing = "refuse" if data.missing == "fill" and why_numbers(settings) else data.missing
+    return Passing(data.precision, workers or 1, missing, fast=settings.fast, say=once)

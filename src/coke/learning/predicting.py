@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,9 +15,11 @@ import pyarrow.parquet
 
 from coke.data.files import atomically
 from coke.data.inputs import beside_inputs, names_in, open_inputs
+from coke.data.missing import computing
+from coke.data.raw import RawRows
 from coke.data.reading import PLAINLY, Reading
-from coke.data.sources import Numbers, complete
-from coke.data.tables import computing, plain
+from coke.data.sources import Numbers, Passing, complete
+from coke.data.tables import plain
 from coke.errors import DataError
 from coke.learning.model import Model
 from coke.learning.scoring import ClassScore, NumberScore
@@ -40,9 +44,11 @@ class Written(NamedTuple):
 
     rows: int
     score: Scores | None  # by target, where all of them were there
+    gaps: dict[str, int]  # column ↦ values that were filled in, where the model has a way to
+    others: dict[str, int]  # column ↦ texts that are none of the levels it was trained on by name
 
 
-def _predicted(model: Model, X: Numbers, asked: Asked) -> dict[str, Any]:
+def _predicted(model: Model, X: Numbers | RawRows, asked: Asked) -> dict[str, Any]:
     """The columns of these rows."""
     found = [model.predict(X)] if asked.interval is None else model.interval(X, asked.interval)
     columns = dict(zip(("prediction", "low", "high"), found, strict=False))
@@ -67,7 +73,7 @@ class _Scoring:
         self._numbers = {name: NumberScore() for name in self.columns}
         self._classes = ClassScore(model.classes.tolist()) if len(model.classes) else None
 
-    def add(self, X: Numbers, found: dict[str, Any], beside: pa.Table) -> None:
+    def add(self, X: Numbers | RawRows, found: dict[str, Any], beside: pa.Table) -> None:
         """Of one chunk."""
         given = {name: plain(beside[name].combine_chunks()).to_pylist() for name in self.columns}
         if self._classes is None:
@@ -92,28 +98,35 @@ def predict_file(
     model: Model, data: str | Path, out: Path, asked: Asked, how: Reading = PLAINLY
 ) -> Written:
     """How many rows were predicted, and how well; `out` is written whole or not at all."""
-    rows, there = 0, names_in(data, how)
+    coding, rows, gaps, others = model.coding, 0, Counter[str](), Counter[str]()
+    source = open_inputs(data, model.columns, how, () if coding is None else coding.kinds())
+    passing, there = Passing(missing="refuse" if coding is None else "fill"), names_in(data, how)
     scoring, keep = _Scoring(model, there), _kept(model, asked, there)
     beside = beside_inputs(data, list(dict.fromkeys((*keep, *scoring.columns))), how)
 
-    def tables() -> Any:
-        for chunk in complete(open_inputs(data, model.columns, how)):
-            some, found = beside(len(chunk.y)), _predicted(model, chunk.X, asked)
-            scoring.add(chunk.X, found, some)
+    def tables() -> Iterator[pa.Table]:
+        nonlocal rows
+        for chunk in complete(source, passing):
+            X = chunk.X if coding is None else RawRows(chunk.X, source.kinds)
+            if coding is not None:
+                strange = coding.strange(*X)
+                gaps.update({name: n for name, (n, _) in strange.items()})
+                others.update({name: n for name, (_, n) in strange.items()})
+            rows += len(chunk.y)
+            some, found = beside(len(chunk.y)), _predicted(model, X, asked)
+            scoring.add(X, found, some)
             whole = {name: plain(some[name].combine_chunks()) for name in keep} | found
             yield _disarmed(pa.table(whole)) if out.suffix == ".csv" else pa.table(whole)
 
     def write(part: Path) -> None:
-        nonlocal rows
         written = tables()
         first = next(written)  # a file without rows is refused
         with _writer(out.suffix, part, first.schema) as writer:
             for table in chain([first], written):
                 writer.write_table(table)
-                rows += table.num_rows
 
     atomically(out, write)
-    return Written(rows, scoring.document())
+    return Written(rows, scoring.document(), dict(+gaps), dict(+others))
 
 
 def _kept(model: Model, asked: Asked, there: list[str]) -> tuple[str, ...]:
@@ -121,8 +134,9 @@ def _kept(model: Model, asked: Asked, there: list[str]) -> tuple[str, ...]:
     lacking = [name for name in asked.keep if name not in there]
     if lacking:
         raise DataError(f"columns to keep {lacking[:8]} are not in the file: it has {there[:20]}")
-    said = _predicted(model, np.zeros((1, len(model.columns))), asked)
-    twice = [name for name in asked.keep if name in said]
+    said = {"prediction", "low", "high", *(f"p_{label}" for label in model.classes)}
+    several = {f"{name}_{target}" for name in said for target in model.targets}
+    twice = [name for name in asked.keep if name in said | several]
     if twice:
         raise DataError(f"columns to keep {twice[:8]} are names of predictions: rename them first")
     return tuple(dict.fromkeys(asked.keep))

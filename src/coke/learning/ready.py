@@ -124,14 +124,15 @@ class Ready:
         basis = None if self.second is None else self.second.basis
         if "whitened" in vars(self):
             basis = self.whitened[1]
-        agreed = self.agreement
+        agreed, coding = self.agreement, self.agreement.coding
         return Model(
             theta=theta.reshape(-1, agreed.features.size),
             features=agreed.features,
             scaling=agreed.units,
             loss=agreed.terms.settings.loss,
             classes=agreed.classes,
-            columns=agreed.terms.columns,
+            columns=agreed.terms.columns if coding is None else coding.columns,
+            coding=coding,
             inputs_like=() if basis is None else basis.inputs,
             closed=closed,
             targets=agreed.terms.targets,
@@ -184,6 +185,7 @@ def agree(
         with TemporaryDirectory(prefix="coke-") as forgotten:  # with the run: nobody named a place
             return agree(sites, graph, terms._replace(releases=Path(forgotten)), engine, names)
     names, here = names or sites.names, sites.names
+    terms = terms.with_kind()
     if len(set(names)) != len(names):
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
     if terms.settings.classes:
@@ -243,6 +245,8 @@ def _finished(
 def _made(sites: Sites, agreement: Agreement, spent: Spent) -> Ready:
     """The problem of these sites once the units are known."""
     terms, how = agreement.terms, agreement.making
+    if agreement.coding is not None:
+        sites = sites.coded(agreement.coding)
     targets = tuple(sites.targets(i, how) for i in range(len(sites.names)))
     ready = Ready(
         agreement=agreement, problem=sites.problem(how), targets=targets, sites=sites,

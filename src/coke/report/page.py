@@ -89,7 +89,9 @@ def model_pictures(
     ranked = {name: share for name, share in (importance or {}).items() if share > 0}
     if ranked:
         found["importance"] = png(importance_plot(ranked))
-        found["curves"] = png(curves_plot(model, list(ranked)[:4]))
+    curved = [name for name in ranked if name in model.made][:4]  # text is no curve
+    if curved:
+        found["curves"] = png(curves_plot(model, curved))
     if coverage and any(share is not None for share in coverage.values()):
         found["coverage"] = png(coverage_plot(coverage))
     return found

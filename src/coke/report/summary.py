@@ -77,7 +77,7 @@ def accuracy(ready: Ready, model: Model) -> dict[str, float | None]:
     """Share of right labels among all sites' training and test rows. All processes ask."""
     counts = np.zeros((len(ready.sites.names), 2, 2), np.int64)
     for i, held, X, y in ready.sites.parts():
-        counts[i, int(held)] += np.count_nonzero(model.predict(X) == y), len(y)
+        counts[i, int(held)] += np.count_nonzero(model.labels(model.decision(X)) == y), len(y)
     train, test = ready.engine.everyones(counts).sum(axis=0).tolist()
     return {
         "train_accuracy": train[0] / train[1],
@@ -88,7 +88,7 @@ def accuracy(ready: Ready, model: Model) -> dict[str, float | None]:
 def chosen(ready: Ready, model: Model, choice: Choice) -> dict[str, Any]:
     """What the sites chose, what matters to it, and what its intervals hold. All processes ask."""
     best, found = choice.best, model.importance()
-    *said, why = choice.words(model.columns)
+    *said, why = choice.words(model.made)
     about = {
         "name": best.name,
         "words": [*said, *found.words, why],

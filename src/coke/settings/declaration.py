@@ -18,6 +18,7 @@ from coke.settings.knobs import COMMANDS, EVERYWHERE, Face, Knob, Scope, declare
 
 Toml = dict[str, Any]
 AUTO, WAIT = "auto", "wait"
+HASHED = "hashed"  # levels of text, told by digests
 PUBLIC = "public"  # units known before any row
 BALANCED = "balanced"
 PLAIN: dict[str, Any] = {
@@ -69,8 +70,11 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     site: Annotated[str | None, _dealt("Column that says which site holds a row.")] = None
     drop: Annotated[list[str], _read(
         "Column to leave out, or a pattern such as 'id*'; may be repeated.")] = []
-    missing: Annotated[str, _read(
-        "Rows with missing values.", choices={"refuse": "an error", "drop": "left out"})] = "refuse"
+    missing: Annotated[str, _read("Rows with missing values.", choices={
+        "fill": "by what the sites agree on", "drop": "left out", "refuse": "an error"})] = "fill"
+    levels: Annotated[str, Knob(
+        "How sites tell each other the levels of text.", faces=COMMANDS | Face.SITE, choices={
+            "plain": "as they are", HASHED: "by digests"})] = "plain"
     separator: Annotated[str, _written(
         "What separates values in a text file: a character, tab, blanks, or auto.")] = AUTO
     decimal: Annotated[str, _written(
@@ -166,7 +170,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "Another algorithm to run as well; may be repeated.", choices=_names(*ALGORITHMS),
         scope=Scope.RUN, faces=Face.RUN)] = []
     loss: Annotated[str, Knob(
-        "Loss.", choices={name: loss.about for name, loss in LOSSES.items()})] = "quadratic"
+        "Loss.", choices={name: loss.about for name, loss in LOSSES.items()})] = AUTO
     model: Annotated[str, Knob("Model.", faces=EVERYWHERE & ~Face.THEORY, choices={
         AUTO: "chosen by the sites together", "plain": "the paper's features, nothing chosen"})
     ] = AUTO

@@ -120,6 +120,12 @@ def checked(plain: Toml, kind: type[S], *rules: Rule) -> S:
     return settings
 
 
+def checked_again(settings: S) -> S:
+    """The same, if the rules allow it with what was found out since it was read."""
+    _refuse(RULES, settings)
+    return settings
+
+
 def _one_target(settings: S) -> S:
     """With a name in place of a list of one, so that all who compare settings see the same."""
     if isinstance(settings.data.target, str | None) or len(settings.data.target) != 1:

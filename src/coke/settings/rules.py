@@ -9,7 +9,7 @@ from typing import Any
 
 from coke.data.reading import is_database
 from coke.maths.algorithms import ALGORITHMS
-from coke.maths.losses import CLASSES, LOSSES
+from coke.maths.losses import CLASSES, LOSSES, OF_CLASSES
 from coke.settings.declaration import AUTO, LOOKING, PUBLIC, Settings
 from coke.settings.knobs import Face
 
@@ -101,7 +101,9 @@ def _several(settings: Settings) -> Iterator[str]:
 
 def _summed() -> str:
     """The losses of which sums over the rows are all that training needs."""
-    named = (name for name, loss in LOSSES.items() if loss.statistics and name != AUTO)
+    named = (
+        name for name, loss in LOSSES.items() if loss.statistics and name not in (AUTO, OF_CLASSES)
+    )
     return " or ".join(named)
 
 
@@ -170,7 +172,7 @@ def _public_classes(settings: Settings) -> Iterator[str]:
             'privacy = "dp" without classes: which ones a site has is about its rows; list all '
             "that there can be, known beforehand"
         )
-    if given and not wanted:
+    if given and not wanted and settings.loss != AUTO:
         yield f'classes with loss = "{settings.loss}", which is of numbers: leave them out'
     if len({isinstance(label, str) for label in given}) > 1:
         yield f"classes = {given}: expected labels of one kind, all text or all numbers"

@@ -43,6 +43,7 @@ class Reading(NamedTuple):
     missing: tuple[str, ...] = MISSING  # what stands for no value
     query: str | None = None  # of a database
     say: Callable[[str], None] = _nobody  # is told in a line what was found out
+    numbers: str = ""  # why inputs must be numbers without gaps, where they must
 
 
 PLAINLY = Reading()

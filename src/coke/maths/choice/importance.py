@@ -12,6 +12,7 @@ along which f changes most.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple, Self
 
@@ -27,9 +28,19 @@ class Importance(NamedTuple):
 
     columns: tuple[str, ...]
     shares: Array  # (d,) of the columns, sum one; zero where f is constant
-    directions: Array  # (d, d) a row each, of length one, the most important first
+    directions: Array  # (d, d) a row each over the inputs, of length one, the most important first
     weights: Array  # (d,) of the directions, sum one, falling
     linear: float  # variance of the linear part over that of f; above one where waves cancel some
+
+    def of(self, columns: tuple[str, ...], owners: Sequence[int]) -> Importance:
+        """Of the columns that the inputs were made of, as `owners` says.
+
+        Slopes of one column's inputs add up as the length of a gradient does, √Σ share²: a sum
+        would make a column matter more, the more levels it has.
+        """
+        squares = np.zeros(len(columns))
+        np.add.at(squares, owners, self.shares**2)
+        return self._replace(columns=columns, shares=_shared(np.sqrt(squares)))
 
     @property
     def ranked(self) -> dict[str, float]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Labels = Sequence[Any] | NDArray[Any]
 
 NUMBERS, CLASSES = "numbers", "classes"
+OF_CLASSES = "classes"  # a loss that is yet to be chosen by how many rows there are
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,11 @@ LOSSES: dict[str, Loss] = {
         kappa=2.0, row="coke.maths.losses.huber:Huber",
     ),
     "auto": Loss(
-        about="of numbers or classes, as the target is", kind=CLASSES, metric="", unit="",
+        about="of numbers or classes, as the target is", kind=NUMBERS, metric="mse",
+        unit="mean squared error", kappa=2.0, statistics=True,
+    ),
+    OF_CLASSES: Loss(
+        about="of classes, by how many rows there are", kind=CLASSES, metric="", unit="",
         kappa=0.0, statistics=True, probabilities=True, rough=10.0,
     ),
     "least-squares": Loss(

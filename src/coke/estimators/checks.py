@@ -1,0 +1,88 @@
+"""What scikit-learn checks of rows, and tables of text, dates and gaps, which it would refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_array, check_X_y
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from coke.data.coding import Coding
+from coke.data.kinds import INPUTS, require
+from coke.data.raw import Kind, RawRows, is_plain, raw_matrix, raw_numbers
+from coke.data.tables import Rows, checked_rows, read_table
+from coke.errors import DataError
+from coke.maths.arrays import finite
+
+
+def validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
+    """scikit-learn's own checks of numbers, raised from this package's exception tree."""
+    try:
+        return validate_data(estimator, *args, dtype=np.float64, **kwargs)
+    except ValueError as error:
+        raise DataError(str(error)) from error
+
+
+def fitted_rows(estimator: BaseEstimator, X: Any, y: Any, **kwargs: Any) -> tuple[RawRows, Any]:
+    """Rows and targets to learn from: numbers and NaN, or a table of anything."""
+    raw = _raw(X)
+    if raw is None:
+        X, y = validated(estimator, X, y, ensure_all_finite="allow-nan", **kwargs)
+        return RawRows(X, () if finite(X) else raw_numbers(X.shape[1])), y
+    try:
+        validate_data(estimator, X, skip_check_array=True)
+        _, y = check_X_y(raw.X, y, ensure_all_finite="allow-nan", estimator=estimator, **kwargs)
+    except ValueError as error:
+        raise DataError(str(error)) from error
+    return raw, y
+
+
+def raw_rows(raw: RawRows, y: Any, sites: Any) -> Rows:
+    """With targets, and one site label a row or none."""
+    return checked_rows(raw.X, y, sites, gaps=True)._replace(kinds=tuple(raw.kinds))
+
+
+def weighed(rows: Rows, given: Any) -> Rows:
+    """With those weights, one a row; a row that weighs nothing is none."""
+    if given is None:
+        return rows
+    try:
+        weights = np.asarray(_check_sample_weight(given, rows.X, dtype=np.float64))
+    except ValueError as error:
+        raise DataError(f"sample_weight: {error}") from error
+    if not (weights >= 0).all():
+        raise DataError(f"sample_weight has {weights.min()}: expected none below zero")
+    there = np.flatnonzero(weights)
+    sites = None if rows.sites is None else rows.sites[there]
+    rows = rows._replace(X=rows.X[there], y=rows.y[there], sites=sites)
+    return rows._replace(weights=weights[there])
+
+
+def rows_to_predict(estimator: BaseEstimator, X: Any, coding: Coding | None) -> Any:
+    """What a model takes: numbers, or where it has a coding a table as that was trained on."""
+    if coding is None:
+        return validated(estimator, X, reset=False)
+    raw = _raw(X, coding)
+    if raw is None:
+        return validated(estimator, X, reset=False, ensure_all_finite="allow-nan")
+    try:
+        validate_data(estimator, X, skip_check_array=True, reset=False)
+        check_array(raw.X, ensure_all_finite="allow-nan", estimator=estimator)
+    except ValueError as error:
+        raise DataError(str(error)) from error
+    return raw
+
+
+def _raw(X: Any, coding: Coding | None = None) -> RawRows | None:
+    """The raw rows of a table; None of an array, and of numbers without gaps."""
+    if not hasattr(X, "__arrow_c_stream__"):
+        return None
+    table = read_table(X)
+    names, kinds = table.column_names, tuple(Kind() for _ in table.column_names)
+    if coding is not None and len(coding.codes) == len(names):
+        kinds = tuple(coding.kinds())
+    require(table, (names, INPUTS))
+    found = RawRows(raw_matrix(table, names, kinds), kinds)
+    return None if coding is None and is_plain(kinds, found.X) else found

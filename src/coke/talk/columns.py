@@ -1,0 +1,97 @@
+"""Raw columns: what sites tell of theirs, and the coding that all conclude from it.
+
+One sweep more, and only where some site has text, dates or gaps: that site says so in place of its
+numbers for the units (`coke.talk.sums.tell`), and these are told once columns are numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import msgspec
+
+from coke.data.coding import LONGEST, MIXED, TOLD, Coding, ColumnCoding, ToldColumn
+from coke.data.raw import DATE, NUMBER, TEXT
+from coke.data.site import Site
+from coke.errors import DataError, MessageError
+from coke.talk.conversation import Talk
+from coke.talk.sums import Sweep
+
+_LARGEST = 1e150  # beyond it numbers cannot be scaled
+_MOST = 2.0**53
+
+_Column = tuple[str, float, float, tuple[float, float, float, float], dict[str, int], float]
+_Wire = tuple[float, list[_Column]]
+
+
+class ToldRaw(NamedTuple):
+    """What is told of the raw columns of some sites."""
+
+    T: float  # training rows
+    columns: tuple[ToldColumn, ...]
+
+    def merged(self, other: ToldRaw) -> ToldRaw:
+        """Of both."""
+        both = zip(self.columns, other.columns, strict=True)
+        return ToldRaw(self.T + other.T, tuple(a.merged(b) for a, b in both))
+
+    def encode(self) -> bytes:
+        """For the parent, or for all."""
+        return msgspec.msgpack.encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes, d: int) -> ToldRaw:
+        """What such bytes say of d columns, if that can be."""
+        try:
+            T, columns = msgspec.msgpack.decode(data, type=_Wire)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise MessageError(f"{len(data)} bytes tell nothing of raw columns: {error}") from error
+        found = cls(T, tuple(ToldColumn(*column) for column in columns))
+        if not (0 < T < _MOST and len(columns) == d and all(_can_be(c, T) for c in found.columns)):
+            raise MessageError(f"raw columns that cannot be, in {len(data)} bytes")
+        return found
+
+
+def _can_be(told: ToldColumn, T: float) -> bool:
+    """Whether T rows can be like that."""
+    low, high, early, late = told.ends
+    if not (0 <= told.n <= T and math.isfinite(told.mean + sum(told.ends) + told.rest)):
+        return False
+    if not (
+        low <= high and 0 <= early <= late < 1 and max(map(abs, (told.mean, low, high))) < _LARGEST
+    ):
+        return False
+    if told.what == TEXT:
+        counts = told.levels.values()
+        words = len(told.levels) <= TOLD and all(len(word) <= LONGEST for word in told.levels)
+        each = all(n > 0 for n in counts) and told.rest >= 0
+        return bool(told.levels) and words and each and sum(counts) + told.rest == told.n
+    known = (NUMBER, DATE, MIXED) if told.n else ("",)
+    return told.what in known and not (told.levels or told.rest)
+
+
+def agree_coding(sweep: Sweep, site: Site, names: Sequence[str], *, hashed: bool) -> Talk[Coding]:
+    """One site's part in agreeing on what the columns of these names become."""
+    T, columns = site.here.raw(site.i, hashed=hashed)
+    own, d = ToldRaw(T, tuple(columns)), len(names)
+
+    def merged(children: Sequence[bytes]) -> bytes:
+        heard = (ToldRaw.decode(child, d) for child in children)
+        return reduce(ToldRaw.merged, heard, own).encode()
+
+    told = ToldRaw.decode((yield from sweep(merged)), d)
+    each = dict(zip(names, told.columns, strict=True))
+    mixed = [name for name, column in each.items() if column.what == MIXED]
+    if mixed:
+        raise DataError(
+            f"columns {mixed[:20]} hold one kind at one site and another elsewhere: expected "
+            "numbers, text or dates at all sites alike; mend them, or leave them out: drop"
+        )
+    codes = [ColumnCoding.of(name, it, told.T, hashed=hashed) for name, it in each.items()]
+    coding = Coding(tuple(codes))
+    if not coding.names:
+        raise DataError(f"no column is of any use as an input: {'; '.join(coding.words)}")
+    return coding

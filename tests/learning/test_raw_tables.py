@@ -1,0 +1,215 @@
+"""Tables as people have them: text, dates and gaps become inputs, the same on every face."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from hypothesis import given, settings
+from numpy.testing import assert_allclose, assert_array_equal
+
+from coke import DP, Agents, Coke, COKEClassifier, COKERegressor, Features
+from coke.data.site import Kept
+from coke.data.tables import read_rows
+from coke.errors import DataError, FileError, InputError
+from coke.learning.agreement import Terms
+from coke.learning.case import Wanted
+from coke.learning.model import Model, load_model
+from coke.learning.open import open_ready
+from coke.learning.ready import joining, site_talk
+from coke.settings.reading import checked_settings
+from coke.talk.conversation import outcome
+from kit.commands import coke
+from kit.forging import forgeries
+from kit.raw import raw_table
+
+FRAME, Y = raw_table()
+SITES = np.array(["a", "b", "c"])[np.arange(len(Y)) % 3]
+HIGH = np.where(Y > 1, 1, 0)
+
+
+def fitted(**given: Any) -> Any:
+    return COKERegressor(graph="ring", **given).fit(FRAME, Y, SITES)
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Any:
+    return fitted()
+
+
+def test_a_frame_as_it_is_is_learnt_from_and_predicted(simulated: Any) -> None:
+    """Names and importance are of the frame's own columns; what says nothing is left out."""
+    assert simulated.score(FRAME, Y) > 0.9
+    assert list(simulated.feature_names_in_) == list(FRAME)
+    share = dict(zip(FRAME, simulated.importance_, strict=True))
+    assert share["id"] == 0.0
+    assert share["wind"] > share["kind"] > 0.0
+    assert_allclose(simulated.importance_.sum(), 1.0)
+    assert any("id (each of its levels is rare)" in line for line in simulated.model_.coding.words)
+
+
+def test_pandas_and_polars_are_alike(simulated: Any) -> None:
+    frame = pl.from_pandas(FRAME)
+    again = COKERegressor(graph="ring").fit(frame, Y, SITES)
+    assert_array_equal(again.thetas_, simulated.thetas_)
+    assert_array_equal(again.predict(frame), simulated.predict(FRAME))
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_agents_and_the_simulation_agree_bit_for_bit(classes: bool) -> None:
+    """θ, and every byte that was sent."""
+    kind, y = (COKEClassifier, HIGH) if classes else (COKERegressor, Y)
+    here = kind(graph="ring").fit(FRAME, y, SITES)
+    there = kind(graph="ring", engine=Agents(carrier="memory")).fit(FRAME, y, SITES)
+    assert_array_equal(there.thetas_, here.thetas_)
+    assert (there.bytes_, there.wire_bytes_) == (here.bytes_, here.wire_bytes_)
+    assert_array_equal(there.predict(FRAME), here.predict(FRAME))
+
+
+def test_gaps_of_an_array_are_filled() -> None:
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    y = X[:, 0].copy()
+    X[::7, 1] = np.nan
+    found = COKERegressor(n_agents=3).fit(X, y)
+    assert found.score(X, y) > 0.95
+    assert found.model_.made == ("x0", "x1", "x1 missing")
+
+
+def test_a_gap_at_one_site_only_makes_a_coding_for_all() -> None:
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    X[:5, 0] = np.nan
+    models = [
+        COKERegressor(graph="ring", engine=engine).fit(X, X[:, 1], np.arange(300) // 100).model_
+        for engine in ("simulation", Agents(carrier="memory"))
+    ]
+    assert models[0].coding == models[1].coding
+    assert models[0].coding is not None
+    assert models[0].coding.codes[0].fill == pytest.approx(X[5:, 0].mean(), rel=1e-12)
+
+
+def test_numbers_without_gaps_cost_no_message_more() -> None:
+    """And a gap costs two more sums: what the columns are, and their moments once more."""
+    X = np.random.default_rng(0).normal(size=(90, 2))
+    sites = np.repeat(["a", "b", "c"], 30)
+    plain = COKERegressor(graph="ring", model="plain").fit(X, X[:, 0], sites)
+    assert plain.model_.coding is None
+    X[0, 1] = np.nan
+    found = COKERegressor(graph="ring", model="plain").fit(X, X[:, 0], sites)
+    assert found.agreement_bytes_ > plain.agreement_bytes_
+
+
+def table(folder: Path, frame: pd.DataFrame = FRAME, name: str = "rows.csv") -> Path:
+    """A text file, with sites."""
+    rows = pa.Table.from_pandas(frame.assign(y=Y, where=SITES), preserve_index=False)
+    pa.csv.write_csv(rows, folder / name)
+    return folder / name
+
+
+RUN = ["run", "--data", "rows.csv", "--target", "y", "--site", "where"]
+
+
+def test_a_model_file_predicts_from_the_raw_table_in_a_fresh_process(tmp_path: Path) -> None:
+    """Gaps and levels that nobody saw are counted."""
+    table(tmp_path)
+    assert coke(*RUN, "--out", "o", cwd=tmp_path).returncode == 0
+    new = FRAME.assign(wind=FRAME["wind"].replace({"W": "calm"}))
+    table(tmp_path, new, "new.csv")
+    done = coke("predict", "o/model.coke", "new.csv", "--out", "p.parquet", "--json", cwd=tmp_path)
+    said = json.loads(done.stdout)
+    assert said["other_levels"] == {"wind": int((new["wind"] == "calm").sum()), "id": len(new)}
+    assert said["gaps"] == {name: int(n) for name, n in new.isna().sum().items() if n}
+    found = pa.parquet.read_table(tmp_path / "p.parquet")["prediction"].to_numpy()
+    here = load_model(tmp_path / "o/model.coke").predict(new)
+    assert_allclose(found, here, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("out_of_core", [False, True])
+def test_a_folder_and_a_file_are_the_same_table(tmp_path: Path, out_of_core: bool) -> None:
+    """In memory, and passed over: the same coding, and the same inputs."""
+    path, folder = table(tmp_path), tmp_path / "sites"
+    folder.mkdir()
+    for site in "abc":
+        rows = pa.Table.from_pandas(FRAME.assign(y=Y)[site == SITES], preserve_index=False)
+        pa.csv.write_csv(rows, folder / f"{site}.csv")
+    whitening = {"whitening": "gram"} if out_of_core else {}
+    one, other = (
+        open_ready(checked_settings({"data": {"target": "y", **data}, "model": "plain", **more}))
+        for data, more in (
+            ({"file": str(path), "site": "where"}, {}),
+            ({"file": str(folder), "out_of_core": out_of_core}, whitening),
+        )
+    )
+    assert one.agreement.coding is not None
+    assert other.agreement.coding is not None
+    for a, b in zip(one.agreement.coding.codes, other.agreement.coding.codes, strict=True):
+        assert (a.column, a.levels, a.gaps, a.periods) == (b.column, b.levels, b.gaps, b.periods)
+    assert_allclose(other.problem.optimum, one.problem.optimum, rtol=0, atol=1e-4)
+
+
+def test_what_is_numbers_in_one_file_and_text_in_another_is_refused(tmp_path: Path) -> None:
+    for name, value in (("a", "1"), ("b", "one")):
+        lines = "\n".join(f"{value},{i}.5" for i in range(9))
+        (tmp_path / f"{name}.csv").write_text(f"x,y\n{lines}\n")
+    with pytest.raises(DataError, match="column 'x' holds texts such as 'one' where it held num"):
+        open_ready(checked_settings({"data": {"file": str(tmp_path), "target": "y"}}))
+
+
+DP_GIVEN: dict[str, Any] = {
+    "privacy": DP(epsilon=1.0), "scale": "public", "features": Features(sigma=1.0),
+    "algorithm": Coke(whitening="range"), "ranges": dict.fromkeys((*FRAME, "y"), (0, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (DP_GIVEN, "one more release"),
+        ({"model": "plain", "scale": "none", "features": Features(sigma=1.0)}, "nothing is agreed"),
+    ],
+)
+def test_where_no_coding_can_be_agreed_on_the_reason_is_given(
+    given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        fitted(**given)
+
+
+def test_a_site_that_joins_makes_the_same_of_its_columns() -> None:
+    """From the totals alone; with text where the others have numbers only it is refused."""
+    rows = read_rows(pa.table({**FRAME, "y": Y}), "y", missing="fill")
+    terms = Terms(checked_settings({"model": "plain", "loss": "quadratic"}), rows.columns)
+    sites = Kept(("a",), (rows.X,), (rows.y,), (rows.X[:0],), (rows.y[:0],), kinds=rows.kinds)
+    want = Wanted(basis=False, spread=False)
+    first = outcome(site_talk(sites, [], terms, want))
+    assert first.agreement.coding is not None
+    assert joining(sites, terms, first.totals, want).agreement.coding == first.agreement.coding
+    coding = first.agreement.coding
+    as_numbers = terms._replace(columns=coding.names)
+    numbers = outcome(site_talk(sites.coded(coding), [], as_numbers, want))
+    assert numbers.agreement.coding is None
+    with pytest.raises(DataError, match="the others agreed on numbers without gaps"):
+        joining(sites, terms, numbers.totals, want)
+
+
+RAW = fitted(model="plain").model_.to_bytes()
+
+
+@settings(max_examples=200)
+@given(forgeries(RAW))
+def test_a_forged_coding_is_refused_or_predicts(data: bytes) -> None:
+    try:
+        model = Model.from_bytes(data)
+    except FileError:
+        return
+    try:
+        found = model.predict(pa.table(dict.fromkeys(model.columns, FRAME.iloc[:20, 0])))
+    except DataError:
+        return  # it is of text or dates
+    assert len(found) == 20

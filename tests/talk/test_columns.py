@@ -1,0 +1,100 @@
+"""Sites agree on what their columns become, whatever bytes they are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coke.data.coding import TOLD, ToldColumn
+from coke.data.raw import DATE, NUMBER, TEXT
+from coke.errors import MessageError
+from coke.talk.columns import ToldRaw
+
+GOOD = ToldRaw(
+    30.0,
+    (
+        ToldColumn(NUMBER, 30.0, 1.5),
+        ToldColumn(DATE, 20.0, 15.0, (10.0, 20.0, 0.25, 0.5)),
+        ToldColumn(TEXT, 28.0, levels={"a": 20, "b": 5}, rest=3.0),
+        ToldColumn(),
+    ),
+)
+
+
+def test_what_is_told_is_heard() -> None:
+    assert ToldRaw.decode(GOOD.encode(), 4) == GOOD
+    assert ToldRaw.decode(GOOD.merged(GOOD).encode(), 4).T == 60.0
+
+
+WRONG: list[tuple[int, dict[str, Any]]] = [
+    (0, {"n": 31.0}),
+    (0, {"n": -1.0}),
+    (0, {"mean": float("nan")}),
+    (0, {"mean": 1e200}),
+    (0, {"what": "words"}),
+    (0, {"what": ""}),
+    (0, {"levels": {"a": 1}}),
+    (0, {"rest": 1.0}),
+    (1, {"ends": (20.0, 10.0, 0.0, 0.0)}),
+    (1, {"ends": (10.0, 20.0, 0.0, 1.5)}),
+    (1, {"ends": (10.0, float("inf"), 0.0, 0.0)}),
+    (2, {"levels": {"a": 20, "b": 6}}),
+    (2, {"levels": {"a": 30, "b": -5}}),
+    (2, {"levels": {"a" * 65: 20, "b": 5}}),
+    (2, {"levels": {str(i): 1 for i in range(TOLD + 1)}, "rest": -37.0}),
+    (2, {"levels": {}, "rest": 28.0}),
+    (3, {"what": NUMBER}),
+]
+
+
+@pytest.mark.parametrize(("j", "change"), WRONG)
+def test_what_cannot_be_is_refused(j: int, change: dict[str, Any]) -> None:
+    columns = list(GOOD.columns)
+    columns[j] = columns[j]._replace(**change)
+    with pytest.raises(MessageError):
+        ToldRaw.decode(GOOD._replace(columns=tuple(columns)).encode(), 4)
+
+
+def test_another_number_of_columns_is_refused() -> None:
+    for d in (3, 5):
+        with pytest.raises(MessageError, match="raw columns that cannot be"):
+            ToldRaw.decode(GOOD.encode(), d)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_heard_or_refused(data: bytes) -> None:
+    heard(data)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(GOOD.encode()) - 1), st.integers(0, 255)), min_size=1))
+def test_altered_bytes_are_heard_or_refused(changes: list[tuple[int, int]]) -> None:
+    data = bytearray(GOOD.encode())
+    for at, byte in changes:
+        data[at] = byte
+    heard(bytes(data))
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers(-(2**60), 2**60) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=12,
+)
+
+
+@given(anything)
+def test_anything_else_is_refused(said: Any) -> None:
+    heard(msgspec.msgpack.encode(said))
+
+
+def heard(data: bytes) -> None:
+    """Refused, or something that could be of four columns, and says the same again."""
+    try:
+        found = ToldRaw.decode(data, 4)
+    except MessageError:
+        return
+    assert ToldRaw.decode(found.encode(), 4) == found
+    assert all(0 <= column.n <= found.T for column in found.columns)
