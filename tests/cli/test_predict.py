@@ -56,7 +56,7 @@ def test_columns_stand_beside_the_predictions_as_they_are(place: Path, kind: str
     found = pa.parquet.read_table(place / "p.parquet")
     assert found.column_names == ["=id", "note", "prediction"]
     assert [int(i) for i in found["=id"].to_pylist()] == list(range(T))
-    assert found["note"].to_pylist() == (NOTE * T)[:T]
+    assert [note or "" for note in found["note"].to_pylist()] == (NOTE * T)[:T]
     wanted = load_model(place / "numbers.coke").predict(X)
     np.testing.assert_allclose(found["prediction"].to_numpy(), wanted, atol=1e-5)
 

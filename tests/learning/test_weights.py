@@ -14,7 +14,7 @@ from coke.data.site import Kept
 from coke.data.units import Making, Scaling
 from coke.errors import DataError, InputError
 from coke.maths.features.features import FeatureSettings, draw_features
-from coke.maths.losses import LOSSES, NUMBERS
+from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES
 
 N, D = 3, 2
 PLAIN: dict[str, Any] = {"model": "plain", "features": Features(n_features=20)}
@@ -40,7 +40,7 @@ def kept(X: list[Any], y: list[Any], numbers: bool, **weights: Any) -> Kept:
 
 
 @pytest.mark.parametrize("T", [6, 80], ids=["few rows", "many rows"])
-@pytest.mark.parametrize("loss", [name for name in LOSSES if name != "auto"])
+@pytest.mark.parametrize("loss", [name for name in LOSSES if name not in ("auto", OF_CLASSES)])
 def test_a_weight_is_so_many_rows(loss: str, T: int) -> None:
     """What is told, and the risks: losses, slopes, minima and Gram matrices."""
     numbers = LOSSES[loss].kind == NUMBERS

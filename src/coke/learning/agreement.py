@@ -21,11 +21,12 @@ from coke.data.site import Site
 from coke.data.tables import Labels
 from coke.data.units import Columns, Making, Scaling, checked_classes, fit_scaling, numbers_of
 from coke.errors import MessageError
-from coke.learning.choice import FINE, Choice, Samples, Wish
+from coke.learning.choice import FINE, Choice, Samples
 from coke.learning.choosing import choose
 from coke.learning.public import needed, public_classes, public_units, tells
+from coke.learning.wishes import LEAST, feature_settings, wished
 from coke.maths.arrays import Array, side_by_side
-from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
+from coke.maths.features.features import DrawnFeatures, draw_features
 from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES, Loss, losses_of
 from coke.maths.losses.codes import coded, corners
 from coke.maths.losses.one_vs_rest import signs
@@ -35,8 +36,6 @@ from coke.settings.declaration import (
     AUTO,
     BALANCED,
     HASHED,
-    PLAIN,
-    PLAIN_LAMBDA,
     PUBLIC,
     Settings,
 )
@@ -45,7 +44,6 @@ from coke.talk.conversation import Network, Talk
 from coke.talk.sums import Sweep, Told, add_integers, tell
 from coke.threads import OneThread
 
-_LEAST = 3e-5  # ridge of classes that is chosen
 _ENOUGH = 5  # rows for each feature, for least squares of two classes
 _NONE = np.empty(0)
 _NOTHING = Told(Columns(0.0, _NONE, _NONE, _NONE, _NONE))
@@ -119,44 +117,6 @@ class Terms(NamedTuple):
         return public_units(self.settings, self.columns) if wanted else None
 
 
-def feature_settings(settings: Settings) -> FeatureSettings:
-    """The features of the plain model; σ = 1 where the inputs' spread will say."""
-    f = settings.features
-    L = PLAIN["n_features"] if f.n_features == AUTO else f.n_features
-    kernel = PLAIN["kernel"] if f.kernel == AUTO else f.kernel
-    sigma = 1.0 if isinstance(f.sigma, str) else f.sigma
-    return FeatureSettings(int(L), kernel, sigma, f.mapping, f.sampling, settings.seed)
-
-
-def _wished(settings: Settings, d: int, N: int, outputs: int) -> Wish:
-    """What the settings leave to choose."""
-    f, loss = settings.features, LOSSES[settings.loss]
-    kappa = loss.curvature(outputs)
-    usual = feature_settings(settings)
-    if f.sigma == AUTO:
-        usual = usual._replace(sigma=float(np.sqrt(d / 2)))
-    sigma, weight, lam = (_number(v) for v in (f.sigma, f.linear, settings.lam))
-    return Wish(
-        plain=usual,
-        kernel="matern32" if f.kernel == AUTO else f.kernel,
-        inputs={AUTO: (False, True), "scaled": (False,), "quantiles": (True,)}[f.inputs],
-        sigma=sigma,
-        linear=weight,
-        size=None if f.n_features == AUTO else int(f.n_features),
-        most=300 if loss.statistics else 100,  # else a round costs a pass each
-        useful=f.frequencies == AUTO,
-        ridge=None if lam is None else 2 * lam / (N * kappa),
-        usual=2 * PLAIN_LAMBDA / (N * kappa),
-        # Errors of least squares on classes that can be told apart ask for none, and then margins
-        # grow for ever.
-        least=0.0 if loss.statistics else _LEAST,
-    )
-
-
-def _number(given: float | str) -> float | None:
-    return None if given == AUTO else float(given)
-
-
 @dataclass(frozen=True)
 class Agreement:
     """The same at every site, once `numbers` has come to its end."""
@@ -226,7 +186,7 @@ class Agreement:
             return float(self.terms.settings.lam)
         ridge, given = self.choice.best.ridge, self.terms.settings.lam != AUTO
         if self.terms.loss.codes and not given:
-            ridge = max(ridge, _LEAST)  # a site that holds two classes tells them apart without one
+            ridge = max(ridge, LEAST)  # a site that holds two classes tells them apart without one
         return self.N * ridge * self.kappa / 2
 
 
@@ -299,7 +259,7 @@ def _choosing(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Agreement]:
     Y = _targets(terms, standard, y, agreed.told.labels)
     T = site.here.columns(site.i).T
     own = Samples(standard.inputs(X), Y, T, told.T, N, classes=not terms.numbers)
-    choice = yield from choose(sweep, own, _wished(terms.settings, d, N, agreed.outputs))
+    choice = yield from choose(sweep, own, wished(terms.settings, d, N, agreed.outputs))
     x = standard._replace(knots=choice.best.knots)
     units = x._replace(y_shift=agreed.units.y_shift, y_scale=agreed.units.y_scale)
     return replace(agreed, units=units, choice=choice)

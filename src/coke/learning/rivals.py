@@ -91,7 +91,7 @@ def _told(ready: Ready, first: Array | None, size: int) -> Array:
 def _line(ready: Ready, model: Model) -> Line:
     """θᵀ[z, 1] by the same loss from all sites' rows, with a ridge of one row's weight."""
     agreed, T = ready.agreement, ready.engine.everyones(ready.problem.train.T).sum()
-    features = linear(len(model.columns), 0.0).features
+    features = linear(len(agreed.units.x_scale), 0.0).features
     units = agreed.units._replace(knots=NO_KNOTS)
     how = agreed.making._replace(features=features, units=units, G=features.linear**2 / float(T))
     with OneThread().limit():
