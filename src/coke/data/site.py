@@ -42,6 +42,7 @@ class Sites(ABC):
     """The sites that are here. What they tell of their rows holds none."""
 
     names: tuple[str, ...]
+    kinds: tuple[Kind, ...]  # what raw columns hold; none: numbers, and no gap
 
     @abstractmethod
     def of(self, agents: Sequence[int]) -> Sites:
@@ -121,7 +122,7 @@ class Kept(Sites):
     numbers: bool = True  # whether the target is a number; else it is a class
     room: Room = np.empty  # for rows with classes in other units, and their features
     watch: Watch | None = None  # told of the rows whose features are made
-    kinds: tuple[Kind, ...] = ()  # what raw columns hold; none: numbers, and no gap
+    kinds: tuple[Kind, ...] = ()
 
     def plain(self, i: int) -> bool:
         """Of training and test rows."""

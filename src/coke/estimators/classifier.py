@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from coke.data.tables import Labels
 from coke.errors import DataError
-from coke.estimators.checks import fitted_rows, rows_to_predict
-from coke.estimators.consensus import Consensus
+from coke.estimators.consensus import Consensus, fitted_rows, rows_to_predict
 from coke.maths.arrays import Array
 from coke.maths.losses import CLASSES, LOSSES
 

@@ -7,8 +7,7 @@ from typing import Any, Self
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from coke.estimators.checks import fitted_rows, rows_to_predict
-from coke.estimators.consensus import Consensus
+from coke.estimators.consensus import Consensus, fitted_rows, rows_to_predict
 from coke.learning.model import named
 from coke.maths.arrays import side_by_side
 from coke.maths.losses import NUMBERS

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from coke.errors import InputError
-from coke.estimators.checks import validated
+from coke.estimators.consensus import validated
 from coke.maths.arrays import Array
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.settings.groups import checked_seed, plain
