@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from coke.data.raw import DATE, NUMBER, TEXT, Kind, RawRows, raw_matrix, raw_numbers
+from coke.data.raw import DATE, NUMBER, TEXT, Kind, RawRows, raw_numbers, raw_rows
 from coke.maths.arrays import Array
 
 TOLD = 64  # levels that a site tells of a column
@@ -220,8 +220,7 @@ class Coding(NamedTuple):
 
     def read(self, table: pa.Table) -> RawRows:
         """Rows to predict."""
-        kinds = self.kinds()
-        return RawRows(raw_matrix(table, self.columns, kinds), kinds)
+        return raw_rows(table, self.columns, self.kinds())
 
     def strange(self, X: Array, kinds: Sequence[Kind]) -> dict[str, tuple[int, int]]:
         """Column ↦ how many of its values are gaps, and how many other levels, where any are."""

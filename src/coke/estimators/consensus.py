@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from coke.data.coding import Coding
 from coke.data.kinds import INPUTS, require
-from coke.data.raw import Kind, RawRows, is_plain, raw_matrix, raw_numbers
+from coke.data.raw import RawRows, raw_numbers, raw_rows
 from coke.data.split import Index, by_label, deal, split
 from coke.data.tables import Labels, Rows, checked_rows, read_table
 from coke.errors import ConvergenceError, DataError, InputError, unknown
@@ -87,12 +87,10 @@ def _raw(X: Any, coding: Coding | None = None) -> RawRows | None:
     if not hasattr(X, "__arrow_c_stream__"):
         return None
     table = read_table(X)
-    names, kinds = table.column_names, tuple(Kind() for _ in table.column_names)
-    if coding is not None and len(coding.codes) == len(names):
-        kinds = tuple(coding.kinds())
-    require(table, (names, INPUTS))
-    found = RawRows(raw_matrix(table, names, kinds), kinds)
-    return None if coding is None and is_plain(kinds, found.X) else found
+    require(table, (table.column_names, INPUTS))
+    fits = coding is not None and len(coding.codes) == len(table.column_names)
+    found = raw_rows(table, table.column_names, coding.kinds() if coding and fits else ())
+    return found if found.kinds else None
 
 
 class Consensus(BaseEstimator):

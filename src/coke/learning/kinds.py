@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from coke.data.formats import CHUNK, guarded, opener
-from coke.data.raw import NUMBER, Kind
 from coke.data.reading import PLAINLY, Reading, files_in
 from coke.data.tables import plain
 from coke.errors import ConfigError, DataError, FileError, unknown
@@ -124,8 +124,8 @@ def _few_values(settings: Settings, name: str) -> set[float]:
     for file in _files(settings.data):
         opened = guarded(str(file), FileError, opener(file, CHUNK, how=how))
         for batch in opened.batches([name]):
-            values = Kind(NUMBER).read(name, plain(batch.column(name)))
-            found.update(np.unique(values[np.isfinite(values)])[:3].tolist())
+            values = plain(batch.column(name)).cast(pa.float64(), safe=False).drop_null()
+            found.update(value for value in np.unique(values)[:3].tolist() if isfinite(value))
             if len(found) > 2:
                 return found
     return found
