@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from coke.data.kinds import INPUTS, NUMBERS, SEVERAL, SITES, TARGETS, Part, require
+from coke.data.kinds import NUMBERS, SEVERAL, SITES, TARGETS, inputs_as, require
 from coke.data.missing import MISSING, computing, without_missing
 from coke.data.raw import Kind, raw_rows
 from coke.data.reading import ADDRESS, PLAINLY, READABLE, Reading, form_of
@@ -134,11 +134,6 @@ def checked_rows(
     if gone:
         raise DataError(_missing({"the target": gone}))
     return Rows(X, y, None if sites is None else _checked_sites(sites, len(X)), names)
-
-
-def inputs_as(how: Reading) -> Part:
-    """What input columns may hold."""
-    return (NUMBERS[0], f"{how.numbers}: {NUMBERS[1]}") if how.numbers else INPUTS
 
 
 def _checked_sites(sites: Any, T: int) -> Labels:
