@@ -82,16 +82,21 @@ def test_gaps_of_an_array_are_filled() -> None:
     assert found.model_.made == ("x0", "x1", "x1 missing")
 
 
-def test_a_gap_at_one_site_only_makes_a_coding_for_all() -> None:
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_a_gap_at_one_site_only_makes_a_coding_for_all(where: int) -> None:
+    """Wherever in the tree: the others tell their numbers in vain, and all bytes are alike."""
     X = np.random.default_rng(0).normal(size=(300, 2))
-    X[:5, 0] = np.nan
-    models = [
-        COKERegressor(graph="ring", engine=engine).fit(X, X[:, 1], np.arange(300) // 100).model_
+    y, sites = X[:, 1].copy(), np.repeat(["a", "b", "c"], 100)
+    X[100 * where : 100 * where + 5, 0] = np.nan
+    one, other = (
+        COKERegressor(graph="ring", model="plain", engine=engine).fit(X, y, sites)
         for engine in ("simulation", Agents(carrier="memory"))
-    ]
-    assert models[0].coding == models[1].coding
-    assert models[0].coding is not None
-    assert models[0].coding.codes[0].fill == pytest.approx(X[5:, 0].mean(), rel=1e-12)
+    )
+    assert one.model_.coding == other.model_.coding
+    assert one.model_.coding is not None
+    assert one.model_.coding.codes[0].fill == pytest.approx(np.nanmean(X[:, 0]), rel=1e-12)
+    assert_array_equal(one.thetas_, other.thetas_)
+    assert one.bytes_ == other.bytes_
 
 
 def test_numbers_without_gaps_cost_no_message_more() -> None:

@@ -43,7 +43,6 @@ def test_adults_test_rows_score_the_model_of_its_training_rows(tmp_path: Path) -
     done = coke("predict", "o/model.coke", test, "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["gaps"] == {"c2": 963, "c7": 966, "c14": 274}
     found = pa.csv.read_csv(tmp_path / "predictions.csv")["prediction"].to_numpy()
-    with gzip.open(test, "rt") as file:
-        lines = file.read().splitlines()
+    lines = gzip.decompress(test.read_bytes()).decode().splitlines()
     labels = [line.rstrip(".").rsplit(", ", 1)[1] for line in lines if line.count(",") == 14]
     assert np.mean(found == np.array(labels)) > 0.85

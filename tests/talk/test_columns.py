@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coke.data.coding import TOLD, ToldColumn
+from coke.data.coding import TOLD, ColumnCoding, ToldColumn
 from coke.data.raw import DATE, NUMBER, TEXT
 from coke.errors import MessageError
 from coke.talk.columns import ToldRaw
@@ -30,6 +30,16 @@ def test_what_is_told_is_heard() -> None:
     assert ToldRaw.decode(GOOD.merged(GOOD).encode(), 4).T == 60.0
 
 
+def test_all_hear_the_common_levels_only() -> None:
+    """And conclude from them what the root would from all."""
+    told = GOOD.columns[2]._replace(levels={"a": 20, "b": 5, "c": 3}, rest=0.0)
+    heard = told.common(30.0)
+    assert dict(heard.levels) == {"a": 20, "b": 5}
+    assert heard.rest == 3.0
+    one, other = (ColumnCoding.of("x", part, 30.0, hashed=False) for part in (told, heard))
+    assert one == other
+
+
 WRONG: list[tuple[int, dict[str, Any]]] = [
     (0, {"n": 31.0}),
     (0, {"n": -1.0}),
@@ -46,7 +56,7 @@ WRONG: list[tuple[int, dict[str, Any]]] = [
     (2, {"levels": {"a": 30, "b": -5}}),
     (2, {"levels": {"a" * 65: 20, "b": 5}}),
     (2, {"levels": {str(i): 1 for i in range(TOLD + 1)}, "rest": -37.0}),
-    (2, {"levels": {}, "rest": 28.0}),
+    (2, {"levels": {}, "rest": 27.0}),
     (3, {"what": NUMBER}),
 ]
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from coke.data.raw import DATE, NUMBER, TEXT, Kind, RawRows, raw_matrix, raw_numbers
+from coke.data.raw import DATE, NUMBER, TEXT, Kind, RawRows, raw_numbers, raw_rows
 from coke.maths.arrays import Array
 
 TOLD = 64  # levels that a site tells of a column
@@ -78,6 +78,13 @@ class ToldColumn(NamedTuple):
         rest = self.rest + sum(n for _, n in ranked[TOLD:])
         return self._replace(levels=dict(ranked[:TOLD]), rest=rest)
 
+    def common(self, T: float) -> ToldColumn:
+        """Without the levels that are rare among T rows: these are others."""
+        ranked = list(self.levels.items())[:MOST]
+        kept = {word: n for word, n in ranked if n >= max(_RARE, _RARELY * T)}
+        rest = self.rest + sum(self.levels.values()) - sum(kept.values())
+        return self._replace(levels=kept, rest=rest)
+
 
 def told_columns(X: Array, kinds: Sequence[Kind], *, hashed: bool) -> list[ToldColumn]:
     """Of raw rows (T, d)."""
@@ -115,10 +122,9 @@ class ColumnCoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if seen.what != TEXT:
             code = cls(column, seen.what, seen.mean, gaps)
             return msgspec.structs.replace(code, periods=list(_periods(seen)))
-        ranked = list(seen.levels.items())
-        common = [word for word, n in ranked[:MOST] if n >= max(_RARE, _RARELY * T)]
-        whole = len(common) == len(ranked) and not seen.rest
-        return cls(column, TEXT, ranked[0][0], gaps, sorted(common), whole, hashed)
+        seen = seen.common(T)
+        most = next(iter(seen.levels), "")
+        return cls(column, TEXT, most, gaps, sorted(seen.levels), not seen.rest, hashed)
 
     @property
     def shown(self) -> list[str]:
@@ -214,8 +220,7 @@ class Coding(NamedTuple):
 
     def read(self, table: pa.Table) -> RawRows:
         """Rows to predict."""
-        kinds = self.kinds()
-        return RawRows(raw_matrix(table, self.columns, kinds), kinds)
+        return raw_rows(table, self.columns, self.kinds())
 
     def strange(self, X: Array, kinds: Sequence[Kind]) -> dict[str, tuple[int, int]]:
         """Column ↦ how many of its values are gaps, and how many other levels, where any are."""

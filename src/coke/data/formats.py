@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from coke.data.kinds import NUMBERS, SITES, TARGETS, Part, exact_float, require
+from coke.data.kinds import NUMBERS, SITES, TARGETS, Part, exact_float, inputs_as, require
 from coke.data.missing import computing
 from coke.data.raw import Kind
 from coke.data.reading import (
@@ -35,7 +35,6 @@ from coke.data.sources import Chunk, Numbers, Source
 from coke.data.tables import (
     REFUSALS,
     input_names,
-    inputs_as,
     plain,
     unreadable,
 )
@@ -73,7 +72,7 @@ def open_table(
     schema, rows, batches, near = guarded(said, kind, open_)
     guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
     parts = ((targets, TARGETS if classes else TARGET), ([] if site is None else [site], SITES))
-    inputs = _inputs(schema, inputs_as(how), parts, drop)
+    inputs = _inputs(schema, how, parts, drop)
     known = {} if known is None else known
     kinds = tuple(known.setdefault(name, Kind()) for name in inputs)
     dtype = exact_float(*(schema.field(name).type for name in inputs))
@@ -108,7 +107,7 @@ def open_table(
 
 
 def _inputs(
-    schema: pa.Schema, good: Part, parts: tuple[tuple[Sequence[str], Part], ...],
+    schema: pa.Schema, how: Reading, parts: tuple[tuple[Sequence[str], Part], ...],
     drop: Sequence[str],
 ) -> list[str]:  # fmt: skip
     """The inputs' names, once every column has one name and a type for its part."""
@@ -119,7 +118,7 @@ def _inputs(
     empty = pa.table({field.name: plain(pa.array([], field.type)) for field in fields})
     (targets, _), (site, _) = parts
     inputs = input_names(empty, targets, site[0] if site else None, drop)
-    require(empty, (inputs, good), *parts)
+    require(empty, (inputs, inputs_as(how)), *parts)
     return inputs
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from coke.data.reading import Reading
 from coke.errors import DataError
 
 
@@ -48,6 +49,11 @@ SITES: Part = (
     _is_value,
     "site labels must be text, numbers, booleans or dates; convert it before (text must be UTF-8)",
 )
+
+
+def inputs_as(how: Reading) -> Part:
+    """What input columns may hold."""
+    return (NUMBERS[0], f"{how.numbers}: {NUMBERS[1]}") if how.numbers else INPUTS
 
 
 def require(table: pa.Table, *parts: tuple[Sequence[str], Part]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from coke.data.blocks import precise
 from coke.data.coding import Coding, ToldColumn, told_columns
 from coke.data.passes import stream_statistics
-from coke.data.raw import is_plain, raw_numbers
+from coke.data.raw import Kind, is_plain, raw_numbers
 from coke.data.site import Kept, SiteRows, Sites, sampled
 from coke.data.sources import Chunk, Passing, Source, Watch, coded, complete, labelled
 from coke.data.split import Places, by_label, held_out
@@ -114,6 +114,7 @@ class Passed(Sites):
     classes: tuple[tuple[Any, ...], ...]  # among all rows of a site, sorted; none of numbers
     watch: Watch | None = None
     samples: dict[int, tuple[Array, Labels]] = field(default_factory=dict)  # once they were drawn
+    kinds: tuple[Kind, ...] = ()
     raws: dict[int, tuple[float, list[ToldColumn]]] = field(default_factory=dict)  # likewise
 
     def of(self, agents: Sequence[int]) -> Passed:
@@ -148,7 +149,7 @@ class Passed(Sites):
     def coded(self, coding: Coding) -> Passed:
         """Anew in every pass."""
         source = coded(self.source, self.how, coding)
-        return replace(self, source=source, samples={}, raws={})
+        return replace(self, source=source, kinds=(), samples={}, raws={})
 
     def columns(self, i: int) -> Columns:
         """From one pass for all."""
@@ -285,6 +286,7 @@ def pass_over(
         held=tuple(held_out(T[label], test, rng) for label in own),
         classes=tuple(tuple(sorted(classes.get(label, ()))) for label in own),
         watch=watch,
+        kinds=source.kinds or raw_numbers(len(source.columns)),
     )
 
 

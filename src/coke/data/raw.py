@@ -115,15 +115,6 @@ def _microseconds(kind: Any) -> Any:
     return pa.duration("us") if duration else pa.timestamp("us", getattr(kind, "tz", None))
 
 
-def raw_matrix(table: Any, names: Sequence[str], kinds: Sequence[Kind]) -> Array:
-    """The named columns of an Arrow table or batch (T, d)."""
-    X = np.empty((table.num_rows, len(names)))
-    for j, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-        column = table.column(name)
-        X[:, j] = kind.read(name, column.combine_chunks() if hasattr(column, "chunks") else column)
-    return X
-
-
 def is_plain(kinds: Sequence[Kind], *parts: Array) -> bool:
     """Whether rows X are inputs as they are: numbers, and nothing is missing."""
     words = any(kind.what in (TEXT, DATE) for kind in kinds)
@@ -139,4 +130,15 @@ class RawRows(NamedTuple):
     """Rows before anything was made of them."""
 
     X: NDArray[Any]  # (T, d)
-    kinds: Sequence[Kind]
+    kinds: tuple[Kind, ...]
+
+
+def raw_rows(table: Any, names: Sequence[str], told: Sequence[Kind] = ()) -> RawRows:
+    """The named columns of an Arrow table, of the kinds that are told; else of any.
+
+    Kinds that nobody told are none where all are numbers without gaps.
+    """
+    kinds, X = told or [Kind() for _ in names], np.empty((table.num_rows, len(names)))
+    for x, name, kind in zip(X.T, names, kinds, strict=True):
+        x[:] = kind.read(name, table.column(name).combine_chunks())
+    return RawRows(X, () if not told and is_plain(kinds, X) else tuple(kinds))

@@ -42,6 +42,7 @@ class Sites(ABC):
     """The sites that are here. What they tell of their rows holds none."""
 
     names: tuple[str, ...]
+    kinds: tuple[Kind, ...]  # what raw columns hold; none: numbers, and no gap
 
     @abstractmethod
     def of(self, agents: Sequence[int]) -> Sites:
@@ -123,7 +124,7 @@ class Kept(Sites):
     watch: Watch | None = None  # told of the rows whose features are made
     weights: tuple[Array, ...] | None = None  # (T_i,) each: a row of weight w stands for w rows
     weights_test: tuple[Array, ...] | None = None
-    kinds: tuple[Kind, ...] = ()  # what raw columns hold; none: numbers, and no gap
+    kinds: tuple[Kind, ...] = ()
 
     def plain(self, i: int) -> bool:
         """Of training and test rows."""

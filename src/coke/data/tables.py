@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from coke.data.kinds import INPUTS, NUMBERS, SEVERAL, SITES, TARGETS, Part, require
+from coke.data.kinds import NUMBERS, SEVERAL, SITES, TARGETS, inputs_as, require
 from coke.data.missing import MISSING, computing, without_missing
-from coke.data.raw import Kind, is_plain, raw_matrix
+from coke.data.raw import Kind, raw_rows
 from coke.data.reading import ADDRESS, PLAINLY, READABLE, Reading, form_of
 from coke.errors import CokeError, DataError, FileError, unknown
 from coke.maths.arrays import Array, finite
@@ -65,15 +65,20 @@ def read_rows(
     kind = TARGETS if len(targets) == 1 else SEVERAL
     require(table, (inputs, inputs_as(how)), (targets, kind), (named, SITES))
     missing = "refuse" if missing == "fill" and how.numbers else missing
-    if missing != "refuse":
-        needed = table.column_names if missing == "drop" else [*targets, *named]
+    needed = {"fill": [*targets, *named], "drop": table.column_names}.get(missing, [])
+    if not all(_whole(table[name]) for name in needed):
         table = without_missing(table, needed, site, how)
     labels = None if site is None else column(table, site)
     y = column(table, targets[0]) if len(targets) == 1 else inputs_of(table, targets)
-    kinds = tuple(Kind() for _ in inputs)
-    X = raw_matrix(table, inputs, kinds)
+    X, kinds = raw_rows(table, inputs)
     rows = checked_rows(X, y, labels, tuple(inputs), gaps=missing == "fill")
-    return rows._replace(targets=tuple(targets), kinds=() if is_plain(kinds, X) else kinds)
+    return rows._replace(targets=tuple(targets), kinds=kinds)
+
+
+def _whole(values: pa.ChunkedArray) -> bool:
+    """Whether no value is missing; of numbers, without Arrow's functions, which take a while."""
+    floats = pa.types.is_floating(values.type)
+    return values.null_count == 0 and not (floats and not np.isfinite(values.to_numpy()).all())
 
 
 def input_names(
@@ -130,11 +135,6 @@ def checked_rows(
     if gone:
         raise DataError(_missing({"the target": gone}))
     return Rows(X, y, None if sites is None else _checked_sites(sites, len(X)), names)
-
-
-def inputs_as(how: Reading) -> Part:
-    """What input columns may hold."""
-    return (NUMBERS[0], f"{how.numbers}: {NUMBERS[1]}") if how.numbers else INPUTS
 
 
 def _checked_sites(sites: Any, T: int) -> Labels:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from coke.data.coding import Coding
 from coke.data.kinds import INPUTS, require
-from coke.data.raw import Kind, RawRows, is_plain, raw_matrix, raw_numbers
+from coke.data.raw import RawRows, raw_numbers, raw_rows
 from coke.data.tables import Rows, checked_rows, read_table
 from coke.errors import DataError
 from coke.maths.arrays import finite
@@ -39,7 +39,7 @@ def fitted_rows(estimator: BaseEstimator, X: Any, y: Any, **kwargs: Any) -> tupl
     return raw, y
 
 
-def raw_rows(raw: RawRows, y: Any, sites: Any) -> Rows:
+def owned(raw: RawRows, y: Any, sites: Any) -> Rows:
     """With targets, and one site label a row or none."""
     return checked_rows(raw.X, y, sites, gaps=True)._replace(kinds=tuple(raw.kinds))
 
@@ -80,9 +80,7 @@ def _raw(X: Any, coding: Coding | None = None) -> RawRows | None:
     if not hasattr(X, "__arrow_c_stream__"):
         return None
     table = read_table(X)
-    names, kinds = table.column_names, tuple(Kind() for _ in table.column_names)
-    if coding is not None and len(coding.codes) == len(names):
-        kinds = tuple(coding.kinds())
-    require(table, (names, INPUTS))
-    found = RawRows(raw_matrix(table, names, kinds), kinds)
-    return None if coding is None and is_plain(kinds, found.X) else found
+    require(table, (table.column_names, INPUTS))
+    fits = coding is not None and len(coding.codes) == len(table.column_names)
+    found = raw_rows(table, table.column_names, coding.kinds() if coding and fits else ())
+    return found if found.kinds else None

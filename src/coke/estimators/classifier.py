@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from coke.data.tables import Labels, Rows
 from coke.errors import DataError
-from coke.estimators.checks import fitted_rows, raw_rows, rows_to_predict, weighed
+from coke.estimators.checks import fitted_rows, owned, rows_to_predict, weighed
 from coke.estimators.consensus import Consensus
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
@@ -68,7 +68,7 @@ class COKEClassifier(ClassifierMixin, Consensus):
             check_classification_targets(y)
         except ValueError as error:
             raise DataError(str(error)) from error
-        self._fit(self._classed(weighed(raw_rows(raw, y, sites), sample_weight)))
+        self._fit(self._classed(weighed(owned(raw, y, sites), sample_weight)))
         self.classes_ = self.model_.classes
         return self
 

@@ -16,7 +16,7 @@ from coke.estimators.checks import validated
 from coke.estimators.showing import Showing
 from coke.learning.agreement import Terms
 from coke.learning.assessing import assessed
-from coke.learning.public import why_numbers
+from coke.learning.kinds import why_numbers
 from coke.learning.ready import agree
 from coke.learning.train import train
 from coke.learning.verdict import Ended

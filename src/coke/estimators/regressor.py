@@ -7,7 +7,7 @@ from typing import Any, Self
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from coke.estimators.checks import fitted_rows, raw_rows, rows_to_predict, weighed
+from coke.estimators.checks import fitted_rows, owned, rows_to_predict, weighed
 from coke.estimators.consensus import Consensus
 from coke.learning.model import named
 from coke.maths.arrays import side_by_side
@@ -90,7 +90,7 @@ class COKERegressor(RegressorMixin, Consensus):
         raw, y = fitted_rows(self, X, y, y_numeric=True, multi_output=True)
         self._one = y.ndim == 1  # whether predictions are (T,)
         K = 1 if self._one else y.shape[1]
-        rows = raw_rows(raw, y[:, 0] if y.shape[1:] == (1,) else y, sites)
+        rows = owned(raw, y[:, 0] if y.shape[1:] == (1,) else y, sites)
         return self._fit(weighed(rows, sample_weight)._replace(targets=_names(given, K)))
 
     def predict(self, X: Any, interval: float | None = None) -> Any:

@@ -21,24 +21,17 @@ from coke.data.site import Site
 from coke.data.tables import Labels
 from coke.data.units import Columns, Making, Scaling, checked_classes, fit_scaling, numbers_of
 from coke.errors import MessageError
-from coke.learning.choice import FINE, Choice, Samples
+from coke.learning.choice import FINE, LEAST, Choice, Samples, Wish
 from coke.learning.choosing import choose
-from coke.learning.public import needed, public_classes, public_units, tells
-from coke.learning.wishes import LEAST, feature_settings, wished
+from coke.learning.public import public_classes, public_units
 from coke.maths.arrays import Array, side_by_side
-from coke.maths.features.features import DrawnFeatures, draw_features
+from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
 from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES, Loss, losses_of
 from coke.maths.losses.codes import coded, corners
 from coke.maths.losses.one_vs_rest import signs
 from coke.privacy.noise import Budget
 from coke.privacy.private import Private, Public
-from coke.settings.declaration import (
-    AUTO,
-    BALANCED,
-    HASHED,
-    PUBLIC,
-    Settings,
-)
+from coke.settings.declaration import AUTO, BALANCED, HASHED, PLAIN, PUBLIC, Settings
 from coke.talk.columns import agree_coding
 from coke.talk.conversation import Network, Talk
 from coke.talk.sums import Sweep, Told, add_integers, tell
@@ -73,9 +66,21 @@ class Terms(NamedTuple):
         """Whether targets are numbers."""
         return self.loss.kind == NUMBERS
 
+    @property
+    def needed(self) -> tuple[bool, bool]:
+        """Whether units, or a choice, follow from moments of the columns; and from their ranges."""
+        s = self.settings
+        moments = s.data.scale == "standard" or s.features.sigma == AUTO or s.model == AUTO
+        return moments, s.data.scale == "minmax"
+
+    @property
+    def tells(self) -> bool:
+        """Whether sites tell each other anything of their columns."""
+        return not self.numbers or any(self.needed)
+
     def with_kind(self) -> Terms:
         """Rows that came without a file, and without a loss, have targets that are numbers."""
-        return self if self.settings.loss != AUTO else self._with(losses_of(NUMBERS)[0])
+        return self._with(losses_of(NUMBERS)[0])
 
     def with_loss(self, told: Told) -> Terms:
         """With the loss of classes that is chosen, where that was left open.
@@ -115,6 +120,15 @@ class Terms(NamedTuple):
         """Units that were known before any row, where these are wanted."""
         wanted = self.settings.data.scale == PUBLIC
         return public_units(self.settings, self.columns) if wanted else None
+
+
+def feature_settings(settings: Settings) -> FeatureSettings:
+    """The features of the plain model; σ = 1 where the inputs' spread will say."""
+    f = settings.features
+    L = PLAIN["n_features"] if f.n_features == AUTO else f.n_features
+    kernel = PLAIN["kernel"] if f.kernel == AUTO else f.kernel
+    sigma = 1.0 if isinstance(f.sigma, str) else f.sigma
+    return FeatureSettings(int(L), kernel, sigma, f.mapping, f.sampling, settings.seed)
 
 
 @dataclass(frozen=True)
@@ -201,10 +215,10 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreem
         mine = (site.name, features, units.inputs(X), units.targets(y))
         public = yield from private.agree(sweep, net.names, *mine)
         return Agreement(terms, net, units, Told(_NOTHING.columns, known), public, private.spread)
+    how, outputs = terms.settings.data.scale, len(terms.targets)
     site, terms, coding, everyones = yield from _known(sweep, site, terms)
-    how, d, outputs = terms.settings.data.scale, len(terms.columns), len(terms.targets)
     if units is None:
-        units = fit_scaling(how, d, everyones.columns, outputs)
+        units = fit_scaling(how, len(terms.columns), everyones.columns, outputs)
     terms = terms.with_loss(everyones) if auto else terms
     balance = None
     if terms.loss.codes or terms.settings.class_weight == BALANCED:
@@ -223,9 +237,10 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreem
 
 def _known(sweep: Sweep, site: Site, terms: Terms) -> Talk[tuple[Site, Terms, Coding | None, Told]]:
     """What all sites tell of their columns; where these are raw, once a coding is agreed on."""
-    if not tells(terms.settings):
+    if not terms.tells:
         return site, terms, None, _NOTHING
-    everyones = yield from tell(sweep, _told(site, terms) if site.here.plain(site.i) else None)
+    plain = not site.here.kinds or site.here.plain(site.i)
+    everyones = yield from tell(sweep, _told(site, terms) if plain else None)
     if everyones is not None:
         return site, terms, None, everyones
     hashed = terms.settings.data.levels == HASHED
@@ -259,7 +274,11 @@ def _choosing(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Agreement]:
     Y = _targets(terms, standard, y, agreed.told.labels)
     T = site.here.columns(site.i).T
     own = Samples(standard.inputs(X), Y, T, told.T, N, classes=not terms.numbers)
-    choice = yield from choose(sweep, own, wished(terms.settings, d, N, agreed.outputs))
+    plain = feature_settings(terms.settings)
+    if terms.settings.features.sigma == AUTO:
+        plain = plain._replace(sigma=float(np.sqrt(d / 2)))
+    wish = Wish.of(terms.settings, plain, N, agreed.outputs)
+    choice = yield from choose(sweep, own, wish)
     x = standard._replace(knots=choice.best.knots)
     units = x._replace(y_shift=agreed.units.y_shift, y_scale=agreed.units.y_scale)
     return replace(agreed, units=units, choice=choice)
@@ -274,7 +293,7 @@ def _targets(terms: Terms, standard: Scaling, y: Labels, labels: tuple[Any, ...]
 
 def _told(site: Site, terms: Terms) -> Told:
     """Of the rows as little as is needed."""
-    moments, ranges = needed(terms.settings)
+    moments, ranges = terms.needed
     with OneThread().limit():
         labels, columns = site.here.labels(site.i), site.here.columns(site.i)
     return Told(columns.needed(moments=moments, ranges=ranges), labels)

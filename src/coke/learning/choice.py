@@ -19,9 +19,12 @@ import numpy as np
 from coke.maths.arrays import Array
 from coke.maths.choice.quantiles import NO_KNOTS
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
+from coke.maths.losses import LOSSES
+from coke.settings.declaration import AUTO, PLAIN_LAMBDA, Settings
 
 LINEAR, PLAIN, TUNED = "linear", "plain", "tuned"
 SQRT2 = float(np.sqrt(2.0))
+LEAST = 3e-5  # ridge of classes that is chosen
 FINE = 2.0**20  # whole numbers to one, in sums of shares
 _ROOTS = [np.sqrt(2.0)]
 for _ in range(3):
@@ -126,9 +129,35 @@ class Wish(NamedTuple):
     usual: float = 1e-4  # ridge of the plain model, where none is given
     least: float = 0.0  # ridge that is chosen
 
+    @classmethod
+    def of(cls, settings: Settings, plain: FeatureSettings, N: int, outputs: int) -> Wish:
+        """Of N sites, with the plain model's features."""
+        f, loss = settings.features, LOSSES[settings.loss]
+        kappa = loss.curvature(outputs)
+        sigma, weight, lam = (_number(v) for v in (f.sigma, f.linear, settings.lam))
+        return cls(
+            plain=plain,
+            kernel="matern32" if f.kernel == AUTO else f.kernel,
+            inputs={AUTO: (False, True), "scaled": (False,), "quantiles": (True,)}[f.inputs],
+            sigma=sigma,
+            linear=weight,
+            size=None if f.n_features == AUTO else int(f.n_features),
+            most=300 if loss.statistics else 100,  # else a round costs a pass each
+            useful=f.frequencies == AUTO,
+            ridge=None if lam is None else 2 * lam / (N * kappa),
+            usual=2 * PLAIN_LAMBDA / (N * kappa),
+            # Errors of least squares on classes that can be told apart ask for none, and then
+            # margins grow for ever.
+            least=0.0 if loss.statistics else LEAST,
+        )
+
     def ridged(self, found: float) -> float:
         """The ridge that is given, which may be zero; else the one that was found."""
         return max(found, self.least) if self.ridge is None else self.ridge
+
+
+def _number(given: float | str) -> float | None:
+    return None if given == AUTO else float(given)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from coke.data.formats import CHUNK, guarded, opener
-from coke.data.raw import NUMBER, Kind
 from coke.data.reading import PLAINLY, Reading, files_in
 from coke.data.tables import plain
 from coke.errors import ConfigError, DataError, FileError, unknown
-from coke.learning.public import why_numbers
+from coke.learning.agreement import Terms
 from coke.maths.losses import NUMBERS, OF_CLASSES, losses_of
-from coke.settings.declaration import AUTO, DataTable, Settings
+from coke.settings.declaration import AUTO, PUBLIC, DataTable, Settings
 from coke.settings.reading import checked_again
 
 S = TypeVar("S", bound=Settings)
@@ -32,6 +32,19 @@ def reading_of(settings: Settings, say: Say = PLAINLY.say) -> Reading:
     form = (data.separator, data.decimal, data.encoding, data.header)
     missing, numbers = tuple(data.missing_values), why_numbers(settings)
     return Reading(*form, missing, data.query, say, numbers)
+
+
+def why_numbers(settings: Settings) -> str:
+    """Why inputs must be numbers without gaps; nothing where sites can agree on a coding."""
+    reasons = {
+        'privacy = "dp" (each level or mean of a column would be one more release)':
+            settings.privacy == "dp",
+        'scale = "public" (units are known before any row)': settings.data.scale == PUBLIC,
+        'whitening = "sample" (a sample of numbers)': settings.whitening == "sample",
+        f'scale = "{settings.data.scale}" with a given sigma (nothing is agreed on)':
+            not Terms(settings, ()).tells,
+    }  # fmt: skip
+    return next((f"with {reason}" for reason, true in reasons.items() if true), "")
 
 
 def schema_of(settings: Settings) -> pa.Schema:
@@ -113,8 +126,8 @@ def _few_values(settings: Settings, name: str) -> set[float]:
     for file in _files(settings.data):
         opened = guarded(str(file), FileError, opener(file, CHUNK, how=how))
         for batch in opened.batches([name]):
-            values = Kind(NUMBER).read(name, plain(batch.column(name)))
-            found.update(np.unique(values[np.isfinite(values)])[:3].tolist())
+            values = plain(batch.column(name)).cast(pa.float64(), safe=False).drop_null()
+            found.update(value for value in np.unique(values)[:3].tolist() if isfinite(value))
             if len(found) > 2:
                 return found
     return found

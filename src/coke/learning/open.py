@@ -28,8 +28,7 @@ from coke.engines.ranks.engine import Ranks
 from coke.errors import ConfigError
 from coke.learning.agreement import Terms
 from coke.learning.costs import Expected, expected
-from coke.learning.kinds import Say, reading_of, with_kind, with_target
-from coke.learning.public import why_numbers
+from coke.learning.kinds import Say, reading_of, why_numbers, with_kind, with_target
 from coke.learning.ready import Ready, agree
 from coke.maths.arrays import Room
 from coke.maths.graph import Graph, adjacency, build_graph

@@ -11,7 +11,7 @@ from coke.data.units import Scaling
 from coke.errors import ConfigError, DataError
 from coke.maths.losses import LOSSES, NUMBERS
 from coke.privacy.release import public_scaling
-from coke.settings.declaration import AUTO, PUBLIC, Settings
+from coke.settings.declaration import Settings
 
 
 def public_units(settings: Settings, columns: tuple[str, ...]) -> Scaling:
@@ -32,30 +32,6 @@ def public_units(settings: Settings, columns: tuple[str, ...]) -> Scaling:
         shift = (0.0,) * max(len(settings.classes) - 1, 1)
         scale = (1.0,) * len(shift)
     return each[0]._replace(y_shift=np.array(shift), y_scale=np.array(scale))
-
-
-def needed(settings: Settings) -> tuple[bool, bool]:
-    """Whether the units, or a choice, follow from moments of the columns; and from their ranges."""
-    scale, chosen = settings.data.scale, settings.model == AUTO
-    return scale == "standard" or settings.features.sigma == AUTO or chosen, scale == "minmax"
-
-
-def tells(settings: Settings) -> bool:
-    """Whether sites tell each other anything of their columns."""
-    return LOSSES[settings.loss].kind != NUMBERS or any(needed(settings))
-
-
-def why_numbers(settings: Settings) -> str:
-    """Why inputs must be numbers without gaps; nothing where sites can agree on a coding."""
-    reasons = {
-        'privacy = "dp" (each level or mean of a column would be one more release)':
-            settings.privacy == "dp",
-        'scale = "public" (units are known before any row)': settings.data.scale == PUBLIC,
-        'whitening = "sample" (a sample of numbers)': settings.whitening == "sample",
-        f'scale = "{settings.data.scale}" with a given sigma (nothing is agreed on)':
-            not tells(settings),
-    }  # fmt: skip
-    return next((f"with {reason}" for reason, true in reasons.items() if true), "")
 
 
 def public_classes(settings: Settings) -> tuple[Any, ...]:

@@ -185,7 +185,8 @@ def agree(
         with TemporaryDirectory(prefix="coke-") as forgotten:  # with the run: nobody named a place
             return agree(sites, graph, terms._replace(releases=Path(forgotten)), engine, names)
     names, here = names or sites.names, sites.names
-    terms = terms.with_kind()
+    if terms.settings.loss == AUTO:
+        terms = terms.with_kind()
     if len(set(names)) != len(names):
         raise DataError(f"sites {names[:8]}: expected every site to have its own name")
     if terms.settings.classes:

@@ -38,6 +38,10 @@ class ToldRaw(NamedTuple):
         both = zip(self.columns, other.columns, strict=True)
         return ToldRaw(self.T + other.T, tuple(a.merged(b) for a, b in both))
 
+    def common(self) -> ToldRaw:
+        """Without rare levels."""
+        return self._replace(columns=tuple(column.common(self.T) for column in self.columns))
+
     def encode(self) -> bytes:
         """For the parent, or for all."""
         return msgspec.msgpack.encode(self)
@@ -68,7 +72,7 @@ def _can_be(told: ToldColumn, T: float) -> bool:
         counts = told.levels.values()
         words = len(told.levels) <= TOLD and all(len(word) <= LONGEST for word in told.levels)
         each = all(n > 0 for n in counts) and told.rest >= 0
-        return bool(told.levels) and words and each and sum(counts) + told.rest == told.n
+        return told.n > 0 and words and each and sum(counts) + told.rest == told.n
     known = (NUMBER, DATE, MIXED) if told.n else ("",)
     return told.what in known and not (told.levels or told.rest)
 
@@ -82,7 +86,9 @@ def agree_coding(sweep: Sweep, site: Site, names: Sequence[str], *, hashed: bool
         heard = (ToldRaw.decode(child, d) for child in children)
         return reduce(ToldRaw.merged, heard, own).encode()
 
-    told = ToldRaw.decode((yield from sweep(merged)), d)
+    # Rare levels are nobody's business but the root's.
+    total = yield from sweep(merged, lambda data: ToldRaw.decode(data, d).common().encode())
+    told = ToldRaw.decode(total, d)
     each = dict(zip(names, told.columns, strict=True))
     mixed = [name for name, column in each.items() if column.what == MIXED]
     if mixed:
