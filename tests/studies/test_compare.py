@@ -29,7 +29,8 @@ from coke.maths.features.whitening import Whitening
 from coke.maths.graph import build_graph, spanning_tree
 from coke.maths.ledger import HEADER, Ledger
 from coke.maths.losses.problem import Problem, Quadratic
-from coke.studies.compare.compare import Comparison
+from coke.report.plots import COLOURS
+from coke.studies.compare.compare import METHODS, Comparison
 from coke.studies.compare.goal import Trace, advice
 from coke.studies.compare.tree_methods import conjugate_gradients
 from kit.problems import GRAPHS, case
@@ -283,3 +284,7 @@ def test_the_command(monkeypatch: Any, capsys: Any, tmp_path: Any) -> None:
         else:
             assert "tree-cg" in out
     assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_two_methods_have_one_colour() -> None:
+    assert len(set(COLOURS)) == len(COLOURS) >= len(METHODS)

@@ -69,7 +69,7 @@ def reading(settings: Settings) -> Iterator[Passes | None]:
         BarColumn(),
         TextColumn("{task.completed:,} rows"),
     )
-    with _progress(*columns, _Rate()) as progress:
+    with Progress(*columns, _Rate(), TimeElapsedColumn(), console=console) as progress:
         yield _Bars(progress).show
 
 
@@ -82,7 +82,8 @@ def training(ready: Ready) -> Iterator[Watch]:
     """
     note = TextColumn("{task.fields[note]}")
     settings, T = ready.agreement.terms.settings, float(ready.problem.train.T.sum())
-    with _progress(TextColumn("{task.description:>5}"), BarColumn(), note) as progress:
+    columns = (TextColumn("{task.description:>5}"), BarColumn(), note, TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
         bars, ways = _Bars(progress), dict[str, _Way]()
 
         def watch(name: str, record: Record, tol: float | None) -> None:
@@ -91,14 +92,6 @@ def training(ready: Ready) -> Iterator[Watch]:
                 bars.show(name, *way.at(record, ready.problem.train.metric))
 
         yield watch
-
-
-@contextmanager
-def _progress(*columns: ProgressColumn) -> Iterator[Progress]:
-    with Progress(
-        *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
-    ) as progress:
-        yield progress
 
 
 class _Way:

@@ -59,6 +59,20 @@ class History:
         kind = np.int64 if name in _COUNTS else np.float64
         return np.array([row[j] for row in self._rows], dtype=kind)
 
+    def __repr__(self) -> str:
+        """The last round, and the names of the columns."""
+        last = self.last() if len(self) else {}
+        text = ", ".join(f"{name} {x:.4g}" for name, x in last.items() if x is not None)
+        sites = len(self.labels.sites)
+        return f"History of {self.labels.algorithm} at {sites} sites, {len(self)} rounds; {text}"
+
+    def to_frame(self) -> Any:
+        """As a pandas data frame, one row a round."""
+        try:
+            return self.table().to_pandas()
+        except ImportError as error:
+            raise InputError("to_frame needs pandas: install it, or use table()") from error
+
     def last(self) -> dict[str, Any]:
         """The numbers of the last round by name; None where there is none (no test rows)."""
         if not self._rows:
@@ -99,7 +113,7 @@ class History:
         return pa.schema([*zip(self.names, kinds, strict=True), ("spoke", spoke)])
 
     def table(self) -> pa.Table:
-        """As an Arrow table; `.to_pandas()` gives a data frame."""
+        """As an Arrow table."""
         columns: dict[str, Any] = {name: self[name] for name in self.names}
         flat = pa.array(self.spoke.ravel(), type=pa.bool_())
         columns["spoke"] = pa.FixedSizeListArray.from_arrays(flat, len(self.labels.sites))

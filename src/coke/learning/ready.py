@@ -90,6 +90,14 @@ class Ready:
             return self.problem.optimum
 
     @cached_property
+    def alone(self) -> Array:
+        """θ_i (n, D) that the sites here would learn without a message; private ones from noise."""
+        if self.noised is not None:
+            return self.noised.alone
+        with OneThread().limit():
+            return self.problem.train.alone()
+
+    @cached_property
     def everybody(self) -> Ready | None:
         """All sites, at the first process that has a part of them; None elsewhere."""
         if not isinstance(self.engine, Ranks):

@@ -72,8 +72,7 @@ def rival(ready: Ready, model: Model) -> Rivals:
 
 def _own(ready: Ready, model: Model) -> tuple[Array, Array]:
     """θ_i (n, K·D) that the sites here would learn without a message, and its sharpness (n,)."""
-    with OneThread().limit():
-        own = ready.problem.train.alone() if ready.noised is None else ready.noised.alone
+    own = ready.alone
     if not LOSSES[model.loss].codes:
         return own, np.ones(len(own))
     risks = (ready.problem.train.rows(slice(i, i + 1)) for i in range(len(own)))

@@ -22,7 +22,10 @@ from coke.maths.sizes import sized
 from coke.studies.audit import Finding
 from coke.studies.compare.goal import Goal, Row
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # colour-blind safe
+COLOURS = (  # colour-blind safe, the first eight (Okabe and Ito, Tol); as many as there are methods
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255",
+    "#999933", "#AA4499", "#44AA99", "#661100", "#888888", "#332288",
+)  # fmt: skip
 UNITS = {loss.metric: loss.unit for loss in LOSSES.values()}
 FEW = 60  # agents that can be drawn with their names
 STYLE: dict[Any, Any] = {
@@ -271,6 +274,7 @@ def cost_plot(rows: Sequence[Row], goal: Goal) -> Figure:
         axes.axhline(_above(goal.wanted, goal, ends), color="#888888", lw=0.8, ls="--")
         axes.set(xscale="log", yscale="log", xlabel="bytes on the wire")
         axes.set_ylabel(f"{'training MSE' if goal.by_loss else 'objective'} above optimum")
+        axes.set_title("filled: it stays at the goal; hollow: it does not", fontsize=9)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure

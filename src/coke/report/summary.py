@@ -47,7 +47,7 @@ def yardsticks(ready: Ready) -> list[dict[str, Any]]:
     """What sites reach without COKE: each alone, averaged once, and the centralised optimum."""
     problem = ready.problem
     size = problem.train.size * FLOAT
-    alone = problem.train.alone() if ready.noised is None else ready.noised.alone
+    alone = ready.alone
     everyone = {
         "local-only": (alone, 0),
         "one-shot-average": (

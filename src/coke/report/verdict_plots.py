@@ -8,12 +8,14 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure as Picture
+from matplotlib.ticker import MaxNLocator
 
 from coke.learning.tally import Shown
 from coke.learning.verdict import AtSite, Verdict
 from coke.maths.arrays import Array
 from coke.report.plots import COLOURS, FEW, STYLE, shortened
 
+_LEAST = 0.04  # of the scores that a picture spans
 _CLASSES = 20  # whose numbers can be read in a picture
 
 
@@ -34,8 +36,16 @@ def gain_plot(verdict: Verdict) -> Picture:
         right.set(title="on its own rows")
         for axes in (left, right):
             axes.set_xlabel("R²" if verdict.numbers else "accuracy")
+            axes.set_xlim(_wide(*axes.get_xlim()))
+            axes.xaxis.set_major_locator(MaxNLocator(4))
         figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
+
+
+def _wide(low: float, high: float) -> tuple[float, float]:
+    """At least so wide that a gain nobody would notice looks like one."""
+    more = max(_LEAST - (high - low), 0.0) / 2
+    return low - more, high + more
 
 
 def _score(score: float | None) -> float:
