@@ -212,9 +212,9 @@ def test_every_method_is_held_to_the_same_goal() -> None:
     assert rows["coke"].bytes < rows["tree-cg"].bytes
     assert rows["local-only"].transmissions == 0
     assert not rows["local-only"].reached
-    text = advice(list(rows.values()))
+    text = advice(list(rows.values()), "r2")
     assert text.startswith("Take ")
-    assert "No method" in advice([rows["local-only"]])
+    assert "No method" in advice([rows["local-only"]], "r2")
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])

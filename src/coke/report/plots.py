@@ -19,7 +19,6 @@ from coke.maths.graph import Graph
 from coke.maths.losses import LOSSES
 from coke.maths.sizes import sized
 from coke.studies.audit import Finding
-from coke.studies.compare.goal import Goal, Row
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # colour-blind safe
 UNITS = {loss.metric: loss.unit for loss in LOSSES.values()}
@@ -62,9 +61,9 @@ def loss_plot(histories: Sequence[History], best: float, x: str) -> Figure:
         axes.axhline(best, color="black", linewidth=1, ls="--", label="optimum")
         if len(drawn) > 1:
             axes.set(xscale="log", yscale="log" if min(drawn) > 0 else "linear")
-            _plain_ticks(axes.xaxis, "{:,.0f}".format if x == "round" else lambda n: sized(int(n)))
+            plain_ticks(axes.xaxis, "{:,.0f}".format if x == "round" else lambda n: sized(int(n)))
             if min(drawn) > 0:
-                _plain_ticks(axes.yaxis, "{:g}".format)
+                plain_ticks(axes.yaxis, "{:g}".format)
         else:
             axes.text(0.5, 0.5, "nobody spoke", ha="center", transform=axes.transAxes)
         axes.set_ylabel(f"{UNITS[metric]}, all sites' training rows")
@@ -79,7 +78,7 @@ def _differ(history: History, metric: str) -> bool:
     return bool(abs(test - train) > 0.05 * abs(train))
 
 
-def _plain_ticks(axis: Any, text: Callable[[float], str]) -> None:
+def plain_ticks(axis: Any, text: Callable[[float], str]) -> None:
     """Numbers as people write them, at 1, 2 and 5 where a log axis is short."""
     low, high = axis.get_view_interval()
     short = high < 1e3 * low
@@ -238,51 +237,3 @@ def audit_plot(found: Sequence[Finding]) -> Figure:
         axes.set(xscale="log")
         axes.legend(fontsize=8, loc="lower left", ncols=2, bbox_to_anchor=(0, 1))
     return figure
-
-
-def cost_plot(rows: Sequence[Row], goal: Goal) -> Figure:
-    """How far above the optimum each method still came after so many bytes on the wire.
-
-    A filled mark: where it settled at the goal; a hollow one: where it was at its horizon or when
-    it failed. A method that failed before its first round has none.
-    """
-    ends = _ends(rows, goal)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(8, 4.6), layout="constrained")
-        axes = figure.subplots()
-        for i, row in enumerate(rows):
-            if not row.curve:
-                continue
-            colour = COLOURS[i % len(COLOURS)]
-            spent, value = (np.array(column) for column in zip(*row.curve, strict=True))
-            above = _above(np.append(value, row.value), goal, ends)
-            worst = np.maximum.accumulate(above[-2::-1])[::-1]  # that was still to come
-            upto = spent <= 3 * max(row.wire_bytes, 1)
-            axes.plot(np.maximum(spent, 1)[upto], worst[upto], color=colour, lw=1.2, alpha=0.7)
-            look: dict[str, Any] = {
-                "marker": "os^"[i // len(COLOURS)],  # where colours come again
-                "edgecolors": colour,
-                "facecolors": colour if row.reached else "white",
-                "zorder": 3,
-                "label": row.method,
-            }
-            axes.scatter(max(row.wire_bytes, 1), above[-1], s=45, **look)
-        axes.axhline(_above(goal.wanted, goal, ends), color="#888888", lw=0.8, ls="--")
-        axes.set(xscale="log", yscale="log", xlabel="bytes on the wire")
-        axes.set_ylabel(f"{'training MSE' if goal.by_loss else 'objective'} above optimum")
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure
-
-
-def _ends(rows: Sequence[Row], goal: Goal) -> tuple[float, float]:
-    """Below the first there is little to see; above the second only what diverges."""
-    unit = goal.optimum or 1.0
-    begun = [row.curve[0][1] / unit for row in rows if row.curve and row.failed is None]
-    return 1e-3 * ((goal.wanted - goal.optimum) / unit or 1.0), 10.0 * max(begun, default=100.0)
-
-
-def _above(value: Any, goal: Goal, ends: tuple[float, float]) -> Any:
-    """How far above the optimum, as a share of it, within those ends."""
-    unit = goal.optimum or 1.0
-    return np.clip(np.nan_to_num(value / unit, nan=np.inf) - goal.optimum / unit, *ends)

@@ -20,7 +20,8 @@ from coke.maths.losses.problem import Quadratic, across, pulled
 from coke.maths.losses.risk import Risk
 
 FLOAT64, FLOAT32 = 8, 4
-LARGE = 1e3  # gradients in a whitened basis are about one
+LARGE = 1e6  # gradients in a whitened basis are about one; before it converges, some are large
+STEP = 0.25  # over κ: the best of one for all data
 
 
 class Point(NamedTuple):
@@ -72,8 +73,8 @@ def coded_gradient(
 ) -> Iterator[Point]:
     """Heavy ball on the whitened risks; partial sums and totals travel as coded innovations.
 
-    u ← u − ∇/(2κ) + ½ (u − u_before), ∇ the mean gradient. Its Hessian is near κI; where P
-    describes the data badly and an eigenvalue exceeds 6κ, this diverges.
+    u ← u − ∇/(4κ) + ½ (u − u_before), ∇ the mean gradient. Its Hessian is near κI; where P
+    describes the data badly and an eigenvalue exceeds 12κ, this diverges.
     """
     N, D, ledger = len(risk.T), risk.size, start
     up, total = np.zeros((N, D)), np.zeros(D)  # what each node last said to its parent; the root
@@ -90,5 +91,5 @@ def coded_gradient(
         message = codec.encode(partial[tree.root] - total)
         total = total + codec.decode(message, D)
         ledger = tree.told_down(ledger, len(message))
-        u, before = u - 0.5 / kappa * total / N + 0.5 * (u - before), u
+        u, before = u - STEP / kappa * total / N + 0.5 * (u - before), u
         yield Point(k, u, ledger)
