@@ -15,11 +15,10 @@ from coke.report.plots import COLOURS, STYLE, plain_ticks
 from coke.studies.compare.compare import METHODS
 from coke.studies.compare.goal import Goal, Row
 
-MORE = ("#000000", "#882255", "#332288", "#888888", "#AA7700", "#66DD22", "#FF66FF", "#B8B000")
+MORE = ("#000000", "#882255", "#332288", "#888888", "#6B3F00", "#66DD22", "#FF66FF", "#E8DC30")
 OF = dict(zip(METHODS, (*COLOURS, *MORE), strict=True))
 MARKS = "os^Dv"  # beside colours, for those who see fewer
 HOLLOW = "filled: settled at the goal; hollow: at its last round, or where it failed"
-PLACE = "outside right center"
 MEASURES = {"r2": "R²", "accuracy": "accuracy"}
 
 
@@ -38,13 +37,14 @@ def cost_plot(rows: Sequence[Row], goal: Goal) -> Figure:
             _on_held_rows(right[0], scored, goal)
         shown = [row for row in rows if row.curve or row.score is not None]
         if shown:
-            figure.legend(handles=[_key(row) for row in shown], fontsize=8, loc=PLACE)
+            keys = [_key(row) for row in shown]
+            figure.legend(handles=keys, fontsize=8, loc="outside right center")
     return figure
 
 
 def _key(row: Row) -> Line2D:
     """A method's mark in the legend, where none is hollow."""
-    look = {"marker": _mark(row), "color": OF[row.method], "ls": "none"}
+    look: dict[str, Any] = {"marker": _mark(row), "color": OF[row.method], "ls": "none"}
     return Line2D([], [], label=row.method, **look)
 
 
@@ -53,7 +53,7 @@ def _mark(row: Row) -> str:
 
 
 def _above_optimum(axes: Any, rows: Sequence[Row], goal: Goal) -> None:
-    ends = _ends(rows, goal)
+    ends, least = _ends(rows, goal), _least(rows)
     for row in rows:
         if not row.curve:
             continue
@@ -62,24 +62,37 @@ def _above_optimum(axes: Any, rows: Sequence[Row], goal: Goal) -> None:
         worst = np.maximum.accumulate(above[-2::-1])[::-1]  # that was still to come
         upto = spent <= 3 * max(row.wire_bytes, 1)
         colour = OF[row.method]
-        axes.plot(np.maximum(spent, 1)[upto], worst[upto], color=colour, lw=1.2, alpha=0.7)
-        axes.scatter(max(row.wire_bytes, 1), above[-1], **_look(row, filled=bool(row.reached)))
+        axes.plot(np.maximum(spent, least)[upto], worst[upto], color=colour, lw=1.2, alpha=0.7)
+        axes.scatter(max(row.wire_bytes, least), above[-1], **_look(row, filled=bool(row.reached)))
     axes.axhline(_above(goal.wanted, goal, ends), color="#888888", lw=0.8, ls="--")
-    axes.set(xscale="log", yscale="log", xlabel="bytes on the wire")
+    axes.set(yscale="log")
     axes.set_ylabel(f"{'training MSE' if goal.by_loss else 'objective'} above optimum")
     axes.set_title(HOLLOW, fontsize=8)
-    plain_ticks(axes.xaxis, lambda n: sized(int(n)))
     plain_ticks(axes.yaxis, "{:g}".format)
+    _bytes(axes, least)
 
 
 def _on_held_rows(axes: Any, rows: Sequence[Row], goal: Goal) -> None:
+    least = _least(rows)
     for row in rows:
         look = _look(row, filled=row.failed is None)
-        axes.scatter(max(row.wire_bytes, 1), max(row.score or 0.0, 0.0), **look)
-    axes.set(xscale="log", xlabel="bytes on the wire")
+        axes.scatter(max(row.wire_bytes, least), max(row.score or 0.0, 0.0), **look)
     axes.set_ylabel(f"{MEASURES[goal.measure]} on rows held out")
     axes.set_title("all models, other kinds too; hollow: it failed", fontsize=8)
+    _bytes(axes, least)
+
+
+def _bytes(axes: Any, least: float) -> None:
+    """A log axis that has room for nothing at its left end."""
+    axes.set(xscale="log", xlabel="bytes on the wire (far left: nothing)")
+    axes.set_xlim(left=least / 2)
     plain_ticks(axes.xaxis, lambda n: sized(int(n)))
+    axes.tick_params(labelsize=8)
+
+
+def _least(rows: Sequence[Row]) -> float:
+    """Where those are drawn who send nothing."""
+    return min((row.wire_bytes for row in rows if row.wire_bytes), default=1000) / 5
 
 
 def _look(row: Row, *, filled: bool) -> dict[str, Any]:

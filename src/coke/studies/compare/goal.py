@@ -22,7 +22,7 @@ from coke.maths.ledger import Ledger
 from coke.maths.sizes import sized
 from coke.studies.compare.held import Held
 
-CLEAR = 0.005  # of R² or accuracy, for which it is worth to take another model
+CLEAR = 0.01  # of R² or accuracy, for which it is worth to take another model
 
 
 class Trace(NamedTuple):

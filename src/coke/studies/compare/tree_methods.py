@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coke.errors import ConvergenceError
-from coke.maths.algorithms.codecs import Codec
+from coke.maths.algorithms.codecs import LIMIT, Codec
 from coke.maths.arrays import Array
 from coke.maths.graph import Tree
 from coke.maths.ledger import Ledger
@@ -20,7 +20,7 @@ from coke.maths.losses.problem import Quadratic, across, pulled
 from coke.maths.losses.risk import Risk
 
 FLOAT64, FLOAT32 = 8, 4
-LARGE = 1e6  # gradients in a whitened basis are about one; before it converges, some are large
+LARGE = LIMIT / 4  # of an entry's sum, about N in a whitened basis; then messages hold innovations
 STEP = 0.25  # over κ: the best of one for all data
 
 
@@ -81,7 +81,7 @@ def coded_gradient(
     u, before = np.zeros(D), np.zeros(D)
     for k in range(1, rounds + 1):
         partial = risk.gradient(np.tile(u, (N, 1)))
-        if not np.abs(partial).sum() < LARGE:
+        if not np.abs(partial).sum(axis=0).max() < LARGE:
             raise ConvergenceError(f"round {k}: the gradient method diverges in this basis")
         for i in reversed(tree.order[1:]):
             message = codec.encode(partial[i] - up[i])
