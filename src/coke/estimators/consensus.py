@@ -13,6 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from coke.data.split import Index, by_label, deal, split
 from coke.data.tables import Rows
 from coke.errors import ConvergenceError, DataError, InputError, unknown
+from coke.estimators.columns import at_fault
 from coke.estimators.showing import Showing
 from coke.learning.agreement import Terms
 from coke.learning.judge import judge
@@ -49,7 +50,7 @@ def validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
     try:
         return validate_data(estimator, *args, dtype=np.float64, **kwargs)
     except ValueError as error:
-        raise DataError(str(error)) from error
+        raise DataError(f"{error}{at_fault(args[0])}") from error
 
 
 def weighed(rows: Rows, given: Any) -> Rows:
@@ -72,6 +73,7 @@ class Consensus(Showing):
     """Decentralised kernel learning; the kind of targets is a subclass's."""
 
     _kind: ClassVar[str]  # of the losses' targets
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"sites": True}  # they have no other use
 
     def __init__(
         self,
@@ -192,7 +194,7 @@ class Consensus(Showing):
             raise ConvergenceError(trained.error)
         assert trained.theta is not None  # there was a round
         assert trained.model is not None
-        self.history_: Any = trained.history
+        self.history_ = trained.history
         self.thetas_, self.optimum_ = trained.theta, ready.optimum
         noised, self.choice_ = ready.noised, ready.agreement.choice
         self.agreement_bytes_ = int(ready.spent[:, 1].sum())

@@ -14,6 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from coke.engines.history import History
+from coke.errors import InputError
 from coke.learning.model import Model
 from coke.maths.graph import Graph
 from coke.maths.losses import LOSSES
@@ -41,35 +42,56 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def loss_plot(histories: Sequence[History], best: float, x: str) -> Figure:
-    """Global losses against `x`, "round" or "bytes", on log axes, beside the optimum."""
-    metric = histories[0].labels.metric
+def plot(*histories: History, x: str = "bytes") -> Figure:
+    """The losses of one run or several against "bytes" or "round"; `.savefig(path)` keeps it.
+
+    Of every site's model on all sites' rows; of agents, who do not know that, on their own rows.
+    """
+    if x not in ("bytes", "round"):
+        raise InputError(f'x={x!r}: expected "bytes" or "round"')
+    if not 1 <= len(histories) <= len(COLOURS) or len({h.labels.metric for h in histories}) > 1:
+        raise InputError(
+            f"{len(histories)} histories: expected one to {len(COLOURS)} of the same loss"
+        )
+    return loss_plot(histories, None, x)
+
+
+def loss_plot(histories: Sequence[History], best: float | None, x: str) -> Figure:
+    """Losses against `x`, "round" or "bytes", on log axes, beside the optimum if it is known."""
+    metric, of = histories[0].labels.metric, _everywhere(histories)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7, 4.4), layout="constrained")
         axes = figure.subplots()
-        drawn, beyond = [best], _beyond(histories[0], metric)
+        drawn, beyond = [] if best is None else [best], _beyond(histories[0], metric)
         for colour, history in zip(COLOURS, histories, strict=False):
             name, at = history.labels.algorithm, history[x]
             dot = "o" if np.count_nonzero(at > 0) < 2 else None  # a line needs two points
             for rows, style in (("train", "-"), *(("test", ":"),) * _differ(history, metric)):
-                loss = history[f"global_{rows}_{metric}"]
+                loss = history[f"{of}{rows}_{metric}"]
                 seen = (at > 0) & (loss <= beyond)  # log axes have no zero
                 if seen.any():
                     label = name if rows == "train" else f"{name}, held-out rows"
                     axes.plot(at[seen], loss[seen], style, color=colour, marker=dot, label=label)
                     drawn += [float(loss[seen].min())]
-        axes.axhline(best, color="black", linewidth=1, ls="--", label="optimum")
-        if len(drawn) > 1:
+        if best is not None:
+            axes.axhline(best, color="black", linewidth=1, ls="--", label="optimum")
+        if len(axes.lines) > (best is not None):
             axes.set(xscale="log", yscale="log" if min(drawn) > 0 else "linear")
             plain_ticks(axes.xaxis, "{:,.0f}".format if x == "round" else lambda n: sized(int(n)))
             if min(drawn) > 0:
                 plain_ticks(axes.yaxis, "{:g}".format)
         else:
             axes.text(0.5, 0.5, "nobody spoke", ha="center", transform=axes.transAxes)
-        axes.set_ylabel(f"{UNITS[metric]}, all sites' training rows")
+        axes.set_ylabel(f"{UNITS[metric]}, {'all' if of else 'own'} training rows")
         axes.set_xlabel("round" if x == "round" else "bytes sent (a broadcast counts once)")
         axes.legend(fontsize=8)
     return figure
+
+
+def _everywhere(histories: Sequence[History]) -> str:
+    """The beginning of the names of columns that all of them know."""
+    columns = [history[f"global_train_{history.labels.metric}"] for history in histories]
+    return "global_" if all(np.isfinite(one).any() for one in columns) else ""
 
 
 def _differ(history: History, metric: str) -> bool:
