@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 BENCHES := start fit classes outputs simulate communication protocol carrier soak field privacy streaming sweep mpi growth
 
-.PHONY: bench-model bench-strange walk test-busy run test lint format docs package bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
+.PHONY: bench-model bench-compare bench-strange walk test-busy run test lint format docs package bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/coke run --example digits --out $(OUT)
@@ -50,11 +50,15 @@ $(BENCHES:%=bench-%): bench-%: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/$*.py $(ARGS)
 
 # The error of the chosen model on tables, beside boosted trees (half an hour; needs the data sets).
-bench-model: $(VENV)/bench.stamp
+bench-model: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/model.py $(ARGS)
 
+# `coke compare` on every data set, 20 000 rows of each at most (an hour at most; needs the data sets).
+bench-compare: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/compare.py $(ARGS)
+
 # The choice on tables of many kinds, generated and bundled (a quarter of an hour).
-bench-strange: $(VENV)/bench.stamp
+bench-strange: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/strange.py $(ARGS)
 
 # Every figure of docs/performance.md with the machine's floors, in one run of about ten minutes.
@@ -89,10 +93,6 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/run.stamp
-
-$(VENV)/bench.stamp: pyproject.toml constraints.txt $(VENV)/dev.stamp
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
-	@touch $@
 
 clean:
 	rm -rf $(VENV) out dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from coke.maths.losses.risk import Risk as Risk
     from coke.maths.losses.risk import local_only as local_only
     from coke.maths.losses.risk import one_shot_average as one_shot_average
+    from coke.report.plots import plot as plot
     from coke.settings.declaration import Features as Features
     from coke.settings.groups import DKLA as DKLA
     from coke.settings.groups import DP as DP
@@ -68,6 +69,7 @@ _NAMES = {  # module ↦ what it gives the world, when it is first asked for
     "maths.graph": ("adjacency", "build_graph", "metropolis"),
     "maths.losses.problem": ("Problem", "Quadratic"),
     "maths.losses.risk": ("Risk", "local_only", "one_shot_average"),
+    "report.plots": ("plot",),
     "settings.declaration": ("Features",),
     "settings.groups": ("DKLA", "DP", "Agents", "Coke", "CokePaper", "Diffusion", "Until"),
 }  # fmt: skip

@@ -42,8 +42,8 @@ def test_a_history_is_a_table() -> None:
     frame = h.to_frame()
     assert_array_equal(frame["train_mse"], h["train_mse"])
     assert frame.shape == (7, len(h.names) + 1)
-    assert repr(h).startswith("History of coke at 6 sites, 7 rounds; round 7, ")
-    assert "0 rounds" in repr(History("coke", "mse", "ab"))
+    assert repr(h).startswith("<History of coke at 6 sites: 7 rounds, ")
+    assert "no round" in repr(History("coke", "mse", "ab"))
 
 
 def test_history_to_parquet_and_back(tmp_path: Path) -> None:

@@ -201,8 +201,10 @@ def small_comparison(goal: float = 1.01, loss: str = "quadratic") -> Comparison:
 def test_every_method_is_held_to_the_same_goal() -> None:
     comparison = small_comparison()
     rows = {name: comparison.row(name) for name in comparison.methods if name != "coke-tuned"}
-    for row in rows.values():
-        assert row.reached == (row.value <= comparison.goal.wanted)
+    others = {"linear", "boosted-pooled", "boosted-average"}  # whose models are of another kind
+    for name, row in rows.items():
+        held = None if name in others else row.value <= comparison.goal.wanted
+        assert row.reached == held
         assert row.wire_bytes >= row.bytes >= row.agreement_bytes
         if row.reached:
             assert row.first_hit is not None
@@ -213,9 +215,9 @@ def test_every_method_is_held_to_the_same_goal() -> None:
     assert rows["coke"].bytes < rows["tree-cg"].bytes
     assert rows["local-only"].transmissions == 0
     assert not rows["local-only"].reached
-    text = advice(list(rows.values()))
+    text = advice(list(rows.values()), "r2")
     assert text.startswith("Take ")
-    assert "No method" in advice([rows["local-only"]])
+    assert "No method" in advice([rows["local-only"]], "r2")
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])

@@ -15,7 +15,8 @@ from numpy.testing import assert_array_equal
 from coke.data.site import Kept
 from coke.errors import ConvergenceError
 from coke.maths.ledger import Ledger
-from coke.report.plots import cost_plot, png
+from coke.report.cost_plot import cost_plot
+from coke.report.plots import png
 from coke.studies.compare.compare import METHODS, Comparison
 from coke.studies.compare.goal import Trace, advice
 from kit.commands import coke
@@ -78,8 +79,8 @@ def test_the_picture_and_the_advice_bear_failures(comparison: Comparison) -> Non
     """The same picture as without the rows that have nothing to show; no warning of overflow."""
     ours, bad = comparison.row("coke"), comparison.row("cta")
     none = ours.of_failure("tree-cg", "no memory")
-    assert advice([ours, bad, none]) == advice([ours])
-    assert advice([none]).startswith("No method")
+    assert advice([ours, bad, none], "r2") == advice([ours], "r2")
+    assert advice([none], "r2").startswith("No method")
     for rows in ([ours, bad, none], [bad], [none], [bad._replace(value=nan)]):
         figure = cost_plot(rows, comparison.goal)
         assert png(figure).startswith(b"\x89PNG")

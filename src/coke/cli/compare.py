@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 app = options.app()
 
+OTHERS = (
+    "{} is of the rows held out. linear and boosted are other models: the goal is not theirs, and "
+    "boosted-pooled sends the rows.\n"
+)
+
 
 @app.command()
 @options.command(Face.COMPARE)
@@ -53,7 +58,8 @@ def compare(
         "goal": goal,
         "optimum": comparison.goal.optimum,
         "rows": [row.document(comparison.goal) for row in rows],
-        "advice": advice(rows),
+        "measure": comparison.goal.measure,
+        "advice": advice(rows, comparison.goal.measure),
     }
     if folder:
         document["plot"] = _plot(rows, comparison, folder)
@@ -78,21 +84,24 @@ def _show(rows: list[Row], goal: Goal, document: dict[str, Any]) -> None:
     of = "MSE" if goal.by_loss else "objective"
     title = f"to {document['goal']:g} × the optimum's {of} {document['optimum']:.4g}"
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("method", "rounds", "sends", "bytes", "wire", "agreed", of):
+    held = {"r2": "R²"}.get(goal.measure, goal.measure)
+    for name in ("method", "rounds", "sends", "bytes", "wire", of, held):
         table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     for row in rows:
-        sizes = (row.bytes, row.wire_bytes, row.agreement_bytes)
         table.add_row(
             row.method,
             _ended(row),
             shown("", row.transmissions),
-            *(shown("bytes", size) for size in sizes),
-            shown("", row.value),
+            *(shown("bytes", size) for size in (row.bytes, row.wire_bytes)),
+            shown("", None if row.reached is None else row.value),
+            "–" if row.score is None else f"{row.score:.3f}",
         )
     Console().print(table)
     for row in rows:
         if row.failed is not None:
             sys.stdout.write(f"{row.method} failed: {row.failed}\n")
+    if any(row.reached is None for row in rows):
+        sys.stdout.write(OTHERS.format(held))
     sys.stdout.write(f"{document['advice']}\n")
 
 
@@ -100,12 +109,15 @@ def _ended(row: Row) -> str:
     """After how many rounds, and how."""
     if row.failed is not None:
         return f"failed after {row.rounds}" if row.rounds else "failed"
+    if row.reached is None:
+        return "–"
     return str(row.rounds) if row.reached else f"not in {row.rounds}"
 
 
 def _plot(rows: list[Row], comparison: Comparison, folder: Folder) -> str:
     from coke.data.files import write_file
-    from coke.report.plots import cost_plot, png
+    from coke.report.cost_plot import cost_plot
+    from coke.report.plots import png
 
     path = folder.path / "compare.png"
     write_file(path, png(cost_plot(rows, comparison.goal)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from numpy.typing import NDArray
 from coke.data.files import atomically
 from coke.engines.process import Record
 from coke.errors import FileError, InputError, unknown
+from coke.maths.sizes import sized
 
 _COUNTS = ("round", "transmissions", "bytes", "wire_bytes")
 LOSSES = ("train", "test", "global_train", "global_test")
 GAPS = ("consensus_gap", "optimality_gap")
 _KEY = b"coke"
+_NOTHING: Mapping[str, Any] = {"loss": math.nan, **dict.fromkeys(_COUNTS[1:], 0)}  # before round 1
 
 
 class Labels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,6 +50,35 @@ class History:
         self._rows.append((record.k, *record.ledger, *record.score, *gaps))
         self._spoke.append(record.spoke)
 
+    @classmethod
+    def of_sites(
+        cls, labels: Labels, told: Sequence[Sequence[Mapping[str, Any]]], T: Sequence[float]
+    ) -> History:
+        """From each site's own lines, as agents keep them; what none of them knows is NaN.
+
+        A site with T_i rows that has no line of a round was silent, and is where it was.
+        """
+        history, last = cls(labels.algorithm, labels.metric, labels.sites), [_NOTHING] * len(told)
+        by_round = [{line["round"]: line for line in lines} for lines in told]
+        for k in sorted(set().union(*by_round)):
+            now = [lines.get(k) for lines in by_round]
+            last = [line or before for line, before in zip(now, last, strict=True)]
+            spent = (sum(line[name] for line in last) for name in _COUNTS[1:])
+            train = np.average([line["loss"] for line in last], weights=T)
+            unknown_here = [math.nan] * (len(LOSSES) - 1 + len(GAPS))
+            history._rows.append((k, *spent, float(train), *unknown_here))
+            history._spoke.append(np.array([bool(line and line["spoke"]) for line in now]))
+        return history
+
+    def __repr__(self) -> str:
+        """What it is of, and where it ended."""
+        of = f"History of {self.labels.algorithm} at {len(self.labels.sites)} sites"
+        if not self._rows:
+            return f"<{of}: no round>"
+        last, train = self.last(), f"train_{self.labels.metric}"
+        spent = f"{last['transmissions']} messages, {sized(last['bytes'])}"
+        return f"<{of}: {len(self)} rounds, {spent}, {train} {last[train]:.4g}>"
+
     def __len__(self) -> int:
         """Rounds so far."""
         return len(self._rows)
@@ -58,20 +90,6 @@ class History:
         j = self.names.index(name)
         kind = np.int64 if name in _COUNTS else np.float64
         return np.array([row[j] for row in self._rows], dtype=kind)
-
-    def __repr__(self) -> str:
-        """The last round, and the names of the columns."""
-        last = self.last() if len(self) else {}
-        text = ", ".join(f"{name} {x:.4g}" for name, x in last.items() if x is not None)
-        sites = len(self.labels.sites)
-        return f"History of {self.labels.algorithm} at {sites} sites, {len(self)} rounds; {text}"
-
-    def to_frame(self) -> Any:
-        """As a pandas data frame, one row a round."""
-        try:
-            return self.table().to_pandas()
-        except ImportError as error:
-            raise InputError("to_frame needs pandas: install it, or use table()") from error
 
     def last(self) -> dict[str, Any]:
         """The numbers of the last round by name; None where there is none (no test rows)."""
@@ -119,6 +137,16 @@ class History:
         columns["spoke"] = pa.FixedSizeListArray.from_arrays(flat, len(self.labels.sites))
         labels = msgspec.json.encode(self.labels)
         return pa.table(columns).replace_schema_metadata({_KEY: labels})
+
+    def to_frame(self) -> Any:
+        """As a pandas data frame, a row a round; as an Arrow table, where there is no pandas."""
+        return self.table() if find_spec("pandas") is None else self.table().to_pandas()
+
+    def plot(self, x: str = "bytes") -> Any:
+        """The loss against "bytes" or "round", a matplotlib Figure: `coke.plot(self)`."""
+        import coke  # here: pictures are made above, and reached by the package's own door
+
+        return coke.plot(self, x=x)
 
     def to_parquet(self, path: str | Path) -> None:
         """Writes a file that `from_parquet` reads back exactly."""

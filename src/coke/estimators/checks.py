@@ -14,6 +14,7 @@ from coke.data.kinds import INPUTS, require
 from coke.data.raw import RawRows, raw_numbers, raw_rows
 from coke.data.tables import Rows, checked_rows, read_table
 from coke.errors import DataError
+from coke.estimators.columns import at_fault
 from coke.maths.arrays import finite
 
 
@@ -22,7 +23,7 @@ def validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
     try:
         return validate_data(estimator, *args, dtype=np.float64, **kwargs)
     except ValueError as error:
-        raise DataError(str(error)) from error
+        raise DataError(f"{error}{at_fault(args[0])}") from error
 
 
 def fitted_rows(estimator: BaseEstimator, X: Any, y: Any, **kwargs: Any) -> tuple[RawRows, Any]:

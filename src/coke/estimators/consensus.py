@@ -49,6 +49,7 @@ class Consensus(Showing):
     """Decentralised kernel learning; the kind of targets is a subclass's."""
 
     _kind: ClassVar[str]  # of the losses' targets
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"sites": True}  # they have no other use
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class Consensus(Showing):
             raise ConvergenceError(trained.error)
         assert trained.theta is not None  # there was a round
         assert trained.model is not None
-        self.history_: Any = trained.history
+        self.history_ = trained.history
         self.thetas_, self.optimum_ = trained.theta, ready.optimum
         noised, self.choice_ = ready.noised, ready.agreement.choice
         self.agreement_bytes_ = int(ready.spent[:, 1].sum())

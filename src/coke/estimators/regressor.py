@@ -58,7 +58,8 @@ class COKERegressor(RegressorMixin, Consensus):
         of training rows, each as if it had been left out. None of losses without sums, with
         privacy and with agents.
     history_, transmissions_, bytes_, wire_bytes_ : what happened and what it cost; with agents,
-        history_ is a list of rounds for each site, and nobody knows optimum_.
+        nobody knows optimum_, nor history_ the losses of one site's model on others' rows.
+        `history_.to_frame()` is a data frame, `history_.plot()` a picture.
     alone_, budget_ : with privacy, the sites' own models (N, D), for the owner of each alone; and
         all of (ε, δ) that was spent so far.
     sites_ : the labels.

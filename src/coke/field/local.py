@@ -23,6 +23,7 @@ from coke.data.files import atomically, make_folder, write_file
 from coke.data.raw import raw_numbers
 from coke.data.split import Index
 from coke.data.tables import Rows
+from coke.engines.history import History, Labels
 from coke.errors import ConfigError, ConvergenceError, GraphError, InputError
 from coke.field.carriers import CARRIERS
 from coke.field.identity import found, issue
@@ -32,6 +33,7 @@ from coke.learning.model import Model, load_model
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.graph import Graph
 from coke.maths.ledger import Ledger
+from coke.maths.losses import LOSSES
 from coke.settings.declaration import Settings
 from coke.settings.sites import read_site, shared
 from coke.talk.names import by_id, site_id
@@ -188,7 +190,7 @@ class _Found(NamedTuple):
     """What a network of agents came to."""
 
     models: list[Model]  # one a site
-    history: list[list[dict[str, Any]]]  # one list of rounds a site
+    history: History  # of all sites
     rounds: int
     converged: bool
     ledger: Ledger
@@ -217,11 +219,14 @@ def train_on_agents(
         paths = write_network(Path(folder), plan)
         results = run_network(paths, timeout=60.0 + config.rounds, own=own)
         models = [load_model(result["model"]) for result in results]
-        history = [
+        told = [
             pa.parquet.read_table(path.parent / "state" / "history.parquet").to_pylist()
             for path in paths
         ]
     total = Ledger(*(sum(result[name] for result in results) for name in Ledger._fields))
+    said = config.algorithm if own is None else type(own).__name__
+    labels = Labels(said, LOSSES[models[0].loss].metric, [str(label) for label in parts])
+    history = History.of_sites(labels, told, [len(part) for part in parts.values()])
     converged = all(result["converged"] for result in results)
     return _Found(models, history, max(r["rounds"] for r in results), converged, total)
 

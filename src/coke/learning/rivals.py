@@ -87,12 +87,18 @@ def _told(ready: Ready, first: Array | None, size: int) -> Array:
     return np.asarray(ready.engine.everyones(mine).sum(axis=0))
 
 
-def _line(ready: Ready, model: Model) -> Line:
-    """θᵀ[z, 1] by the same loss from all sites' rows, with a ridge of one row's weight."""
+def line_making(ready: Ready) -> Making:
+    """How rows become risks of θᵀ[z, 1], z in standard units, with a ridge of one row's weight."""
     agreed, T = ready.agreement, ready.engine.everyones(ready.problem.train.T).sum()
     features = linear(len(agreed.units.x_scale), 0.0).features
     units = agreed.units._replace(knots=NO_KNOTS)
-    how = agreed.making._replace(features=features, units=units, G=features.linear**2 / float(T))
+    return agreed.making._replace(features=features, units=units, G=features.linear**2 / float(T))
+
+
+def _line(ready: Ready, model: Model) -> Line:
+    """By the same loss from all sites' rows."""
+    agreed, how = ready.agreement, line_making(ready)
+    features, units = how.features, how.units
     with OneThread().limit():
         here = ready.sites.problem(how)
         whole = ready.engine.whole(here) if isinstance(ready.engine, Ranks) else here

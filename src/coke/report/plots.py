@@ -15,12 +15,12 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from coke.engines.history import History
+from coke.errors import InputError
 from coke.learning.model import Model
 from coke.maths.graph import Graph
 from coke.maths.losses import LOSSES
 from coke.maths.sizes import sized
 from coke.studies.audit import Finding
-from coke.studies.compare.goal import Goal, Row
 
 COLOURS = (  # colour-blind safe, the first eight (Okabe and Ito, Tol); as many as there are methods
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255",
@@ -46,35 +46,56 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def loss_plot(histories: Sequence[History], best: float, x: str) -> Figure:
-    """Global losses against `x`, "round" or "bytes", on log axes, beside the optimum."""
-    metric = histories[0].labels.metric
+def plot(*histories: History, x: str = "bytes") -> Figure:
+    """The losses of one run or several against "bytes" or "round"; `.savefig(path)` keeps it.
+
+    Of every site's model on all sites' rows; of agents, who do not know that, on their own rows.
+    """
+    if x not in ("bytes", "round"):
+        raise InputError(f'x={x!r}: expected "bytes" or "round"')
+    if not 1 <= len(histories) <= len(COLOURS) or len({h.labels.metric for h in histories}) > 1:
+        raise InputError(
+            f"{len(histories)} histories: expected one to {len(COLOURS)} of the same loss"
+        )
+    return loss_plot(histories, None, x)
+
+
+def loss_plot(histories: Sequence[History], best: float | None, x: str) -> Figure:
+    """Losses against `x`, "round" or "bytes", on log axes, beside the optimum if it is known."""
+    metric, of = histories[0].labels.metric, _everywhere(histories)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7, 4.4), layout="constrained")
         axes = figure.subplots()
-        drawn, beyond = [best], _beyond(histories[0], metric)
+        drawn, beyond = [] if best is None else [best], _beyond(histories[0], metric)
         for colour, history in zip(COLOURS, histories, strict=False):
             name, at = history.labels.algorithm, history[x]
             dot = "o" if np.count_nonzero(at > 0) < 2 else None  # a line needs two points
             for rows, style in (("train", "-"), *(("test", ":"),) * _differ(history, metric)):
-                loss = history[f"global_{rows}_{metric}"]
+                loss = history[f"{of}{rows}_{metric}"]
                 seen = (at > 0) & (loss <= beyond)  # log axes have no zero
                 if seen.any():
                     label = name if rows == "train" else f"{name}, held-out rows"
                     axes.plot(at[seen], loss[seen], style, color=colour, marker=dot, label=label)
                     drawn += [float(loss[seen].min())]
-        axes.axhline(best, color="black", linewidth=1, ls="--", label="optimum")
-        if len(drawn) > 1:
+        if best is not None:
+            axes.axhline(best, color="black", linewidth=1, ls="--", label="optimum")
+        if len(axes.lines) > (best is not None):
             axes.set(xscale="log", yscale="log" if min(drawn) > 0 else "linear")
-            _plain_ticks(axes.xaxis, "{:,.0f}".format if x == "round" else lambda n: sized(int(n)))
+            plain_ticks(axes.xaxis, "{:,.0f}".format if x == "round" else lambda n: sized(int(n)))
             if min(drawn) > 0:
-                _plain_ticks(axes.yaxis, "{:g}".format)
+                plain_ticks(axes.yaxis, "{:g}".format)
         else:
             axes.text(0.5, 0.5, "nobody spoke", ha="center", transform=axes.transAxes)
-        axes.set_ylabel(f"{UNITS[metric]}, all sites' training rows")
+        axes.set_ylabel(f"{UNITS[metric]}, {'all' if of else 'own'} training rows")
         axes.set_xlabel("round" if x == "round" else "bytes sent (a broadcast counts once)")
         axes.legend(fontsize=8)
     return figure
+
+
+def _everywhere(histories: Sequence[History]) -> str:
+    """The beginning of the names of columns that all of them know."""
+    columns = [history[f"global_train_{history.labels.metric}"] for history in histories]
+    return "global_" if all(np.isfinite(one).any() for one in columns) else ""
 
 
 def _differ(history: History, metric: str) -> bool:
@@ -83,7 +104,7 @@ def _differ(history: History, metric: str) -> bool:
     return math.isfinite(train) and abs(test - train) > 0.05 * abs(train)
 
 
-def _plain_ticks(axis: Any, text: Callable[[float], str]) -> None:
+def plain_ticks(axis: Any, text: Callable[[float], str]) -> None:
     """Numbers as people write them, at 1, 2 and 5 where a log axis is short."""
     low, high = axis.get_view_interval()
     short = high < 1e3 * low
@@ -242,52 +263,3 @@ def audit_plot(found: Sequence[Finding]) -> Figure:
         axes.set(xscale="log")
         axes.legend(fontsize=8, loc="lower left", ncols=2, bbox_to_anchor=(0, 1))
     return figure
-
-
-def cost_plot(rows: Sequence[Row], goal: Goal) -> Figure:
-    """How far above the optimum each method still came after so many bytes on the wire.
-
-    A filled mark: where it settled at the goal; a hollow one: where it was at its horizon or when
-    it failed. A method that failed before its first round has none.
-    """
-    ends = _ends(rows, goal)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(8, 4.6), layout="constrained")
-        axes = figure.subplots()
-        for i, row in enumerate(rows):
-            if not row.curve:
-                continue
-            colour = COLOURS[i % len(COLOURS)]
-            spent, value = (np.array(column) for column in zip(*row.curve, strict=True))
-            above = _above(np.append(value, row.value), goal, ends)
-            worst = np.maximum.accumulate(above[-2::-1])[::-1]  # that was still to come
-            upto = spent <= 3 * max(row.wire_bytes, 1)
-            axes.plot(np.maximum(spent, 1)[upto], worst[upto], color=colour, lw=1.2, alpha=0.7)
-            look: dict[str, Any] = {
-                "marker": "os^"[i // len(COLOURS)],  # where colours come again
-                "edgecolors": colour,
-                "facecolors": colour if row.reached else "white",
-                "zorder": 3,
-                "label": row.method,
-            }
-            axes.scatter(max(row.wire_bytes, 1), above[-1], s=45, **look)
-        axes.axhline(_above(goal.wanted, goal, ends), color="#888888", lw=0.8, ls="--")
-        axes.set(xscale="log", yscale="log", xlabel="bytes on the wire")
-        axes.set_ylabel(f"{'training MSE' if goal.by_loss else 'objective'} above optimum")
-        axes.set_title("filled: it stays at the goal; hollow: it does not", fontsize=9)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure
-
-
-def _ends(rows: Sequence[Row], goal: Goal) -> tuple[float, float]:
-    """Below the first there is little to see; above the second only what diverges."""
-    unit = goal.optimum or 1.0
-    begun = [row.curve[0][1] / unit for row in rows if row.curve and row.failed is None]
-    return 1e-3 * ((goal.wanted - goal.optimum) / unit or 1.0), 10.0 * max(begun, default=100.0)
-
-
-def _above(value: Any, goal: Goal, ends: tuple[float, float]) -> Any:
-    """How far above the optimum, as a share of it, within those ends."""
-    unit = goal.optimum or 1.0
-    return np.clip(np.nan_to_num(value / unit, nan=np.inf) - goal.optimum / unit, *ends)

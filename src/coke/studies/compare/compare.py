@@ -12,14 +12,17 @@ from scipy.linalg import cho_factor, cho_solve
 from coke.engines.process import simulate
 from coke.errors import CokeError, InputError, unknown
 from coke.learning.ready import Ready
+from coke.learning.rivals import line_making
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.codecs import Coarse
 from coke.maths.algorithms.coke import COKE, FLOAT, Geometric
 from coke.maths.arrays import Array, Mask
-from coke.maths.graph import spanning_tree
+from coke.maths.graph import Tree, spanning_tree
 from coke.maths.ledger import Ledger
+from coke.maths.losses import CLASSES, NUMBERS
 from coke.maths.losses.problem import Quadratic
 from coke.maths.losses.risk import local_only
+from coke.studies.compare.boosted import Boosted, Forests, installed
 from coke.studies.compare.goal import Goal, Row, Trace
 from coke.studies.compare.sweep import Swept, sweep
 from coke.studies.compare.tree_methods import (
@@ -33,7 +36,7 @@ from coke.studies.compare.tree_methods import (
 
 GRID = tuple(product((1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1), (0.1, 1.0), (0.85, 0.95)))  # ρ, v, μ
 HORIZONS = {"coke": 300, "coke-tuned": 1000, "tree-gradient": 300, "cta": 2000}
-NUMBERS = 7  # per input: mean, spread and five factors of a Gaussian, float32 each (tree-pcg)
+MOMENTS = 7  # per input: mean, spread and five factors of a Gaussian, float32 each (tree-pcg)
 METHODS = (
     "coke",
     "coke-paper",
@@ -46,11 +49,17 @@ METHODS = (
     "tree-gram",
     "local-only",
     "one-shot-average",
+    "linear",
+    "boosted-pooled",
+    "boosted-average",
 )
 QUADRATIC = ("tree-cg", "tree-pcg", "tree-gram")  # need statistics that sum up
 SLOW = ("coke-tuned",)  # for class labels: only where asked for by name
+BOOSTED = ("boosted-pooled", "boosted-average")  # where the extra is installed
+PLAINLY = {NUMBERS: "quadratic", CLASSES: "least-squares"}  # losses of which one sum says all
 
 Back = Callable[[Array], Array]  # from the basis a method works in to the plain features
+Grow = Callable[[Boosted, Tree], tuple[Forests, Ledger]]
 
 
 def known(method: str) -> str:
@@ -70,7 +79,7 @@ class Comparison:
         self.ready, self.ours = ready, ready.case("coke")
         self.risk, self.tree = ready.problem.train, spanning_tree(ready.graph)
         self.goal, self.agreed = (
-            Goal(ready.problem, ready.optimum, goal),
+            Goal(ready, goal),
             Ledger.of(self.ours.spent),
         )
         self._calls: dict[str, Callable[[], Row]] = {
@@ -85,12 +94,15 @@ class Comparison:
             "tree-gram": lambda: self.trees("tree-gram", gram_sum(self.quadratic, self.tree)),
             "local-only": lambda: self.once("local-only", local_only(self.risk), Ledger()),
             "one-shot-average": self.one_shot_average,
+            "linear": self.linear,
+            "boosted-pooled": lambda: self.boosted("boosted-pooled", Boosted.pooled),
+            "boosted-average": lambda: self.boosted("boosted-average", Boosted.average),
         }
 
     @property
     def methods(self) -> tuple[str, ...]:
         """Those to run where none is named."""
-        left = () if self.goal.by_loss else (*QUADRATIC, *SLOW)
+        left = (() if self.goal.by_loss else (*QUADRATIC, *SLOW)) + BOOSTED * (not installed())
         return tuple(name for name in METHODS if name not in left)
 
     def row(self, method: str) -> Row:
@@ -167,7 +179,7 @@ class Comparison:
         """Conjugate gradients in float32, preconditioned by P from moments sent as float32."""
         assert self.ours.basis is not None  # ours always has one
         factor = cho_factor(self.ours.basis.C @ self.ours.basis.C.T)
-        size = FLOAT32 * (NUMBERS * len(self.ready.agreement.terms.columns) + 1)
+        size = FLOAT32 * (MOMENTS * len(self.ready.agreement.terms.columns) + 1)
         ledger = self.tree.summed(Ledger(), size)
 
         def solved(r: Array) -> Array:
@@ -189,6 +201,24 @@ class Comparison:
         mean = self.ready.problem.everywhere(local_only(self.risk).mean(axis=0))
         spent = self.tree.summed(Ledger(), FLOAT * self.risk.size)
         return self.once("one-shot-average", mean, spent)
+
+    def linear(self) -> Row:
+        """A ridge of one row's weight on the inputs, from sums of squares and products."""
+        terms, how = self.ready.agreement.terms, line_making(self.ready)
+        how = how._replace(loss=PLAINLY[terms.loss.kind])
+        sums = self.ready.sites.problem(how).train.sums
+        assert sums is not None  # of such a loss
+        (point,) = gram_sum(sums, self.tree)
+        line = self.ready.model(self.ready.optimum)._replace(
+            theta=point.theta.reshape(-1, how.features.size), features=how.features,
+            scaling=how.units, loss=how.loss,
+        )  # fmt: skip
+        return Row.of_another("linear", point.ledger, self.goal.held.score(line.predict))
+
+    def boosted(self, method: str, grow: Grow) -> Row:
+        """LightGBM with its defaults."""
+        forests, spent = grow(Boosted(self.ready), self.tree)
+        return Row.of_another(method, spent, self.goal.held.score(forests.predict))
 
     def once(self, method: str, theta: Array, ledger: Ledger) -> Row:
         """A method of one step."""

@@ -8,16 +8,21 @@ noted beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import isfinite, nan
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from coke.errors import ConvergenceError, InputError
+from coke.learning.ready import Ready
+from coke.learning.verdict import KEYS
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
-from coke.maths.losses.problem import Problem
+from coke.maths.sizes import sized
+from coke.studies.compare.held import Held
+
+CLEAR = 0.01  # of R² or accuracy, for which it is worth to take another model
 
 
 class Trace(NamedTuple):
@@ -30,10 +35,13 @@ class Trace(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a method had spent when it settled, at its horizon if it did not, or when it failed."""
+    """What a method had spent when it settled, at its horizon if it did not, or when it failed.
+
+    One with another kind of model has nothing of the goal, only what it spent and its score.
+    """
 
     method: str
-    reached: bool
+    reached: bool | None  # None: another kind of model, whose loss the optimum says nothing of
     rounds: int
     first_hit: int | None
     transmissions: int
@@ -45,11 +53,17 @@ class Row(NamedTuple):
     value: float  # what the goal is about
     curve: tuple[tuple[int, float], ...]  # wire bytes and value, round by round
     failed: str | None = None  # why it diverged or could not run
+    score: float | None = None  # R² or accuracy on the rows held out; None where there are none
 
     @classmethod
     def of_failure(cls, method: str, why: str) -> Row:
         """Of a method that did not come as far as a round."""
         return cls(method, False, 0, None, 0, 0, 0, 0, nan, None, nan, (), why)
+
+    @classmethod
+    def of_another(cls, method: str, spent: Ledger, score: float | None) -> Row:
+        """Of a method with another kind of model, made at once."""
+        return cls(method, None, 1, None, *spent, 0, nan, None, nan, (), None, score)
 
     def document(self, goal: Goal) -> dict[str, Any]:
         """The documented keys."""
@@ -63,13 +77,15 @@ class Row(NamedTuple):
 class Goal:
     """A wanted accuracy on one problem."""
 
-    def __init__(self, problem: Problem, best: Array, factor: float):
+    def __init__(self, ready: Ready, factor: float):
         if not factor > 1:
             raise InputError(f"goal={factor}: expected a factor above 1, such as 1.01")
-        self.problem, self.metric = problem, problem.train.metric
+        problem = ready.problem
+        self.problem, self.metric, self.held = problem, problem.train.metric, Held(ready)
+        self.measure = KEYS[ready.agreement.terms.numbers][0]
         # Where sums over the rows say all, the loss on everybody's rows is free in every round.
         self.by_loss = problem.train.sums is not None
-        self.optimum = self.value(best[None])
+        self.optimum = self.value(ready.optimum[None])
         self.wanted = factor * self.optimum
 
     def value(self, theta: Array) -> float:
@@ -106,17 +122,22 @@ class Goal:
 
     def _row(self, method: str, end: Trace, first: int | None, agreed: int) -> Row:
         with np.errstate(over="ignore", invalid="ignore"):
-            score = self.problem.score(end.theta())
+            score, held = self.problem.score(end.theta()), self.held.theta(end.theta())
         test = None if np.isnan(score.global_test) else score.global_test
         sent, by_bytes, by_wire = end.ledger
         return Row(
             method, False, end.k, first, sent, by_bytes, by_wire, agreed,
-            score.global_train, test, end.value, (),
+            score.global_train, test, end.value, (), None, held,
         )  # fmt: skip
 
 
-def advice(rows: Iterable[Row]) -> str:
-    """One sentence: which method to take, by bytes on the wire."""
+def advice(rows: Sequence[Row], measure: str) -> str:
+    """Which method to take, by bytes on the wire; and which other model predicts better."""
+    better = _better(rows, measure)
+    return _cheapest(rows) + (f" {better}" if better else "")
+
+
+def _cheapest(rows: Sequence[Row]) -> str:
     useful = [row for row in rows if row.reached and row.method != "coke-tuned"]
     if not useful:
         return "No method reached the goal: ask for less, or use more features or a smaller λ."
@@ -124,6 +145,22 @@ def advice(rows: Iterable[Row]) -> str:
     if best.method in ("local-only", "one-shot-average"):
         return f"Take {best.method}: on these data that is accurate enough, and nothing is cheaper."
     trees = "" if not best.method.startswith("tree") else ", if a spanning tree and a root are fine"
-    said = f"Take {best.method}{trees}: {best.wire_bytes / 1e3:.1f} kB on the wire"
+    said = f"Take {best.method}{trees}: {sized(best.wire_bytes)} on the wire"
     ours = [row for row in useful if row.method == "coke" and row is not best]
-    return said + (f", coke {ours[0].wire_bytes / 1e3:.1f} kB." if ours else ".")
+    return said + (f", coke {sized(ours[0].wire_bytes)}." if ours else ".")
+
+
+def _better(rows: Sequence[Row], measure: str) -> str:
+    """The other models that predict the rows held out clearly better than ours, and their price."""
+    ours = next((row.score for row in rows if row.method == "coke"), None)
+    if ours is None:
+        return ""
+    others = [row for row in rows if row.reached is None and row.score is not None]
+    said = [
+        f"{row.method} {row.score:.3f} for {sized(row.wire_bytes)}"
+        for row in others
+        if row.score is not None and row.score > ours + CLEAR
+    ]
+    name = {"r2": "R²"}.get(measure, measure)
+    start = f"On rows held out another model predicts better than coke ({name} {ours:.3f})"
+    return f"{start}: {', '.join(said)}." if said else ""

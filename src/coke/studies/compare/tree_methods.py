@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coke.errors import ConvergenceError
-from coke.maths.algorithms.codecs import Codec
+from coke.maths.algorithms.codecs import LIMIT, Codec
 from coke.maths.arrays import Array
 from coke.maths.graph import Tree
 from coke.maths.ledger import Ledger
@@ -20,7 +20,8 @@ from coke.maths.losses.problem import Quadratic, across, pulled
 from coke.maths.losses.risk import Risk
 
 FLOAT64, FLOAT32 = 8, 4
-LARGE = 1e3  # gradients in a whitened basis are about one
+LARGE = LIMIT / 4  # of an entry's sum, about N in a whitened basis; then messages hold innovations
+STEP = 0.25  # over κ: the best of one for all data
 
 
 class Point(NamedTuple):
@@ -72,15 +73,15 @@ def coded_gradient(
 ) -> Iterator[Point]:
     """Heavy ball on the whitened risks; partial sums and totals travel as coded innovations.
 
-    u ← u − ∇/(2κ) + ½ (u − u_before), ∇ the mean gradient. Its Hessian is near κI; where P
-    describes the data badly and an eigenvalue exceeds 6κ, this diverges.
+    u ← u − ∇/(4κ) + ½ (u − u_before), ∇ the mean gradient. Its Hessian is near κI; where P
+    describes the data badly and an eigenvalue exceeds 12κ, this diverges.
     """
     N, D, ledger = len(risk.T), risk.size, start
     up, total = np.zeros((N, D)), np.zeros(D)  # what each node last said to its parent; the root
     u, before = np.zeros(D), np.zeros(D)
     for k in range(1, rounds + 1):
         partial = risk.gradient(np.tile(u, (N, 1)))
-        if not np.abs(partial).sum() < LARGE:
+        if not np.abs(partial).sum(axis=0).max() < LARGE:
             raise ConvergenceError(f"round {k}: the gradient method diverges in this basis")
         for i in reversed(tree.order[1:]):
             message = codec.encode(partial[i] - up[i])
@@ -90,5 +91,5 @@ def coded_gradient(
         message = codec.encode(partial[tree.root] - total)
         total = total + codec.decode(message, D)
         ledger = tree.told_down(ledger, len(message))
-        u, before = u - 0.5 / kappa * total / N + 0.5 * (u - before), u
+        u, before = u - STEP / kappa * total / N + 0.5 * (u - before), u
         yield Point(k, u, ledger)
