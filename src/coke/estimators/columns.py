@@ -43,6 +43,8 @@ def _said(name: str, values: Any) -> str:
 
 
 def _finite(value: Any) -> bool:
+    if np.iscomplexobj(value):
+        return False
     try:
         return bool(np.isfinite(float(value)))
     except (TypeError, ValueError):
