@@ -9,7 +9,7 @@ from collections import Counter
 from itertools import islice
 from typing import NamedTuple
 
-from coke.data.reading import AUTO, READABLE, Reading
+from coke.data.reading import AUTO, MISSING, READABLE, Reading
 from coke.data.reading.stream import Lines
 from coke.errors import DataError
 
@@ -50,7 +50,7 @@ class Detected(NamedTuple):
             "decimal comma": self.decimal == ",",
             "with a header": self.headed,
             f"no header: columns {' … '.join(ends)}": not self.headed,
-            f"{self.before} lines above the table left out": self.before,
+            f"lines above the table left out: {self.before}": self.before,
             "the full stop at the end of every row left out": self.lines.dots,
             f"column {', '.join(self.left_out)} without a name left out": self.left_out,
             f"missing: {' '.join(map(repr, self.missing))}": self.missing,
@@ -71,7 +71,7 @@ def detect(head: bytes, whole: bool, how: Reading) -> Detected:
     text = text.replace("\r", "\n") if returns else text.replace("\r\n", "\n").replace("\r", " ")
     if not whole and "\n" in text:
         text = text[: text.rindex("\n")]
-    separator = _separator(text) if how.separator == AUTO else _told(how.separator, text)
+    separator = _separator(text, how) if how.separator == AUTO else _told(text, how)
     lines = Lines(encoding=encoding, separator=separator, returns=returns)
     return _described(text, lines, how)
 
@@ -159,21 +159,31 @@ def _width(records: Records) -> tuple[int, float]:
     return width, n / max(len(records), 1)
 
 
-def _separator(text: str) -> str:
-    """What cuts most records into the same number of values, two at least."""
-    best, found = 0.0, ","
-    for separator in SEPARATORS:
-        width, share = _width(_parsed(text, separator)[0])
-        if width > 1 and share > best:
-            best, found = share, separator
+def _separator(text: str, how: Reading) -> str:
+    """What cuts most records into the same number of values, two at least; of equals, into numbers.
+
+    For "1,5 2,5" is cut alike by commas, and "1, 2" by blanks. A decimal comma, told, cuts nothing.
+    """
+    best, found = (0.0, 0.0), ","
+    for separator in (mark for mark in SEPARATORS if mark != how.decimal):
+        records = _parsed(text, separator)[0]
+        width, share = _width(records)
+        if width > 1 and (share, _numeric(records)) > best:
+            best, found = (share, _numeric(records)), separator
     return found
 
 
-def _told(word: str, text: str) -> str:
-    separator = WORDS.get(word, word)
+def _numeric(records: Records) -> float:
+    """The share of numbers, and of what stands for none."""
+    values = [value for record in records for value in record]
+    return sum(_number(value) or value in MISSING for value in values) / len(values)
+
+
+def _told(text: str, how: Reading) -> str:
+    word, separator = how.separator, WORDS.get(how.separator, how.separator)
     if len(separator) != 1 or not separator.isascii() or separator in '"\r\n\x00':
         raise DataError(f"separator {word!r}: expected one character, or {', '.join(WORDS)}")
-    other = _separator(text)
+    other = _separator(text, how)
     if _width(_parsed(text, separator)[0])[0] == 1 < _width(_parsed(text, other)[0])[0]:
         raise DataError(
             f"separator {word!r} leaves one column, {other!r} would give "

@@ -111,8 +111,8 @@ class _Text(NamedTuple):
         with self.lines() as lines:
             found = self.reader(reader, lines, names)
             if lines.repeated:
-                times = f"{lines.repeated} lines that repeat the header"
-                self.how.say(f"{self.origin.name}: {times} left out")
+                again = f"lines that repeat the header left out: {lines.repeated}"
+                self.how.say(f"{self.origin.name}: {again}")
         self.refuse()
         return found
 
@@ -224,6 +224,6 @@ def _mixed(rows: pa.Table, decimal: str) -> Iterator[str]:
         )
         if 0 < len(other) < len(values) / 2:
             yield (
-                f"column {name!r} is text: {other[0].as_py()[:60]!r} is no number, as are "
-                f"{len(other)} of {len(values)} values"
+                f"column {name!r} is text: {other[0].as_py()[:60]!r} is no number "
+                f"({len(other)} of {len(values)} values)"
             )
