@@ -85,6 +85,7 @@ class COKERegressor(RegressorMixin, Consensus):
     def fit(self, X: Any, y: Any, sites: Any = None, sample_weight: Any = None) -> Self:
         """Trains on rows held by `sites` (one label per row), or dealt out to n_agents.
 
+        X is numbers, NaN where one is missing, or a pandas or polars frame with text and dates.
         y is (T,), or (T, K) of K columns, each in its own units. A row of weight w stands for w.
         """
         given = y

@@ -115,7 +115,7 @@ def _numbers(settings: Settings, say: Say, alone: bool) -> bool:
         )
     if few:
         say(f"the target {name!r} is {said}: taken as classes; for numbers --loss {USUAL}")
-    else:
+    elif not alone:
         say(f"the target {name!r} is taken as numbers; for classes --loss {OF_CLASSES}")
     return not few
 
