@@ -53,6 +53,17 @@ def test_the_readmes_example_runs_and_says_the_truth(tmp_path: Path) -> None:
     assert f"# {spent}, agreement included; {sent} messages" in code
 
 
+def test_the_example_of_histories_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs/running.md").read_text("utf-8"), re.DOTALL
+    )
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert (tmp_path / "losses.png").exists()
+    assert min(names["scores"]) > 0.8  # type: ignore[call-overload]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8"))

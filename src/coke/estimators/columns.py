@@ -31,7 +31,7 @@ def _columns(X: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _said(name: str, values: Any) -> str:
-    if values.dtype.kind in "fiub":
+    if values.dtype.kind in "fiubc":
         wrong = np.flatnonzero(~np.isfinite(values))
     else:
         wrong = np.array([t for t, value in enumerate(values) if not _finite(value)], np.int64)
