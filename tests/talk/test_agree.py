@@ -11,7 +11,7 @@ import msgspec
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -140,6 +140,7 @@ RECORDS = st.lists(st.tuples(LETTERS, st.lists(LETTERS, max_size=2)), max_size=3
 
 @settings(max_examples=300)
 @given(st.binary(max_size=60) | RECORDS.map(msgspec.msgpack.encode))
+@example(b"\x91\x92\xa2\xff\xfe\x90")  # a name that is no UTF-8
 def test_any_bytes_are_records_or_refused(data: bytes) -> None:
     """What is new to b, too, is passed on as it came; a refusal says what came or is wrong."""
     found = _flooded_by_b(data)

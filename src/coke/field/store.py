@@ -153,7 +153,7 @@ def _lines(path: Path, upto: int) -> Iterator[dict[str, Any]]:
     for text in read_file(path).splitlines():
         try:
             line = msgspec.json.decode(text, type=dict[str, Any])
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return  # cut off by a crash
         k = line.get("round")
         if not isinstance(k, int) or not last < k <= upto:

@@ -46,7 +46,7 @@ def _decode_roster(data: bytes) -> Roster:
     """What such bytes say of sites."""
     try:
         return msgspec.msgpack.decode(data, type=dict[str, Member])
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MessageError(f"{len(data)} bytes are no keys of sites: {error}") from error
 
 

@@ -68,7 +68,7 @@ def _saved(folder: Path, changed: list[str]) -> Toml:
         raise FileError(f"{folder}: no checkpoint to resume from; was --out this folder?")
     try:
         return msgspec.json.decode((folder / SAVED).read_bytes(), type=Toml)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FileError(f"{folder / SAVED}: cannot be read: {error}") from error
 
 

@@ -264,7 +264,7 @@ def _records(data: bytes) -> list[tuple[str, tuple[str, ...]]]:
         return []
     try:
         records = msgspec.msgpack.decode(data, type=list[tuple[str, tuple[str, ...]]])
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MessageError(f"{len(data)} bytes are no records of sites: {error}") from error
     names = {name for name, friends in records for name in (name, *friends)}
     try:
