@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -25,6 +27,7 @@ from coke.studies.compare.boosted import NUMBER, Boosted, gathered, shared
 from coke.studies.compare.compare import METHODS, Comparison
 from coke.studies.compare.goal import Row, advice
 from coke.studies.compare.tree_methods import Point, coded_gradient
+from kit.commands import coke
 from kit.problems import GRAPHS, case
 from kit.ready import ready
 
@@ -155,6 +158,22 @@ def test_the_advice_names_another_model_that_predicts_better() -> None:
     assert "better than coke (R² 0.800): boosted-pooled 0.900 for 5 MB." in said
     assert "linear" not in said
     assert "better" not in advice([ours, line], "r2")
+
+
+def test_rows_with_text_and_gaps_are_scored(tmp_path: Path) -> None:
+    """As all models see them, coded."""
+    rng = np.random.default_rng(0)
+    lines = [
+        f"{'' if t % 9 == 0 else rng.normal():},{'red' if t % 2 else 'blue'},{t % 2 + rng.normal()}"
+        for t in range(200)
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(["a,colour,y", *lines]))
+    names = ("coke", "linear", "boosted-pooled")
+    wanted = [word for name in names for word in ("--method", name)]
+    how = ["--data", "rows.csv", "--target", "y", "--agents", "3", "--json", *wanted]
+    document = json.loads(coke("compare", *how, cwd=tmp_path).stdout)
+    assert [row["failed"] for row in document["rows"]] == [None] * 3
+    assert all(row["score"] is not None for row in document["rows"])
 
 
 def test_no_two_methods_have_the_same_colour() -> None:

@@ -71,7 +71,11 @@ class Model(NamedTuple):
 
     def predict(self, X: Any) -> Labels:
         """Numbers or class labels, as the loss is, one per row of an array, a table or a file."""
-        f = self.decision(self.inputs(X))
+        return self.predicted(self.inputs(X))
+
+    def predicted(self, X: Numbers) -> Labels:
+        """The same of rows (T, d) whose text, dates and gaps are numbers already."""
+        f = self.decision(X)
         if LOSSES[self.loss].kind == NUMBERS:
             return self.scaling.predictions(f[:, 0] if f.shape[1] == 1 else f)
         return self.labels(f)

@@ -213,7 +213,7 @@ class Comparison:
             theta=point.theta.reshape(-1, how.features.size), features=how.features,
             scaling=how.units, loss=how.loss,
         )  # fmt: skip
-        return Row.of_another("linear", point.ledger, self.goal.held.score(line.predict))
+        return Row.of_another("linear", point.ledger, self.goal.held.score(line.predicted))
 
     def boosted(self, method: str, grow: Grow) -> Row:
         """LightGBM with its defaults."""

@@ -29,7 +29,7 @@ class Held:
             return None
         some = theta[np.unique(np.linspace(0, len(theta) - 1, FEW).astype(np.int64))]
         differ = some[:1] if (some == some[0]).all() else some
-        found = [self.score(self._ready.model(one).predict) for one in differ]
+        found = [self.score(self._ready.model(one).predicted) for one in differ]
         known = [one for one in found if one is not None]
         return float(np.mean(known)) if known else None
 
