@@ -223,7 +223,7 @@ def test_losses_of_rows_need_a_regulariser() -> None:
             rows_with(loss, LABELS, 0.0).approach(np.ones((N, 1)))
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if name != "auto"])
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in ("auto", OF_CLASSES)])
 def test_what_a_loss_declares_is_true_of_its_risks(name: str) -> None:
     """Metric, curvature, outputs and whether sums suffice."""
     loss, kinds = LOSSES[name], {"numbers": [VALUES], "classes": [LABELS, THREE]}
