@@ -26,7 +26,7 @@ from coke.maths.algorithms.coke import COKE, Geometric, dkla
 from coke.maths.arrays import mapped
 from coke.maths.features.features import FeatureSettings, draw_features, gram
 from coke.maths.graph import build_graph
-from coke.maths.losses import LOSSES
+from coke.maths.losses import LOSSES, OF_CLASSES
 from coke.maths.losses.codes import coded
 from coke.maths.losses.newton import Minimum, Proof
 from coke.maths.losses.one_vs_rest import OneVsRest
