@@ -239,6 +239,8 @@ def test_descriptions_merge_to_the_pooled_moments(graph: nx.Graph) -> None:
         assert_array_equal(other.mixture[0].cov, one.cov)
     assert ledger.transmissions == messages(net)
     assert 12 < ledger.bytes / messages(net) < 120
+    copies = 2 * (len(net.names) - 1)  # on the wire: one up and one down every edge of the tree
+    assert ledger.wire_bytes >= ledger.bytes + copies * HEADER
 
 
 def test_gram_matrices_and_targets_add_up() -> None:
