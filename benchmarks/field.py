@@ -47,14 +47,14 @@ class Site(NamedTuple):
 
     def look(self) -> bool:
         """Notes new phases; whether the process is still there."""
-        going = self.process.poll() is None
-        if going:
-            taken = time.monotonic(), cpu(Path(f"/proc/{self.process.pid}/stat"))
+        stat = Path(f"/proc/{self.process.pid}/stat")  # there until `poll` has seen the end
+        if stat.exists():
+            taken = time.monotonic(), cpu(stat)
             if (self.folder / "state" / "model.coke").exists():
                 self.at.setdefault("model", taken)
             for line in self.lines():
                 self.at.setdefault(line["phase"], taken)
-        return going
+        return self.process.poll() is None
 
     def lingered(self) -> bool:
         """Whether it gave up on a neighbour at the end."""

@@ -12,9 +12,10 @@ from sklearn.metrics import balanced_accuracy_score
 from coke import DP, COKEClassifier, COKERegressor, Features, Until
 from coke.data.site import Kept
 from coke.data.units import Making, Scaling
-from coke.errors import DataError, InputError
+from coke.errors import ConfigError, DataError, InputError
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES
+from coke.settings.reading import checked_settings
 
 N, D = 3, 2
 PLAIN: dict[str, Any] = {"model": "plain", "features": Features(n_features=20)}
@@ -125,3 +126,17 @@ def test_weights_that_cannot_be_are_refused() -> None:
         COKEClassifier(engine="agents").fit(X, y, sites, sample_weight=np.ones(len(y)))
     with pytest.raises(InputError, match=r"class.weight"):
         COKEClassifier(class_weight="fair").fit(X, y, sites)
+    with pytest.raises(InputError, match="which no row has"):
+        COKEClassifier(class_weight={0: 1.0, 2: 5.0}).fit(X, y, sites)
+    for numbers in ("quadratic", "huber"):
+        with pytest.raises(ConfigError, match="which is of numbers"):
+            checked_settings({"loss": numbers, "class_weight": "balanced"})
+
+
+def test_of_rows_that_weigh_differently_none_is_judged_as_if_left_out() -> None:
+    """How much such a row leans on itself is not known from sums; without weights it is."""
+    X, y, sites = skewed()
+    weights = np.where(y, 5.0, 1.0)
+    assert COKEClassifier().fit(X, y, sites).verdict_ is not None
+    assert COKEClassifier().fit(X, y, sites, sample_weight=weights).verdict_ is None
+    assert COKEClassifier(class_weight="balanced").fit(X, y, sites).verdict_ is None

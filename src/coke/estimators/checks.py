@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from coke.data.kinds import INPUTS, require
 from coke.data.raw import RawRows, raw_numbers, raw_rows
 from coke.data.tables import Rows, checked_rows, read_table
 from coke.errors import DataError
-from coke.estimators.columns import at_fault
 from coke.maths.arrays import finite
+
+_NAMED = 8  # columns at fault
 
 
 def validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
@@ -23,7 +25,7 @@ def validated(estimator: BaseEstimator, *args: Any, **kwargs: Any) -> Any:
     try:
         return validate_data(estimator, *args, dtype=np.float64, **kwargs)
     except ValueError as error:
-        raise DataError(f"{error}{at_fault(args[0])}") from error
+        raise DataError(f"{error}{_at_fault(args[0])}") from error
 
 
 def fitted_rows(estimator: BaseEstimator, X: Any, y: Any, **kwargs: Any) -> tuple[RawRows, Any]:
@@ -85,3 +87,44 @@ def _raw(X: Any, coding: Coding | None = None) -> RawRows | None:
     fits = coding is not None and len(coding.codes) == len(table.column_names)
     found = raw_rows(table, table.column_names, coding.kinds() if coding and fits else ())
     return found if found.kinds else None
+
+
+def _at_fault(X: Any) -> str:
+    """The columns that hold no finite numbers, each with such a value and its row; or nothing."""
+    said = [found for name, values in _columns(X) if (found := _said(name, values))]
+    more = f" and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
+    return f"\nColumns at fault: {'; '.join(said[:_NAMED])}{more}" if said else ""
+
+
+def _columns(X: Any) -> Iterator[tuple[str, Any]]:
+    """By a data frame's names; those of an array have numbers."""
+    if hasattr(X, "columns"):
+        yield from ((str(name), np.asarray(X[name])) for name in X.columns)
+        return
+    try:
+        table = np.asarray(X)
+    except ValueError:  # rows of different lengths: the error itself says so
+        return
+    if table.ndim == 2:
+        yield from ((f"x{j}", table[:, j]) for j in range(table.shape[1]))
+
+
+def _said(name: str, values: Any) -> str:
+    if values.dtype.kind in "fiubc":
+        wrong = np.flatnonzero(~np.isfinite(values))
+    else:
+        wrong = np.array([t for t, value in enumerate(values) if not _finite(value)], np.int64)
+    return (
+        ""
+        if not len(wrong)
+        else f"{name!r} has {values[wrong[0] :][:1].tolist()[0]!r} in row {wrong[0]}"
+    )
+
+
+def _finite(value: Any) -> bool:
+    if np.iscomplexobj(value):
+        return False
+    try:
+        return bool(np.isfinite(float(value)))
+    except (TypeError, ValueError):
+        return False

@@ -11,16 +11,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from coke.data.tables import Labels, Rows
-from coke.errors import DataError
+from coke.errors import DataError, InputError
 from coke.estimators.checks import fitted_rows, owned, rows_to_predict, weighed
 from coke.estimators.consensus import Consensus
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph
 from coke.maths.losses import CLASSES, LOSSES
-from coke.settings.declaration import Features, Settings
+from coke.settings.declaration import Features
 from coke.settings.groups import DKLA, DP, Agents, Coke, CokePaper, Diffusion, Until
-from coke.settings.reading import checked_settings
 
 
 class COKEClassifier(ClassifierMixin, Consensus):
@@ -76,15 +75,18 @@ class COKEClassifier(ClassifierMixin, Consensus):
         """With the weights of their classes, where these are given one by one."""
         if self.class_weight is None or isinstance(self.class_weight, str):
             return rows
+        strange = sorted(map(str, set(self.class_weight) - set(rows.y.tolist())))
+        if strange:
+            raise InputError(
+                f"class_weight of {strange[:8]}, which no row has: expected labels of y"
+            )
         own = np.array([self.class_weight.get(label, 1.0) for label in rows.y.tolist()])
         return weighed(rows, own if rows.weights is None else own * rows.weights)
 
-    def _settings(self, targets: tuple[str, ...]) -> Settings:
-        """With the weights of classes that the sites find out together."""
-        settings = super()._settings(targets)
-        if not isinstance(self.class_weight, str):
-            return settings
-        return checked_settings(settings.plain() | {"class_weight": self.class_weight})
+    def _further(self) -> dict[str, Any]:
+        """The weights of classes that the sites find out together."""
+        given = self.class_weight
+        return {"class_weight": given} if isinstance(given, str) else {}
 
     def predict(self, X: Any) -> Labels:
         """Class labels."""

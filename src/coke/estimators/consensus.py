@@ -127,9 +127,14 @@ class Consensus(Showing):
             },
             "features": fields("features", group_of("features", self.features), Features),
             "graph": {"kind": self.graph if named else "random", "edges": self.edges},
+            **self._further(),
         }  # fmt: skip
         settings.pop("releases", None)
         return checked_settings(plain(settings))
+
+    def _further(self) -> dict[str, Any]:
+        """Settings that only a subclass has."""
+        return {}
 
     def _fit(self, rows: Rows) -> Self:
         """Site by site, round by round; the model is the agents' mean."""

@@ -37,7 +37,7 @@ def assessed(ready: Ready, model: Model, ended: Ended, *, look: bool = False) ->
     """
     test, loss = ready.problem.test, ready.agreement.terms.loss
     T = ready.engine.everyones(np.zeros(len(ready.sites.names)) if test is None else test.T)
-    sums = loss.statistics and ready.noised is None and isinstance(ready.sites, Kept)
+    sums = loss.statistics and ready.noised is None and _alike(ready)
     if not (T.any() or sums):
         return None
     found = rivals(ready, model)
@@ -58,6 +58,12 @@ def assessed_here(ready: Ready, model: Model, ended: Ended) -> Verdict | None:
     found = rival(ready, model)
     whole = _Counting(ready, found, tally(ready, found, HeldOut(ready))).verdict(HELD, ended)
     return replace(whole, alone=None, worst=None, pooled=None, sites={})
+
+
+def _alike(ready: Ready) -> bool:
+    """Whether rows are at hand and weigh the same: how much one leans on itself is known then."""
+    sites = ready.sites
+    return isinstance(sites, Kept) and sites.weights is None and ready.agreement.balance is None
 
 
 class _Counting:

@@ -75,6 +75,16 @@ def _compiled(settings: Settings) -> Iterator[str]:
         yield "fast needs Numba: pip install 'coke-learn[fast]', or leave it out"
 
 
+def _weighed(settings: Settings) -> Iterator[str]:
+    """Weights of classes need some."""
+    numbers = settings.loss != AUTO and LOSSES[settings.loss].kind != CLASSES
+    if settings.class_weight != "none" and numbers:
+        yield (
+            f'class_weight = "{settings.class_weight}" with loss = "{settings.loss}", which is of '
+            "numbers: expected a loss of classes, or leave it out"
+        )
+
+
 def _several(settings: Settings) -> Iterator[str]:
     """What only one target can have."""
     targets, loss = settings.data.targets, LOSSES[settings.loss]
@@ -215,7 +225,9 @@ def on_agents(settings: Settings) -> Iterator[str]:
         yield "data.out_of_core is for coke run: an agent reads its own rows at once"
 
 
-RULES: tuple[Rule, ...] = (_solvable, _plainly, _several, _compiled, _out_of_core, _private)
+RULES: tuple[Rule, ...] = (
+    *(_solvable, _plainly, _weighed, _several, _compiled, _out_of_core, _private),
+)
 FACES: dict[Face, tuple[Rule, ...]] = {
     Face.COMPARE: (_compared,),
     Face.AUDIT: (_audited,),
