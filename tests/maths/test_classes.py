@@ -1,4 +1,4 @@
-"""Classes as corners of a simplex: what codes promise, and how sharp their scores are."""
+"""Classes as corners of a simplex: what codes promise, and how sharp their votes are."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from coke.maths.losses.codes import (
     SHARPNESSES,
     coded,
     corners,
-    scores,
     sharpest,
     surprises,
+    votes,
     which,
 )
 from coke.maths.losses.newton import OneRisk
@@ -46,7 +46,7 @@ def test_a_code_speaks_for_its_class_alone(kind: Any, boxed: bool) -> None:
     classes = np.unique(y.astype(kind))
     K = len(classes)
     assert_array_equal(classes[which(y, classes)], y)
-    said = scores(coded(y, classes))
+    said = votes(coded(y, classes))
     assert_allclose(said, (y[:, None] == classes) - 1 / K, atol=1e-14)
 
 
@@ -57,21 +57,21 @@ def test_least_squares_of_codes_is_that_of_the_classes_indicators() -> None:
     codes = Quadratic.from_rows(lambda x: x, [Phi], [coded(y, np.arange(4))], 0.0)
     theta = codes.optimum().reshape(3, 7)
     one_hot = np.linalg.lstsq(Phi, np.eye(4)[y], rcond=None)[0]
-    assert_allclose(scores(Phi @ theta.T), Phi @ one_hot - 1 / 4, atol=1e-10)
+    assert_allclose(votes(Phi @ theta.T), Phi @ one_hot - 1 / 4, atol=1e-10)
 
 
 @pytest.mark.parametrize("s", [0.8, 3.0, 21.5, 300.0])
 @pytest.mark.parametrize("K", [2, 3, 10])
 def test_the_sharpness_is_that_of_the_labels(s: float, K: int) -> None:
-    """Labels drawn from softmax(s · scores): s is found, and none has less loss by a thousandth."""
-    given_scores = scores(RNG.normal(size=(4000, K - 1))) / s
-    p = softmax(s * given_scores, axis=1)
+    """Labels drawn from softmax(s · votes): s is found, and none has less loss by a thousandth."""
+    given_votes = votes(RNG.normal(size=(4000, K - 1))) / s
+    p = softmax(s * given_votes, axis=1)
     y = (p.cumsum(axis=1) > RNG.uniform(size=(4000, 1))).argmax(axis=1)
-    found = sharpest(surprises(given_scores, y))
+    found = sharpest(surprises(given_votes, y))
     assert found == pytest.approx(s, rel=0.15)
 
     def loss(sharp: float) -> float:
-        p = log_softmax(sharp * given_scores, axis=1)
+        p = log_softmax(sharp * given_votes, axis=1)
         return float(-p[np.arange(len(y)), y].mean())
 
     assert loss(found) <= 1.001 * min(map(loss, SHARPNESSES))

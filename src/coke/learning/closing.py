@@ -24,7 +24,7 @@ from coke.maths.arrays import Array, side_by_side
 from coke.maths.choice.misses import BINS, Misses, left_out
 from coke.maths.features.whitening import Whitening
 from coke.maths.ledger import Ledger
-from coke.maths.losses.codes import coded, explained, scores, sharpest, surprises, which
+from coke.maths.losses.codes import coded, explained, sharpest, surprises, votes, which
 from coke.maths.losses.problem import Quadratic, across, matrix
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers, swept
@@ -107,7 +107,7 @@ class _Looked:
         agreement = self.ready.agreement
         y = coded(self.y, agreement.classes)
         off = self._left_out(y - agreement.units.predictions(self._f))
-        given = scores(y - off)
+        given = votes(y - off)
         return np.minimum(surprises(given, which(self.y, agreement.classes)), _WORST)
 
     def _left_out(self, errors: Array) -> Array:

@@ -26,14 +26,14 @@ from coke.maths.choice.misses import Misses
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.mixtures import Gaussian
 from coke.maths.losses import LOSSES, NUMBERS
-from coke.maths.losses.codes import scores
+from coke.maths.losses.codes import votes
 
 
 class Closed(NamedTuple):
     """What the sites added up once a model was learnt."""
 
     misses: Misses | None = None  # of rows left out, for intervals
-    sharpness: float | None = None  # s of class probabilities, where scores do not say it
+    sharpness: float | None = None  # s of class probabilities, where votes do not say it
 
 
 NOTHING_CLOSED = Closed()
@@ -59,14 +59,14 @@ class Model(NamedTuple):
         return self.columns if self.coding is None else self.coding.names
 
     def decision(self, X: Numbers) -> Array:
-        """θ_kᵀφ(x) (T, K), in the scaled targets' units; or the classes' scores."""
+        """θ_kᵀφ(x) (T, K), in the scaled targets' units; or the classes' votes."""
         return self.decided(decisions(self.theta, self.features, self.scaling, X))
 
     def decided(self, f: Array) -> Array:
         """The same of θ_kᵀφ(x); of two classes (T, 1), above zero for the second."""
         if not LOSSES[self.loss].simplex:
             return f
-        given = scores(self.scaling.predictions(f))
+        given = votes(self.scaling.predictions(f))
         return given[:, 1:] - given[:, :1] if len(self.classes) == 2 else given
 
     def predict(self, X: Any) -> Labels:
@@ -154,7 +154,7 @@ class Model(NamedTuple):
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities (T, n), of a loss that has some.
 
-        They are softmax(s · scores), or one against the rest, normalised.
+        They are softmax(s · votes), or one against the rest, normalised.
         """
         if not LOSSES[self.loss].probabilities:
             able = " or ".join(name for name, loss in LOSSES.items() if loss.probabilities)

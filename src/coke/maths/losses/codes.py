@@ -5,8 +5,8 @@ each the difference of one class from the mean of those before it. So all corner
 apart, Σ_k v_k = 0, and VVᵀ = I − 11ᵀ/K. The target of a row is v_y − E v, the mean taken over the
 classes' shares p, which all sites agree on: f = 0 then speaks for the shares alone.
 
-A prediction f speaks for class k by its score v_kᵀ(f + E v). Least squares learns E(v_y | x), so
-scores learn P(k | x) − 1/K; probabilities are softmax(s · scores), with a sharpness s that makes
+A prediction f speaks for class k by its vote v_kᵀ(f + E v). Least squares learns E(v_y | x), so
+votes learn P(k | x) − 1/K; probabilities are softmax(s · votes), with a sharpness s that makes
 them right on average over all sites' rows. Where nobody may look at rows, s follows from
 statistics: see `explained`.
 """
@@ -55,13 +55,13 @@ def coded(y: Any, classes: Labels) -> Array:
     return corners(len(classes))[which(y, classes)]
 
 
-def scores(codes: Array) -> Array:
+def votes(codes: Array) -> Array:
     """Vᵀ-coordinates f + E v (T, K − 1) ↦ how much they speak for each class (T, K)."""
     return codes @ corners(codes.shape[1] + 1).T
 
 
 def surprises(given: Array, y: Array) -> Array:
-    """The mean log loss of softmax(s · scores (T, K)) on classes y (T,), for each s."""
+    """The mean log loss of softmax(s · votes (T, K)) on classes y (T,), for each s."""
     rows = np.arange(len(y))
     return np.array([-log_softmax(s * given, axis=1)[rows, y].mean() for s in SHARPNESSES])
 
@@ -70,7 +70,7 @@ def explained(vf: float, ff: float, K: int, *, total: bool) -> float:
     """s = K c/√(1 − R²) from means of vᵀf and ‖f‖² alone, c = vf/ff and R² = vf²/((1 − 1/K) ff).
 
     Between two that are known: c f is the best prediction of v along f, so K c is the slope of
-    probabilities 1/K + c · score, too flat where classes are told apart; and if the f of each class
+    probabilities 1/K + c · vote, too flat where classes are told apart; and if the f of each class
     were Gaussian around a multiple of v, s would be K c/(1 − R²), too steep where tails are heavy.
     Means from the `total` that f was fitted to, noise and all, overstate R², so they leave it out.
     """

@@ -5,7 +5,7 @@ probabilities π of a row, ∂ℓ/∂f = Vᵀ(π − e_y), and ∂²ℓ/∂f² =
 
 The minimum by Newton's method, whose steps come from conjugate gradients: with B = 2H + ½ΦᵀCΦ, the
 bound of every Hessian, as preconditioner, a few products with the rows are enough, and no Hessian
-(K·D)² is ever made. f is V f in K numbers where that is simpler: scores.
+(K·D)² is ever made. f is V f in K numbers where that is simpler: votes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import log_softmax, softmax
 
 from coke.maths.arrays import Array
-from coke.maths.losses.codes import corners, scores
+from coke.maths.losses.codes import corners, votes
 from coke.maths.losses.newton import GRADIENT, ROUNDING, STEPS, Again, Factor, Minimum, OneRisk
 from coke.maths.losses.newton import unreached as gave_up
 
@@ -33,11 +33,11 @@ class Softmax:
     def value(self, f: Array, y: Array) -> Array:
         """Of each row; f of two classes may be (T,)."""
         f = f.reshape(len(y), -1)
-        return -log_softmax(scores(f), axis=1)[np.arange(len(y)), y.astype(np.int64)]
+        return -log_softmax(votes(f), axis=1)[np.arange(len(y)), y.astype(np.int64)]
 
     def slope(self, f: Array, y: Array) -> Array:
         """∂ℓ/∂f, of the shape of f."""
-        p = softmax(scores(f.reshape(len(y), -1)), axis=1)
+        p = softmax(votes(f.reshape(len(y), -1)), axis=1)
         p[np.arange(len(y)), y.astype(np.int64)] -= 1.0
         return np.asarray(p @ corners(p.shape[1])).reshape(f.shape)
 
@@ -112,7 +112,7 @@ class _At(NamedTuple):
         found = float(own.c @ loss.value(f, own.y))
         g = 2.0 * pulled - P + (own.c[:, None] * loss.slope(f, own.y)).T @ own.Phi
         value = found + float(np.sum(theta * (pulled - P)))
-        return cls(theta, softmax(scores(f), axis=1), found, value, g)
+        return cls(theta, softmax(votes(f), axis=1), found, value, g)
 
     @property
     def norm(self) -> float:
@@ -121,7 +121,7 @@ class _At(NamedTuple):
 
     def bent(self, own: OneRisk, d: Array) -> Array:
         """∂² d (K − 1, D)."""
-        along = scores(own.Phi @ d.T)
+        along = votes(own.Phi @ d.T)
         away = self.p * (along - np.sum(self.p * along, axis=1, keepdims=True))
         rows = own.c[:, None] * (away @ corners(self.p.shape[1]))
         return 2.0 * d @ own.H + rows.T @ own.Phi
