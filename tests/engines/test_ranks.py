@@ -164,12 +164,12 @@ main()
 def test_ctrl_c_at_one_rank_ends_all_after_the_same_round(folder: Path) -> None:
     """And what was done is kept: it goes on as if nothing had happened."""
     (folder / "interrupted.py").write_text(INTERRUPTED)
-    long = ["--rounds", 100_000, "--checkpoint", 0.05, "--engine", "mpi", "--out", "o", "--json"]
+    long = ["--rounds", 20_000, "--checkpoint", 0.05, "--engine", "mpi", "--out", "o", "--json"]
     job = on_ranks(2, "interrupted.py", "run", "small.toml", *long, cwd=folder, code=130)
     document = json.loads(job.stdout)
     done = document["rounds"]
     assert document["interrupted"]
-    assert len(History.from_parquet(folder / "o/history-coke.parquet")) == done < 100_000
+    assert len(History.from_parquet(folder / "o/history-coke.parquet")) == done < 20_000
     run("--resume", "o", "--rounds", done + 20, cwd=folder)
     run("small.toml", "--rounds", done + 20, "--out", "whole", cwd=folder)
     same(folder / "o", folder / "whole")
