@@ -6,9 +6,9 @@ OUT ?= out/digits
 # One BLAS thread: the matrices are small, and two threads only get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
 
-BENCHES := start fit classes outputs simulate communication protocol carrier soak field privacy streaming sweep mpi growth
+BENCHES := start fit classes outputs simulate agreement communication certificate protocol carrier soak field privacy streaming sweep mpi growth
 
-.PHONY: bench-model bench-compare bench-strange walk test-busy run test lint format docs package bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
+.PHONY: browser screens bench-model bench-compare bench-strange walk test-busy run test lint format docs package bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/coke run --example digits --out $(OUT)
@@ -56,6 +56,15 @@ bench-model: $(VENV)/dev.stamp
 # `coke compare` on every data set, 20 000 rows of each at most (an hour at most; needs the data sets).
 bench-compare: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/compare.py $(ARGS)
+
+# Chromium, for `make screens` alone; from the system's packages.
+browser:
+	tools/browser.sh
+
+# The report of `make run` as a browser shows it, as PNG in out/, to be looked at; other pages by ARGS.
+screens: $(VENV)/dev.stamp
+	$(BIN)/coke run --example digits --out $(OUT)
+	$(BIN)/python benchmarks/screens.py $(OUT)/report.html $(ARGS)
 
 # The choice on tables of many kinds, generated and bundled (a quarter of an hour).
 bench-strange: $(VENV)/dev.stamp

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coke.field import identity
-from coke.field.carriers.address import Place
+from coke.field.carriers.address import Spot
 from coke.field.carriers.base import Allowance
 from coke.field.carriers.zenoh import ZenohCarrier
 from figures import Found, Section, main
@@ -73,7 +73,7 @@ def carrier(secure: bool, folder: Path, first: bool, port: int) -> Iterator[Line
     own = identity.load(folder, me, datetime.now(UTC)) if secure else None
     at = f"{'tls' if secure else 'tcp'}/127.0.0.1:{port}"
     listen, neighbours = ((at,), {other: None}) if first else ((), {other: at})
-    site = Place(
+    site = Spot(
         name=me, network="bench", listen=listen, neighbours=neighbours, identity=own,
         allowance=ANY, allow_plaintext_loopback=not secure,
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """`make bench-compare`: `coke compare` on every data set of COKE_DATA, at most 20 000 rows of each.
 
-As a user would run it, with no more than the target, the sites and columns of text left out.
+As a user would run it: no option but the target, the sites where a column names them, and `--json`.
 Prints what each method scores on rows held out and which were cheapest, and keeps the documents as
 JSON. Fails where a command fails or loses a row, our own method does not end well, or an hour is
 over.
@@ -32,28 +32,25 @@ from coke.studies.compare.compare import BOOSTED, METHODS, QUADRATIC, SLOW
 DATA = Path(os.environ.get("COKE_DATA", "../shared/data"))
 MOST, HOUR = 20_000, 3600.0
 OUT = Path("out/bench-compare.json")
-PARQUET = ["date", "datetime", "split", "wd", "model", "transmission", "fuelType"]  # text
-ADULT = ["c2", "c4", "c6", "c7", "c8", "c9", "c10", "c14"]
-BANK = ["job", "marital", "education", "default", "housing", "loan", "contact", "month", "poutcome"]
-RAW: dict[str, list[str]] = {  # what is not a table of Parquet, and its options
-    "raw/heart_disease": ["--target", "last", "--drop", "c1[123]"],
-    "raw/adult.data.gz": ["--target", "last", *(f"--drop={name}" for name in ADULT)],
-    "raw/bank-full.csv.gz": ["--target", "y", *(f"--drop={name}" for name in BANK)],
-    "raw/penguins.csv": ["--target", "species", "--site", "island", "--drop", "sex"],
-}
+RAW = ("raw/heart_disease", "raw/adult.data.gz", "raw/bank-full.csv.gz", "raw/penguins.csv")
+TARGETS = {"tables/uk_used_cars.parquet": "price", "raw/penguins.csv": "species"}  # others: last
+SITES = {"raw/penguins.csv": "island"}  # others: the column `site`, where there is one
 Found = dict[str, Any]
 
 
 def sets() -> dict[str, list[str]]:
-    """Every set's path in the folder ↦ its options, from the columns that it has."""
-    found = {}
-    for path in sorted(DATA.rglob("*.parquet")):
-        columns = pyarrow.parquet.read_schema(path).names
-        site = ["--site", "site"] if "site" in columns else []
-        drop = [word for name in PARQUET if name in columns for word in ("--drop", name)]
-        target = "y" if "y" in columns else "price"
-        found[str(path.relative_to(DATA))] = ["--target", target, *site, *drop]
-    return found | {name: options for name, options in RAW.items() if (DATA / name).exists()}
+    """Every set's path in the folder ↦ its options: the target, and the sites' column."""
+    found = {str(path.relative_to(DATA)): path for path in sorted(DATA.rglob("*.parquet"))}
+    found |= {name: DATA / name for name in RAW if (DATA / name).exists()}
+    return {name: options(name, path) for name, path in found.items()}
+
+
+def options(name: str, path: Path) -> list[str]:
+    """What nobody but the user knows of a set."""
+    parquet = path.suffix == ".parquet"
+    site = "site" if parquet and "site" in pyarrow.parquet.read_schema(path).names else None
+    site = SITES.get(name, site)
+    return ["--target", TARGETS.get(name, "last"), *(["--site", site] if site else [])]
 
 
 def some_rows(name: str, folder: Path) -> Path:
@@ -62,7 +59,7 @@ def some_rows(name: str, folder: Path) -> Path:
     small = folder / name.replace("/", "-").removesuffix(".gz")
     if path.suffix == ".gz":
         lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
-        small.write_bytes(b"".join(lines[: MOST + 1]))
+        small.write_bytes(b"".join(lines[:MOST]))
         return small
     if path.suffix != ".parquet":
         return path
@@ -74,13 +71,12 @@ def some_rows(name: str, folder: Path) -> Path:
     return path
 
 
-def compared(name: str, options: list[str], left: float) -> Found:
+def compared(name: str, how: list[str], left: float) -> Found:
     """One command, or why there is no document of it."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         file = some_rows(name, Path(folder))
-        command = [sys.executable, "-m", "coke", "compare", "--data", str(file), "--json"]
-        command += [*options, "--loss", "auto", "--missing", "drop"]
+        command = [sys.executable, "-m", "coke", "compare", "--data", str(file), *how, "--json"]
         try:
             run = subprocess.run(command, capture_output=True, text=True, timeout=max(left, 1.0))
         except subprocess.TimeoutExpired:
@@ -111,7 +107,7 @@ def missed(one: Found) -> list[str]:
     return said
 
 
-SHOWN = ("coke", "tree-gradient", "local-only", "linear", "boosted-pooled", "boosted-average")
+SHOWN = ("coke", "tree-newton", "local-only", "linear", "boosted-pooled", "boosted-average")
 
 
 def line_of(one: Found) -> str:
@@ -128,7 +124,8 @@ def line_of(one: Found) -> str:
 
 
 def _score(row: Found | None) -> str:
-    return "–" if row is None or row["score"] is None else f"{row['score']:.3f}"
+    known = row is not None and row["score"] is not None and not row["failed"]
+    return f"{row['score']:.3f}" if row and known else "–"
 
 
 def main() -> int:

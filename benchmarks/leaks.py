@@ -16,6 +16,7 @@ from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import Problem, Quadratic, statistics
 from coke.privacy.noise import Statistics
+from kit.problems import shape_of
 
 N, D, d, RHO, LAM = 10, 50, 5, 0.01, 1e-3
 PAPER = COKE(RHO, Geometric(1.0, 0.98))
@@ -89,7 +90,7 @@ def active() -> None:
         print(f"  probing one edge, patience {patience}: {off(A, risk.A[0]):.1e} (noted 1.9e-4)")
     small = risk_of(features_of(0, 1.5, 8), sites)
     white = small.whitened(Whitening.of(small.A.mean(axis=0) + LAM / N * np.eye(16)))
-    ours, G = automatic(2.0, graph, 0.4), np.asarray(white.G)
+    ours, G = automatic(2.0, shape_of(graph), 0.4), np.asarray(white.G)
     plan = attack.Probing(spy, 0, rng.normal(size=(128, 16)), 30)
     replies = attack.probe(white, graph, ours, plan)
     A = attack.from_probes(plan.probes, replies, attack.Known(G, ours.rho, len(graph[0])))

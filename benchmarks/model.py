@@ -34,8 +34,9 @@ from coke.data.tables import checked_rows
 from coke.learning.agreement import Terms, numbers
 from coke.maths.graph import build_graph
 from coke.settings.reading import checked_settings
-from coke.talk.conversation import flood, together
+from coke.talk.conversation import together
 from coke.talk.sums import swept
+from coke.talk.wave import waves
 
 DATA = Path(os.environ.get("COKE_DATA", "../shared/data"))
 UCI = ("airfoil", "concrete", "wine", "bike", "pol", "energy", "parkinsons")
@@ -141,13 +142,12 @@ def choosing(X: Any, y: Any, sites: Any) -> float:
     kept = split(parts, test=0.0, seed=0).kept(checked_rows(X, y))
     graph = build_graph("random", len(parts), seed=0)
     columns, seconds = tuple(f"x{j}" for j in range(X.shape[1])), []
-    near = {name: [kept.names[n] for n in sorted(graph[i])] for i, name in enumerate(kept.names)}
-    nets, _ = together({name: flood(name, friends) for name, friends in near.items()})
+    places, _ = together(waves(kept.names, graph, kept.names))
     for model in ("plain", "auto"):
         terms = Terms(checked_settings({"model": model}), columns)
         talks = {
-            name: numbers(partial(swept, net, name, []), net, Site(kept, i, name), terms)
-            for i, (name, net) in enumerate(nets.items())
+            name: numbers(partial(swept, at, []), at.shape, Site(kept, i, name), terms)
+            for i, (name, at) in enumerate(places.items())
         }
         started = time.process_time()
         together(talks)

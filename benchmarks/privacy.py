@@ -59,6 +59,7 @@ from coke.privacy.release import (
     private_risk,
 )
 from kit import clouds
+from kit.problems import shape_of
 from leaks import LAM, D, N, Rows, broken, d, features_of, leak, off, promise, risk_of, said, waves
 
 DELTA, SEEDS, LEVEL = 1e-5, 20, 0.185
@@ -237,7 +238,7 @@ def basis() -> None:
 def stopped(risk: Quadratic, held: Quadratic, graph: Graph, G: Array) -> tuple[int, int, float]:
     """Rounds, bytes and MSE over the optimum's when the automatic method stops."""
     problem = Problem(risk, held).whitened(Whitening.of(G + matrix(risk.G, D)))
-    method, tol = automatic(2.0, graph, SPREAD), 1e-3 * SPREAD
+    method, tol = automatic(2.0, shape_of(graph), SPREAD), 1e-3 * SPREAD
     last = list(simulate(problem, graph, method, rounds=500, tol=tol, scored=()))[-1]
     best = problem.score(problem.everywhere(problem.optimum)).global_test
     return last.k, last.ledger.bytes, last.score.global_test / best

@@ -44,9 +44,11 @@ if TYPE_CHECKING:
     from coke.settings.groups import DKLA as DKLA
     from coke.settings.groups import DP as DP
     from coke.settings.groups import Agents as Agents
+    from coke.settings.groups import Auto as Auto
     from coke.settings.groups import Coke as Coke
     from coke.settings.groups import CokePaper as CokePaper
     from coke.settings.groups import Diffusion as Diffusion
+    from coke.settings.groups import TreeNewton as TreeNewton
     from coke.settings.groups import Until as Until
 
 __version__ = "0.1.0"
@@ -71,7 +73,9 @@ _NAMES = {  # module ↦ what it gives the world, when it is first asked for
     "maths.losses.risk": ("Risk", "local_only", "one_shot_average"),
     "report.plots": ("plot",),
     "settings.declaration": ("Features",),
-    "settings.groups": ("DKLA", "DP", "Agents", "Coke", "CokePaper", "Diffusion", "Until"),
+    "settings.groups": (
+        *("DKLA", "DP", "Agents", "Auto", "Coke", "CokePaper", "Diffusion", "TreeNewton", "Until"),
+    ),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -40,7 +40,8 @@ def test_run_gives_one_json_document_with_the_documented_keys(folder: Path) -> N
     names = [row["algorithm"] for row in document["yardsticks"]]
     assert names == ["local-only", "one-shot-average", "optimum"]
     assert document["yardsticks"][2]["train_mse"] == document["optimum_train_mse"]
-    assert document["optimum_train_mse"] <= document["global_train_mse"] + 1e-9
+    # Without the regulariser, by which a model within the accuracy may fit a little better.
+    assert document["optimum_train_mse"] <= 1.01 * document["global_train_mse"]
 
 
 def test_run_leaves_its_files_and_the_same_seed_the_same_bytes(folder: Path) -> None:
@@ -109,7 +110,7 @@ def test_a_users_own_file_with_sites_and_classes(folder: Path) -> None:
     assert document["agents"] == 3
     assert document["test_accuracy"] > 0.9
     assert {"train_logistic", "global_test_logistic", "optimum_train_logistic"} <= set(document)
-    history = History.from_parquet(folder / "o/history-coke.parquet")
+    history = History.from_parquet(folder / "o/history-tree-newton.parquet")
     assert history.labels.sites == ["Aachen", "Bonn", "Köln"]
     coke("predict", "o/model.coke", "rows.parquet", "--proba", cwd=folder)
     first = (folder / "predictions.csv").read_text().splitlines()[0]

@@ -102,10 +102,10 @@ def test_changelog_and_version_agree() -> None:
 
 
 PUBLIC = """
-Agents Algorithm COKE COKEClassifier COKERegressor CTA Coarse Codec Coke CokeError CokePaper
+Agents Algorithm Auto COKE COKEClassifier COKERegressor CTA Coarse Codec Coke CokeError CokePaper
 DKLA DP Diffusion FeatureSettings Features Float64 Geometric History Model Problem Quadratic
-RandomFeatures Record Risk Schedule Sequential Shrinking Spoken Threshold Until adjacency
-build_graph dkla draw_features load_model local_only metropolis one_shot_average plot say
+RandomFeatures Record Risk Schedule Sequential Shrinking Spoken Threshold TreeNewton Until
+adjacency build_graph dkla draw_features load_model local_only metropolis one_shot_average plot say
 simulate
 """
 

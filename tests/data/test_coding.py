@@ -61,7 +61,8 @@ def test_a_million_levels_are_told_in_few_bytes() -> None:
     assert len(coded(words)[0].levels) <= MOST
 
 
-def test_gaps_are_the_mean_or_the_most_frequent_level_and_common_ones_are_marked() -> None:
+def test_gaps_are_filled_and_common_ones_are_marked() -> None:
+    """By the mean, until sites have agreed on a median; or the most frequent level."""
     code, X = coded([1.0, 2.0, None, 6.0, np.nan, np.inf])
     assert code.names == ["c", "c missing"]
     assert_array_equal(X, np.array([[1, 2, 3, 6, 3, 3], [0, 0, 1, 0, 1, 1]]).T)

@@ -144,7 +144,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"loss": "logistic"}, 'loss = "logistic": that needs rows'),
-        ({"whitening": "mixture"}, 'whitening = "mixture" of coke: that needs rows'),
+        ({"whitening": "mixture"}, 'whitening = "mixture" of auto: that needs rows'),
         ({"algorithm": "dkla", "beside": ["coke"], "whitening": "moments"}, "of coke"),
         ({"data": {"split": "iid"}}, 'split = "iid": that needs rows'),
         ({"data": {"precision": "half"}}, "unknown precision"),

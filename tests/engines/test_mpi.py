@@ -41,10 +41,12 @@ from coke.maths.losses import LOSSES
 from coke.maths.losses.mixed import risks_of
 from coke.maths.losses.problem import Problem, Quadratic
 from coke.maths.losses.rowwise import Rowwise
-from coke.talk.conversation import Letter, Talk, Turn, flood, together
-from coke.talk.sums import Told, swept, tell
+from coke.talk.conversation import Letter, Talk, Turn, together
+from coke.talk.sums import swept
+from coke.talk.told import Told, tell
+from coke.talk.wave import wave
 from kit.jobs import on_ranks
-from kit.problems import case
+from kit.problems import case, shape_of
 from kit.tracked import GradientTracking
 
 pytestmark = pytest.mark.processes  # it starts some, or opens sockets
@@ -95,7 +97,7 @@ def _rows(rows: Any, agents: list[int]) -> tuple[list[Array], list[Array]]:
     return [rows.X[i] for i in agents], [rows.y[i] for i in agents]
 
 
-CENSORED, OURS = COKE(0.1, Geometric(0.5, 0.9)), automatic(2.0, GRAPH, 1.0)
+CENSORED, OURS = COKE(0.1, Geometric(0.5, 0.9)), automatic(2.0, shape_of(GRAPH), 1.0)
 CASES = {
     "paper": Run(quadratic, CENSORED, {}),
     "ours": Run(quadratic, OURS, {"tol": 0.4}),
@@ -119,8 +121,8 @@ NAMES = [f"site {i:02d}" for i in range(N)]
 
 def conversation(i: int) -> Talk[bytes]:
     """Site i learns the network, and everybody's moments."""
-    net = yield from flood(NAMES[i], [NAMES[n] for n in sorted(GRAPH[i])])
-    sweep = partial(swept, net, NAMES[i], [])
+    place = yield from wave(NAMES[i], [NAMES[n] for n in sorted(GRAPH[i])])
+    sweep = partial(swept, place, [])
     told = yield from tell(sweep, Told(columns_of(ROWS.X[i])))
     assert told is not None  # of a site whose columns are no numbers
     return told.encode()

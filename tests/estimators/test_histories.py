@@ -75,7 +75,7 @@ def test_a_history_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_history_in_a_line() -> None:
     history = fitted().history_
     said = repr(history)
-    assert "coke at 3 sites" in said
+    assert "tree-newton at 3 sites" in said
     assert f"{len(history)} rounds" in said
     assert f"{history['train_mse'][-1]:.4g}" in said
     assert "no round" in repr(History("coke", "mse", "ab"))

@@ -22,16 +22,18 @@ PARAMETERS = {  # of an estimator ↦ the setting
 }  # fmt: skip
 GROUPED: dict[Any, list[str]] = {
     coke.Features: [key for key in KNOBS if key.startswith("features.")],
-    coke.Until: ["rounds", "tol", "max_bytes", "max_transmissions"],
+    coke.Until: ["rounds", "accuracy", "tol", "max_bytes", "max_transmissions"],
     coke.DP: ["epsilon", "delta", "secure_sum", "colluding", "new_budget", "classes"],
-    coke.Coke: ["whitening", "sample"],
-    **{kind: list(ALGORITHMS[name].uses) for name, kind in CHOSEN.items() if name != "coke"},
+    coke.Auto: ["whitening", "sample", "sums"],
+    coke.TreeNewton: ["whitening", "sample"],
+    coke.Coke: ["whitening", "sample", "sums"],
+    **{kind: list(ALGORITHMS[x].uses) for x, kind in CHOSEN.items() if not ALGORITHMS[x].basis},
 }
 OTHERWISE = {  # what estimators say in another way, and why
     (coke.DP, "releases"),  # a run has its folder for them
     (coke.DP, "epsilon"),  # is given with privacy
     (coke.DP, "classes"),  # an array will do
-    (coke.Coke, "sample"),  # an array here, a file there
+    *((kind, "sample") for kind in (coke.Auto, coke.TreeNewton, coke.Coke)),  # an array, no file
 }
 
 
@@ -53,7 +55,8 @@ def test_a_groups_fields_are_the_declared_settings(kind: Any) -> None:
 
 def test_every_algorithm_has_its_group() -> None:
     assert CHOSEN.keys() == ALGORITHMS.keys()
-    assert [name for name, entry in ALGORITHMS.items() if entry.basis] == ["coke"]
+    basis = [name for name, entry in ALGORITHMS.items() if entry.basis]
+    assert basis == ["auto", "tree-newton", "coke"]
 
 
 @pytest.mark.parametrize("kind", [coke.COKERegressor, coke.COKEClassifier])
@@ -61,7 +64,7 @@ def test_an_estimators_parameters_are_the_declared_settings(kind: Any) -> None:
     signature = inspect.signature(kind.__init__).parameters
     assert list(signature)[1:] == [
         "n_agents", "graph", "edges", "algorithm", "loss", "model", "features", "lam", "scale",
-        "ranges", "limits", "privacy", "engine", "random_state",
+        "ranges", "limits", "privacy", "engine", "random_state", "verbose",
         *(["class_weight"] if kind is coke.COKEClassifier else []),
     ]  # fmt: skip
     assert len(signature) - 1 <= 16

@@ -78,21 +78,18 @@ def test_agents_are_the_simulation_whoever_is_killed_after_each_message(
     assert driven.kills == (0 if crash is CRASHES["nobody"] else len(driven.met))
     ends = []
     for i, agent in enumerate(driven.agents.values()):
-        ready, node = agent.agreed, agent.node
+        ready = agent.agreed
         assert ready is not None
-        assert node is not None
         same(choice_of(ready), choice)
         assert agent._agree.ledger == Ledger(*case.spent[i].tolist())
-        assert_array_equal(agent.mission.theta(ready, node.theta[0]), trained.theta[i])
-        assert_array_equal(ready.agreement.units.knots, task.agreement.units.knots)
         ends.append(agent.outcome())
+        assert_array_equal(agent.mission.theta(ready, ends[-1].theta), trained.theta[i])
+        assert_array_equal(ready.agreement.units.knots, task.agreement.units.knots)
         misses = ends[-1].closed.misses
         assert misses is not None
         assert_array_equal(misses.counts, trained.model.closed.misses.counts)
         assert misses.unit == trained.model.closed.misses.unit
-    assert trained.last is not None
-    spent = np.sum([trained.last.ledger, trained.after], axis=0)
-    assert_array_equal(np.sum([end.ledger for end in ends], axis=0), spent)
+    assert_array_equal(np.sum([end.ledger for end in ends], axis=0), trained.ended.ledger)
 
 
 @pytest.mark.parametrize("by_target", [False, True], ids=["dealt", "sorted"])

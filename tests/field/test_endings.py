@@ -76,7 +76,7 @@ def _counting() -> Node:
     """A site in the middle of a quiet time: its neighbours count as it does."""
     world = World(SMALL, Faults(), tol=0.5)
     for agent in world.agents.values():
-        setup = replace(agent.node.setup, diameter=50)
+        setup = replace(agent.node.setup, reach=50)
         agent.node = agent.disk = agent.node._replace(setup=setup)
     while min(node.laps for node in world.nodes.values()) < 3:
         world.tick()

@@ -148,7 +148,7 @@ def test_a_full_disk_stops_the_agent_and_space_lets_it_go_on(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("coke.field.store._flush", full)
+        patch.setattr("coke.field.journal._flush", full)
         net.until(lambda: bool(net.errors))
         net.stop()
     for error in net.errors.values():

@@ -16,6 +16,7 @@ from coke import COKERegressor, Features, dkla
 from coke.data.tables import read_rows
 from coke.errors import InputError
 from coke.learning.model import load_model
+from coke.learning.train import train
 from kit.field import Field, antisymmetric, made_rows
 
 pytestmark = pytest.mark.processes  # it starts some, or opens sockets
@@ -36,28 +37,29 @@ def fields(tmp_path: Path) -> Iterator[Callable[..., Field]]:
         field.end()
 
 
+@pytest.mark.parametrize("algorithm", ["auto", "coke"])
 def test_ten_agents_are_the_simulation_bit_for_bit(
-    fields: Callable[..., Field], data_file: Callable[[str], Path]
+    fields: Callable[..., Field], data_file: Callable[[str], Path], algorithm: str
 ) -> None:
-    """Energy at ten sites: same θ, same last round, same bytes in both accounts."""
+    """Energy at ten sites: same model, proof and last round, same bytes in both accounts."""
     rows = read_rows(data_file("energy_adaraker.parquet"), "y")
-    settings = {"features": {"n_features": 50, "sigma": 0.1}}
+    settings = {"features": {"n_features": 50, "sigma": 0.1}, "algorithm": algorithm}
     field = fields(rows, 10, 28, **settings)
     field.start()
     assert field.wait() == [0] * 10
-    whole = field.twin(1000, 1e-3)
-    assert {field.result(name)["rounds"] for name in field.names} == {whole[-1].k}
-    assert_array_equal(field.theta(), whole[-1].state.theta)
-    assert field.ledger() == whole[-1].ledger
-    antisymmetric(field, field.names)
-    for name in field.names:
+    whole = train(field.task(), algorithm)
+    assert whole.theta is not None
+    assert field.ledger() == whole.ended.ledger
+    if algorithm == "coke":
+        antisymmetric(field, field.names)
+    for name, theta in zip(field.names, whole.theta, strict=True):
         result = field.result(name)
         assert result["converged"]
+        assert result["rounds"] == whole.ended.rounds
+        assert result["certificate"] == whole.ended.proven()
         assert result["largest_asymmetry"] == 0.0
         assert result["predicted_shift"] == 0.0
         model = load_model(field.folder / "sites" / name / "state" / "model.coke")
-        way = field.task().case("coke")
-        theta = way.theta(whole[-1].state.theta)[field.names.index(name)]
         assert_array_equal(model.theta[0], theta)
 
 
@@ -91,14 +93,14 @@ def test_the_estimator_can_run_on_agents(model: str) -> None:
     """engine="agents" gives the simulation's θ to the bit, and the same bytes."""
     rows = made_rows(300)
     features = Features(n_features=15)
-    common: dict[str, Any] = {"model": model, "n_agents": 3, "features": features}
+    common: dict[str, Any] = {"model": model, "n_agents": 5, "features": features}
     field = COKERegressor(engine="agents", **common).fit(rows.X, rows.y)
     one = COKERegressor(**common).fit(rows.X, rows.y)
     assert_array_equal(field.thetas_, one.thetas_)
     assert field.n_iter_ == one.n_iter_
     assert field.converged_
-    # The simulation's sites are called 0, 1, 2, the agents site-0 …: only the flood differs.
     assert field.transmissions_ == one.transmissions_
+    assert (field.bytes_, field.wire_bytes_) == (one.bytes_, one.wire_bytes_)
     assert_array_equal(field.predict(rows.X), one.predict(rows.X))
     with pytest.raises(InputError, match="unknown engine"):
         COKERegressor(engine="agent").fit(rows.X, rows.y)

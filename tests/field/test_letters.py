@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,27 +15,32 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
+from coke.data.files import pack
 from coke.errors import ConfigError, FileError, MessageError
-from coke.field.agreeing import Agreeing, Heard
+from coke.field.agreeing import EARLY, Agreeing
 from coke.field.frames import (
+    CLOSING,
     DONE,
     DONE_AGAIN,
     DONE_SHORT,
     LETTER,
     MOST,
-    PARTED,
+    PROVEN,
     SETTINGS,
     Ask,
     Check,
     Hello,
     Letter,
     Parted,
+    Proven,
     Said,
     Totals,
     Want,
     decode_letter,
     encode,
 )
+from coke.field.heard import KIND, Heard, Letters
+from coke.field.journal import Journal
 from coke.field.node import Node
 from coke.field.phases import _differing
 from coke.field.state import image, restored
@@ -46,7 +52,7 @@ from kit.forging import DEEP, VALUES, forged, forgeries, parts_of
 S = TypeVar("S")
 
 TEXTS = st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=4)
-WHICH = st.integers(0, MOST - 1)
+WHICH = st.integers(0, MOST - 1) | st.integers(CLOSING, CLOSING + MOST - 1)
 FINITE = hnp.arrays(np.float64, st.integers(0, 9), elements=st.floats(-1e300, 1e300))
 LETTERS = (
     st.builds(Hello, TEXTS, st.booleans())
@@ -55,9 +61,10 @@ LETTERS = (
     | st.builds(Want)
     | st.builds(Totals, st.lists(st.binary(max_size=20), max_size=4).map(tuple))
     | st.just(Parted())
+    | st.builds(Proven, st.binary(min_size=4, max_size=4), st.binary(min_size=12, max_size=12))
     | st.builds(Check, st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1), FINITE, st.booleans())
 )
-KINDS = st.integers(LETTER - 1, PARTED + 1).map(lambda kind: bytes([kind]))
+KINDS = st.integers(LETTER - 1, PROVEN + 1).map(lambda kind: bytes([kind]))
 
 
 @given(LETTERS)
@@ -107,6 +114,8 @@ def test_extremes_are_refused() -> None:
         encode(Check(0, 0, np.array([np.inf]), had=True)),
         encode(Ask(MOST)),
         encode(Said(MOST, b"")),
+        encode(Said(CLOSING + MOST, b"")),
+        encode(Proven(b"mark", b"proof of twelve"[:12]))[:-1],
         encode(Want()) + b"x",
     ):
         with pytest.raises(MessageError):
@@ -131,26 +140,62 @@ def _talk() -> Any:
     return heard["b"]
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([b"x", b"y"])), max_size=8))
-def test_messages_count_once_in_order_and_never_change(said: list[tuple[int, bytes]]) -> None:
-    """Once it is done one more is kept, for what may follow; none of it is on disk yet."""
-    talking = Agreeing(_talk(), ["b"], {})
-    assert talking.letters(talking.go_on()) == [("b", Said(0, b"mine"))]
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from([b"x", b"y"])), max_size=8),
+    st.sampled_from([0, CLOSING]),
+)
+def test_messages_count_once_in_order_and_never_change(
+    said: list[tuple[int, bytes]], first: int
+) -> None:
+    """What has made sense is to be kept once, and what came early has yet to."""
+    talking = Agreeing(_talk(), ["b"], {}, first)
+    assert talking.letters(talking.go_on()) == [("b", Said(first, b"mine"))]
     known: list[bytes] = []
+    kept: Letters = []
     for which, message in said:
         if which < len(known) and known[which] != message:
             with pytest.raises(MessageError if talking.done else ConfigError):
-                talking.hear("b", Said(which, message))
+                talking.hear("b", Said(first + which, message))
             continue
-        new = talking.hear("b", Said(which, message))
-        assert new == (which == len(known) < 3)
+        new = talking.hear("b", Said(first + which, message))
+        assert new == (which == len(known))
         known += [message] if new else []
         talking.letters(talking.go_on())
+        kept += talking.fresh()
     assert talking.heard["b"] == known
-    assert talking.used["b"] == known[:2]
+    assert kept == [("b", Said(first + i, message)) for i, message in enumerate(known[:2])]
     assert talking.done == (len(known) >= 2)
     assert talking.result == (known[1] if talking.done else None)
-    assert talking.answer(Ask(0), "b") == Said(0, b"mine")
+    assert talking.answer(Ask(first), "b") == Said(first, b"mine")
+
+
+def test_a_neighbour_that_is_ahead_takes_little_memory() -> None:
+    """Only so many messages are kept before they are of use; the others come when asked for."""
+
+    def waits_for_another() -> Any:
+        for _ in range(2 * EARLY):
+            yield Turn({}, ["b", "c"])
+
+    talking = Agreeing(waits_for_another(), ["b", "c"], {})
+    talking.go_on()
+    assert [talking.hear("b", Said(i, b"x")) for i in range(9)] == [True] * EARLY + [False]
+    assert talking.asks() == [("c", Ask(0))]
+    assert talking.hear("c", Said(0, b"y"))
+    talking.go_on()
+    assert talking.hear("b", Said(EARLY, b"x"))
+    assert not talking.hear("b", Said(EARLY + 1, b"x"))
+
+
+def test_a_message_can_stand_in_for_what_came_early() -> None:
+    """It is the neighbour's next, whatever else of its was waiting; and is kept as such."""
+    talking = Agreeing(_talk(), ["b"], {})
+    for i in range(3):
+        talking.hear("b", Said(i, b"early"))
+    talking.instead("b", b"x")
+    talking.hear("b", Said(1, b"y"))
+    talking.go_on()
+    assert talking.result == b"y"
+    assert talking.fresh() == [("b", Said(0, b"x")), ("b", Said(1, b"y"))]
 
 
 def test_who_was_no_part_of_the_agreement_is_refused() -> None:
@@ -163,19 +208,27 @@ def test_who_was_no_part_of_the_agreement_is_refused() -> None:
 
 # The files of a state folder.
 
-MESSAGES = st.dictionaries(st.text(max_size=4), st.lists(st.binary(max_size=9), max_size=3))
+NEIGHBOURS = ["b", "c"]
 TOTALS = st.none() | st.lists(st.binary(max_size=9), max_size=3)
-HEARD = st.builds(Heard, st.just("a"), st.just("run"), TEXTS, MESSAGES, TOTALS)
-FRESH = Heard("a", "run", {"k": "1"}, {}, None)
+HEARD = st.builds(Heard, st.just("a"), st.just("run"), TEXTS, st.just(NEIGHBOURS), TOTALS)
+FRESH = Heard("a", "run", {"k": "1"}, [], None)
+SAYS = st.lists(
+    st.tuples(st.sampled_from(NEIGHBOURS), st.sampled_from([0, CLOSING]), st.binary(max_size=9)),
+    max_size=6,
+)
 SMALL = whitened(3, 4, 3)
 SETUP = SMALL.setup(0)
 NODE = Node(SETUP, SETUP.ends([name(1), name(2)]), SETUP.start()).round().node
 
 
-def _kept(heard: Heard) -> bytes:
-    with TemporaryDirectory() as folder:
-        heard.keep(Store(Path(folder)))
-        return (Path(folder) / "agreement.coke").read_bytes()
+def _numbered(said: list[tuple[str, int, bytes]]) -> tuple[Letters, dict[int, Any]]:
+    """Messages in an order, and what each conversation comes to by neighbour."""
+    letters: Letters = []
+    found: dict[int, Any] = {first: {name: [] for name in NEIGHBOURS} for first in (0, CLOSING)}
+    for who, first, message in said:
+        letters.append((who, Said(first + len(found[first][who]), message)))
+        found[first][who].append(message)
+    return letters, found
 
 
 def read(what: Callable[[], S]) -> S | FileError:
@@ -186,25 +239,70 @@ def read(what: Callable[[], S]) -> S | FileError:
         return error
 
 
-WHOLE = _kept(Heard("a", "run", {"k": "1"}, {"b": [b"x", b""]}, [b"t"]))
+def _written(folder: str, heard: Heard, letters: Letters) -> bytes:
+    journal = Journal(Path(folder) / "agreement.coke")
+    journal.path.unlink(missing_ok=True)
+    heard.keep(journal, [])
+    for letter in letters:
+        heard.keep(journal, [letter])
+    journal.close()
+    return journal.path.read_bytes()
 
 
-@given(HEARD)
-def test_what_was_heard_is_read_back(heard: Heard) -> None:
+@given(HEARD, SAYS)
+def test_what_was_heard_is_read_back(heard: Heard, said: list[tuple[str, int, bytes]]) -> None:
+    letters, found = _numbered(said)
     with TemporaryDirectory() as folder:
         store = Store(Path(folder))
-        assert FRESH.before(store) == FRESH
-        heard.keep(store)
-        assert FRESH.before(store) == heard
+        assert FRESH.before(store) == (FRESH, {}, {})
+        _written(folder, heard, letters)
+        assert FRESH.before(store) == (heard, found[0], found[CLOSING])
+
+
+@given(SAYS, st.data())
+def test_a_crash_in_the_middle_of_a_message_costs_that_alone(
+    said: list[tuple[str, int, bytes]], data: Any
+) -> None:
+    """Wherever the file ends, and whatever the last part became; then it goes on from there."""
+    letters, _ = _numbered(said)
+    with TemporaryDirectory() as folder:
+        ends = [len(_written(folder, _neighbours(), letters[:i])) for i in range(len(letters) + 1)]
+        whole = _written(folder, _neighbours(), letters)
+        end = data.draw(st.integers(ends[0], ends[-1]))
+        left = sum(one <= end for one in ends[1:])
+        (Path(folder) / "agreement.coke").write_bytes(whole[:end])
+        store = Store(Path(folder))
+        _, *found = FRESH.before(store)
+        _, wanted = _numbered(said[:left])
+        assert found == [wanted[0], wanted[CLOSING]]
+        _neighbours().keep(store.heard, letters[left:])
+        store.close()
+        _, *found = FRESH.before(store)
+        _, wanted = _numbered(said)
+        assert found == [wanted[0], wanted[CLOSING]]
+
+
+def _neighbours() -> Heard:
+    return Heard("a", "run", {"k": "1"}, NEIGHBOURS, None)
 
 
 @st.composite
 def agreements(draw: Any) -> bytes:
     """A good agreement in which one thing is replaced by anything."""
-    header, _ = parts_of(WHOLE)
-    where = draw(st.sampled_from([header, header["meta"]]))
-    where[draw(st.sampled_from([*where, "more"]))] = draw(VALUES | MESSAGES.map(repr))
-    return forged(header)
+    with TemporaryDirectory() as folder:
+        journal = Journal(Path(folder) / "agreement.coke")
+        header, _ = parts_of(pack(KIND, _neighbours(), {}))
+        where = draw(st.sampled_from([header, header["meta"]]))
+        where[draw(st.sampled_from([*where, "more"]))] = draw(VALUES)
+        journal.begin(forged(header) if draw(st.booleans()) else pack(KIND, _neighbours(), {}))
+        journal.add(draw(st.binary(max_size=20) | BLOCKS))
+        journal.close()
+        return journal.path.read_bytes()
+
+
+BLOCKS = st.lists(
+    st.tuples(st.text(max_size=2), st.tuples(st.integers(-1, 2**16), st.binary(max_size=5)))
+).map(msgspec.msgpack.encode)
 
 
 @given(st.binary(max_size=80) | agreements())
@@ -216,7 +314,8 @@ def test_any_agreement_is_read_or_refused_by_name(data: bytes) -> None:
         if isinstance(found, FileError):
             assert folder in str(found)
             return
-        assert (found.site, found.run) == (FRESH.site, FRESH.run)
+        assert (found[0].site, found[0].run) == (FRESH.site, FRESH.run)
+        assert all(isinstance(m, bytes) for one in found[1:] for said in one.values() for m in said)
 
 
 @given(st.binary(max_size=80) | forgeries(image(NODE)))

@@ -13,7 +13,7 @@ from coke.engines.process import simulate
 from coke.errors import ConfigError, ConvergenceError, InputError
 from coke.field.carriers.memory import lossy
 from coke.field.frames import Standing
-from coke.field.mission import _check_algorithm
+from coke.field.mission import _elastic
 from coke.field.state import image, restored
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.algorithms.algorithm import Spoken
@@ -143,7 +143,13 @@ def test_agents_in_lockstep_are_the_simulation_bit_for_bit(tracked: Nets, faulty
     net.wait()
     task, setup = net.task(), net.node(A).setup
     records = simulate(
-        task.problem, net.graph, Tracking(0.2), rounds=3000, tol=setup.limits.tol, scored=()
+        task.problem,
+        net.graph,
+        Tracking(0.2),
+        rounds=3000,
+        tol=setup.limits.tol,
+        reach=task.reach,
+        scored=(),
     )
     *_, last = records
     assert last.settled
@@ -178,17 +184,17 @@ def _file(**site: Any) -> dict[str, Any]:
 def test_messages_without_a_codec_are_refused_with_that_reason() -> None:
     assert CTA().codec is None
     with pytest.raises(ConfigError, match="its messages are raw float64 numbers"):
-        _check_algorithm(checked_site(_file(patience="wait")), None)
+        _elastic(checked_site(_file(patience="wait")), None)
 
 
 def test_what_cannot_be_in_lockstep_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ALGORITHMS, "cta", ENTRY)
-    _check_algorithm(checked_site(_file(patience="wait")), None)
+    _elastic(checked_site(_file(patience="wait")), None)
     for wrong in ({}, {"patience": 3.0}, {"patience": "wait", "joins": True}):
         with pytest.raises(ConfigError, match='expected patience = "wait" and no site that joins'):
-            _check_algorithm(checked_site(_file(**wrong)), None)
+            _elastic(checked_site(_file(**wrong)), None)
     with pytest.raises(ConfigError, match="it keeps no dual"):
-        _check_algorithm(checked_site(_file(patience="wait", cap=1.0)), None)
+        _elastic(checked_site(_file(patience="wait", cap=1.0)), None)
 
 
 def test_weights_beyond_the_neighbours_are_refused(
@@ -199,4 +205,6 @@ def test_weights_beyond_the_neighbours_are_refused(
     net.start()
     net.until(lambda: bool(net.errors))
     net.stop()
-    assert all("no neighbours of it" in str(error) for error in net.errors.values())
+    assert all(
+        "need more of the graph than a site knows" in str(error) for error in net.errors.values()
+    )

@@ -48,7 +48,7 @@ def test_a_site_that_leaves_is_no_longer_in_the_answer(nets: Nets) -> None:
     assert net.distance(*rest) <= GOAL
     assert np.abs(net.optimum(rest) - net.optimum(net.names)).max() > 1e-3
     # Those who never were its neighbours know, too, that the graph is not what it was.
-    assert {net.node(n).setup.diameter for n in rest} == {11}
+    assert {net.node(n).setup.reach for n in rest} == {11}
 
 
 def joined(net: Net, newcomer: str) -> None:

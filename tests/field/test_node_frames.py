@@ -79,8 +79,8 @@ def test_strangers_and_divergence_are_refused() -> None:
         RUNNING.hear("nobody", Done(0, 0))
     with pytest.raises(InputError, match="6 risks"):
         replace(SMALL.setup(0), risk=SMALL.risk)
-    with pytest.raises(InputError, match="diameter=-1"):
-        SMALL.setup(0, diameter=-1)
+    with pytest.raises(InputError, match="reach=-1"):
+        SMALL.setup(0, reach=-1)
     far = np.full(12, 4096.0)
     wild = RUNNING.ends[NEIGHBOUR]._replace(own=-far, cp=-far, g=far)
     mad = replace(SMALL.setup(2), algorithm=COKE(1e9))

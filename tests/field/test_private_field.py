@@ -33,6 +33,7 @@ from coke.settings.sites import read_site
 from coke.studies.audit import site_warnings
 from kit.agents import A, made_nets
 from kit.field import Field, made_rows
+from kit.problems import shape_of
 from kit.ready import rows_of
 
 pytestmark = pytest.mark.processes  # it starts some, or opens sockets
@@ -71,8 +72,8 @@ def left(field: Field, name: str) -> Node:
     """What a site left on its disk; its edges' tags are digests of every word said on them."""
     zero = Quadratic(np.eye(16)[None], np.zeros((1, 16)), np.zeros(1), np.ones(1), 1.0)
     setup = Setup(
-        name=name, risk=zero, algorithm=automatic(2.0, field.graph, 0.5), limits=Limits(1),
-        diameter=3, sites=4,
+        name=name, risk=zero, algorithm=automatic(2.0, shape_of(field.graph), 0.5),
+        limits=Limits(1), reach=3, sites=4,
     )  # fmt: skip
     store = Store(field.folder / "sites" / name / "state")
     found = store.image(lambda data: restored(data, setup))

@@ -16,7 +16,8 @@ from coke.data.split import deal
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS, memory
 from coke.field.carriers.memory import Memory
-from coke.field.local import NetworkPlan, run_network, train_on_agents, write_network
+from coke.field.fitting import train_on_agents
+from coke.field.local import NetworkPlan, run_network, write_network
 from coke.learning.model import load_model
 from coke.maths.graph import build_graph
 from coke.settings.reading import checked_settings
@@ -126,4 +127,5 @@ def test_agents_say_whether_joining_paid_by_their_own_rows(tmp_path: Path) -> No
         assert (told["alone"], told["pooled"], told["linear"], told["sites"]) == (None,) * 3 + ({},)
         assert "no site can know" in told["notes"][0]
         assert one["settled"] is False
-        assert "not settled after 3 rounds" in one["warnings"][0]
+        assert f"not settled after {one['rounds']} rounds" in one["warnings"][0]
+        assert "not certified" in one["warnings"][0]

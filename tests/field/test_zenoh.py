@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coke.errors import ConfigError, InputError
-from coke.field.carriers.address import Endpoint, Place
+from coke.field.carriers.address import Endpoint, Spot
 from coke.field.carriers.base import Allowance
 from coke.field.carriers.zenoh import ZenohCarrier, _access_control
 from kit.certificates import Authority
@@ -60,13 +60,13 @@ def test_an_address_is_protocol_host_port_and_nothing_more(text: str) -> None:
         (PLAIN._replace(neighbours={"a": None}), "own neighbour"),
     ],
 )
-def test_a_site_that_would_be_open_or_alone_is_refused(site: Place, complaint: str) -> None:
+def test_a_site_that_would_be_open_or_alone_is_refused(site: Spot, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         ZenohCarrier(site)
 
 
 def test_identities_of_others_and_broken_files_are_refused(tmp_path: Path, ca: Authority) -> None:
-    site = Place("a", "net", ("tls/127.0.0.1:7447",), {"b": None}, identity(ca, "b"))
+    site = Spot("a", "net", ("tls/127.0.0.1:7447",), {"b": None}, identity(ca, "b"))
     with pytest.raises(ConfigError, match="the identity of 'b'"):
         ZenohCarrier(site)
     own, other = identity(ca, "a"), identity(ca, "b")

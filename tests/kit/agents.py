@@ -176,7 +176,8 @@ class Net:
 
     def asymmetry(self, *names: str) -> float:
         """The largest |g_ij + g_ji|, where one end is a step ahead before that step."""
-        ends = {(a, b): e for a in names or self.names for b, e in self.node(a).open.items()}
+        here = names or self.names
+        ends = {(a, b): e for a in here for b, e in self.node(a).open.items() if b in here}
         pairs = [(e, ends[b, a]) for (a, b), e in ends.items()]
         assert all(e.epoch == f.epoch and abs(e.s - f.s) <= 1 for e, f in pairs)
         before = [e.g - (e.own - e.cp) * (e.s - f.s) + f.g for e, f in pairs if e.s >= f.s]
@@ -195,7 +196,7 @@ Nets = Callable[..., Net]
 def made_nets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nets]:
     """Networks whose threads end with the test. No power is cut here, so nothing is flushed."""
     monkeypatch.setattr("coke.data.files.os.fsync", lambda _: None)
-    monkeypatch.setattr("coke.field.store._flush", lambda _: None)
+    monkeypatch.setattr("coke.field.journal._flush", lambda _: None)
     made: list[Net] = []
 
     def make(**settings: Any) -> Net:

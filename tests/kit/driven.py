@@ -72,7 +72,6 @@ class Driven:
         for dead in self._dead:
             self.agents[dead].store.close()
             self._start(dead)
-            self.kills += 1
         self._dead.clear()
         return going
 
@@ -92,6 +91,7 @@ class Driven:
         if who is None:
             return (frame,)
         self._dead.add(who)
+        self.kills += 1
         if who != sender:
             return ()  # it is lost with the receiver's memory
         there = self.net.memory.other(sender, receiver)

@@ -54,14 +54,14 @@ class Problem(NamedTuple):
     graph: Graph
     algorithm: Any  # an Algorithm; here mostly COKE, whose settings are asked for
 
-    def setup(self, i: int, limits: Limits = ENDLESS, diameter: int | None = None) -> Setup:
+    def setup(self, i: int, limits: Limits = ENDLESS, reach: int | None = None) -> Setup:
         """Site i's."""
-        D, N = nx.diameter(self.graph) if diameter is None else diameter, len(self.graph)
+        far, N = nx.eccentricity(self.graph, i) if reach is None else reach, len(self.graph)
         row = self.algorithm.weights(adjacency(self.graph))[[i]]
         weights = {name(n): float(w) for n, w in zip(row.indices, row.data, strict=True)}
         return Setup(
             name=name(i), risk=self.risk.rows(slice(i, i + 1)), algorithm=self.algorithm,
-            limits=limits, diameter=D, sites=N, weights=weights,
+            limits=limits, reach=far, sites=N, weights=weights,
         )  # fmt: skip
 
     def optimum(self, present: Iterable[int]) -> Array:
@@ -143,7 +143,7 @@ class World:
         self.mail: dict[str, list[tuple[int, str, bytes]]] = {}
         self.agents: dict[str, Agent] = {}
         self.cut: Callable[[str, str], bool] = lambda a, b: False
-        self.limits = ENDLESS._replace(tol=tol, **limits)
+        self.limits = ENDLESS._replace(tol=tol, **limits)  # type: ignore[arg-type]
         missing = set(absent)
         for i in sorted(set(problem.graph) - missing):
             self.add(i, sorted(set(problem.graph[i]) - missing))

@@ -122,10 +122,10 @@ class Field:
         store = Store(self.folder / "sites" / name / "state")
         way = self.task().case(mission.config.algorithm)
         risk = way.problem.train.rows(slice(self.names.index(name), self.names.index(name) + 1))
-        net = self.task().agreement.net
+        place = self.task().places[self.names.index(name)]
         setup = Setup(
             name=name, risk=risk, algorithm=way.algorithm, limits=Limits(1),
-            diameter=net.diameter, sites=len(net.names),
+            reach=place.reach, sites=place.shape.sites,
         )  # fmt: skip
         found = store.image(partial(restored, setup=setup))
         assert found is not None
@@ -146,7 +146,8 @@ class Field:
         way = self.task().case("coke")
         return list(
             simulate(way.problem, self.graph, way.algorithm, rounds=rounds,
-                     tol=None if tol is None else tol * way.spread, spent=way.spent, scored=())
+                     tol=None if tol is None else tol * way.spread, spent=way.spent,
+                     reach=self.task().reach, scored=())
         )  # fmt: skip
 
     def ledger(self) -> Ledger:

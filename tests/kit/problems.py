@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import networkx as nx
@@ -9,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
-from coke.maths.graph import Graph
+from coke.maths.graph import Graph, Shape
 from coke.maths.losses.problem import Problem, Quadratic
+from coke.talk.conversation import together
+from coke.talk.place import Place
+from coke.talk.wave import waves
 
 Array = NDArray[np.float64]
 ROUNDING = 1e-10
@@ -52,6 +56,17 @@ def case(N: int = 6, L: int = 8, mapping: str = "cos-sin", lam: float = 0.5, see
 def neighbours(graph: Graph) -> list[list[int]]:
     """The graph as lists, for the literal yardstick."""
     return [sorted(graph[i]) for i in range(len(graph))]
+
+
+def placed(graph: Graph, names: Sequence[str] = ()) -> dict[str, Place]:
+    """Everybody's place in the network, by name; without names, of sites 0 to N − 1."""
+    names = names or [str(i) for i in range(len(graph))]
+    return together(waves(names, graph, names))[0]
+
+
+def shape_of(graph: Graph) -> Shape:
+    """What sites know of that network."""
+    return placed(graph)["0"].shape
 
 
 def row_norms(x: Array) -> Array:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from coke.field.carriers.address import Place
+from coke.field.carriers.address import Spot
 from coke.field.carriers.base import Carrier
 from coke.field.carriers.zenoh import _zenoh_settings
 from coke.field.identity import Identity
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kit.certificates import Authority
 
 LONG = 300.0  # seconds: a condition that does not come true by then never does
-PLAIN = Place("a", "net", ("tcp/127.0.0.1:7447",), {"b": None}, allow_plaintext_loopback=True)
+PLAIN = Spot("a", "net", ("tcp/127.0.0.1:7447",), {"b": None}, allow_plaintext_loopback=True)
 
 
 def identity(ca: Authority, name: str, expires: timedelta = timedelta(days=1)) -> Identity:
@@ -33,8 +33,8 @@ def address() -> str:
         return f"tls/127.0.0.1:{free.getsockname()[1]}"
 
 
-def site(own: Identity, listen: str | None, neighbours: Mapping[str, str | None]) -> Place:
-    return Place(own.name, "net", (listen,) if listen else (), neighbours, own)
+def site(own: Identity, listen: str | None, neighbours: Mapping[str, str | None]) -> Spot:
+    return Spot(own.name, "net", (listen,) if listen else (), neighbours, own)
 
 
 @contextlib.contextmanager
@@ -79,11 +79,11 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from coke.field.identity import Identity
-from coke.field.carriers.address import Place
+from coke.field.carriers.address import Spot
 from coke.field.carriers.zenoh import ZenohCarrier
 at, how, *paths = sys.argv[1:]
 own = Identity("b", *map(Path, paths), datetime.now(UTC))
-carrier = ZenohCarrier(Place("b", "net", (), {"a": at}, own))
+carrier = ZenohCarrier(Spot("b", "net", (), {"a": at}, own))
 while (got := carrier.receive(300)) != ("a", b"end"):
     carrier.send(*got)
 if how == "close":

@@ -221,8 +221,14 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
 
 
 @pytest.mark.parametrize("by_target", [False, True], ids=["dealt", "sorted"])
-def test_neither_names_nor_the_tree_change_what_is_decided(by_target: bool) -> None:
-    """Sums of whole numbers are exact: to the bit but for quantiles, which merge in some order."""
+def test_neither_names_nor_the_tree_change_what_is_decided(
+    by_target: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of whole numbers are exact: to the bit but for quantiles, which merge in some order.
+
+    In the same units, that is: those are rounded where a subtree tells them.
+    """
+    monkeypatch.setattr("coke.talk.told._MOMENTS", 40)
     sites, found = WAVES.sites(by_target=by_target), list[Any]()
     for graph, names in ((nx.path_graph(5), "abcde"), (nx.star_graph(4), "dbeca")):
         labels = np.array(list(names))[sites]

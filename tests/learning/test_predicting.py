@@ -123,7 +123,9 @@ def test_files_that_cannot_be_predicted_leave_nothing(
     else:
         pa.parquet.write_table(pa.table(dict(zip(COLUMNS, spoil(X).T, strict=True))), path)
     with pytest.raises(error, match=said):
-        predict_file(MODELS["numbers"], path, tmp_path / "p.parquet", Asked())
+        predict_file(
+            MODELS["numbers"]._replace(centred=False), path, tmp_path / "p.parquet", Asked()
+        )
     assert sorted(tmp_path.iterdir()) == [path]
 
 

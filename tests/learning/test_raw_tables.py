@@ -95,13 +95,45 @@ def test_a_gap_at_one_site_only_makes_a_coding_for_all(where: int) -> None:
     )
     assert one.model_.coding == other.model_.coding
     assert one.model_.coding is not None
-    assert one.model_.coding.codes[0].fill == pytest.approx(np.nanmean(X[:, 0]), rel=1e-12)
+    assert one.model_.coding.codes[0].fill == pytest.approx(np.nanmedian(X[:, 0]), abs=0.05)
     assert_array_equal(one.thetas_, other.thetas_)
     assert one.bytes_ == other.bytes_
 
 
+@pytest.mark.parametrize("held", ["dealt", "sorted"])
+@pytest.mark.parametrize("name", ["skewed", "far", "days"])
+def test_a_gap_is_about_the_median_of_all_sites_rows(name: str, held: str) -> None:
+    """Between the 45th and the 55th of a hundred, whoever holds which rows and however far out."""
+    rng = np.random.default_rng(3)
+    x = np.exp(rng.normal(size=4000))
+    x[:80] = 1e6 if name == "far" else x[:80]
+    x = np.sort(x) if held == "sorted" else x
+    sites = np.repeat(np.arange(8), 500)
+    frame = pd.DataFrame({"x": x, "z": rng.normal(size=4000)})
+    if name == "days":
+        frame["x"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(x, "D")
+    gone = rng.random(4000) < 0.2
+    frame.loc[gone, "x"] = None
+    model: Any = COKERegressor(model="plain").fit(frame, frame["z"], sites).model_
+    fill = model.coding.codes[0].fill
+    fill -= 18262 if name == "days" else 0  # days from 1970 to 2020
+    assert 0.45 < np.mean(x[~gone] < fill) < 0.55
+
+
+def test_a_median_costs_few_bytes() -> None:
+    """Of each column with gaps and each site, on its way up; and nothing of others."""
+    X = np.random.default_rng(0).normal(size=(900, 6))
+    y, sites = X[:, 0].copy(), np.repeat(list("abcdefghi"), 100)
+    costs = []
+    for columns in (1, 5):
+        X[::7, 1 : 1 + columns] = np.nan
+        costs.append(COKERegressor(graph="ring", model="plain").fit(X, y, sites).agreement_bytes_)
+    indicator = 4 * (2 * 8) * (2 * 8)  # a mean and a spread, up and down, of each of four more
+    assert costs[1] - costs[0] <= indicator + 4 * 8 * 160
+
+
 def test_numbers_without_gaps_cost_no_message_more() -> None:
-    """And a gap costs two more sums: what the columns are, and their moments once more."""
+    """And a gap costs three more sums: what the columns are, medians, and moments once more."""
     X = np.random.default_rng(0).normal(size=(90, 2))
     sites = np.repeat(["a", "b", "c"], 30)
     plain = COKERegressor(graph="ring", model="plain").fit(X, X[:, 0], sites)

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import ndtr
 
 from coke.errors import MessageError
-from coke.maths.algorithms.codecs import pack_integers
+from coke.maths.algorithms.integers import pack_integers
 from coke.maths.arrays import Array
 from coke.maths.choice.quantiles import SCORES, Sketch, scored
 

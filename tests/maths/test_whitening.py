@@ -18,7 +18,8 @@ from coke.engines.process import simulate
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithms.coke import dkla
 from coke.maths.features.features import KERNELS, DrawnFeatures, FeatureSettings, draw_features
-from coke.maths.features.mixtures import Gaussian, bounds, describe, expected_gram, fits, reduced
+from coke.maths.features.merging import reduced
+from coke.maths.features.mixtures import Gaussian, bounds, describe, expected_gram, fits
 from coke.maths.features.whitening import Whitening
 from coke.maths.losses.problem import Problem, Quadratic
 from kit.problems import GRAPHS, case

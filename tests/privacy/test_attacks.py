@@ -18,11 +18,13 @@ from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.losses.problem import Problem, Quadratic, statistics
 from coke.privacy.attacks import (
+    Gradients,
     Known,
     Probing,
     _added_row,
     _inverted,
     auc,
+    from_gradients,
     from_probes,
     full_view,
     membership_scores,
@@ -34,7 +36,7 @@ from coke.privacy.attacks import (
 )
 from coke.privacy.auditing import _least_epsilon
 from coke.privacy.noise import Statistics
-from kit.problems import Array
+from kit.problems import Array, shape_of
 
 N, RHO, LAM = 10, 0.01, 1e-3
 PAPER = COKE(RHO, Geometric(1.0, 0.98))
@@ -149,7 +151,7 @@ def test_coarse_messages_of_the_automatic_method_only_blur() -> None:
     assert isinstance(problem.train, Quadratic)
     basis = Whitening.of(problem.train.A.mean(axis=0) + LAM / N * np.eye(10))
     white = problem.whitened(basis)
-    risk, coarse = white.train, automatic(2.0, graph, 0.4)
+    risk, coarse = white.train, automatic(2.0, shape_of(graph), 0.4)
     assert isinstance(risk, Quadratic)
     assert not isinstance(risk.G, float)
     public = Known(risk.G, coarse.rho, 2, warm=True)
@@ -162,6 +164,27 @@ def test_coarse_messages_of_the_automatic_method_only_blur() -> None:
         errors[name] = off(reconstruct(view, public, guess).A, risk.A[0])
     assert errors["exact"] < 1e-6
     assert 1e-3 < errors["coarse"] < 1.0
+
+
+@given(seed=st.integers(0, 500), D=st.integers(2, 8), K=st.integers(1, 3))
+def test_gradients_at_enough_places_give_statistics_away(seed: int, D: int, K: int) -> None:
+    """(D + K)/K of them tell A and b; along differences of fewer places A is known, too."""
+    rng = np.random.default_rng(seed)
+    root, b = rng.normal(size=(D, 2 * D)), rng.normal(size=(K, D))
+    A, G = root @ root.T / (2 * D), 0.1
+    most = -(-(D + K) // K)
+    u = rng.normal(size=(most, K, D))
+    g = 2.0 * (u @ A + G * u - b)
+
+    def found(m: int) -> Statistics:
+        told = Gradients(u[:m].reshape(m, -1), g[:m].reshape(m, -1), np.full(m, 1e-9))
+        return from_gradients(told, G, np.eye(D), K)
+
+    assert np.abs(found(most).A - A).max() < 1e-5
+    assert np.abs(found(most).b - b.ravel()).max() < 1e-5
+    some = found(2)
+    if 2 * K < D + K:
+        assert np.abs(some.A - A).max() > 1e-5
 
 
 @pytest.mark.parametrize("mapping", ["cos-sin", "cos-phase"])

@@ -32,7 +32,7 @@ from coke.privacy.release import (
     private_risk,
     public_scaling,
 )
-from kit.problems import Array
+from kit.problems import Array, shape_of
 from kit.releases import DELTA, D, N, features_of, released
 
 
@@ -63,7 +63,7 @@ def test_messages_depend_on_the_release_alone() -> None:
         uniform = [Gaussian(1.0, np.zeros(5), np.eye(5) / 3)]
         P = expected_gram(features, uniform) + risk.G * np.eye(D)
         problem = Problem(risk).whitened(Whitening.of(P))
-        algorithm = automatic(2.0, graph, SPREAD)
+        algorithm = automatic(2.0, shape_of(graph), SPREAD)
         hats, spoke = said(problem, graph, algorithm, 60)
         heard.append((hats.tobytes(), spoke.tobytes()))
     assert yy[0] != yy[1]
@@ -160,7 +160,7 @@ def test_a_basis_that_costs_no_privacy_serves(how: str) -> None:
         "gram": risk.A.mean(axis=0),
     }[how]
     problem = Problem(risk).whitened(Whitening.of(G + risk.G * np.eye(D)))
-    hats, _ = said(problem, graph, automatic(2.0, graph, SPREAD), 120)
+    hats, _ = said(problem, graph, automatic(2.0, shape_of(graph), SPREAD), 120)
     assert off(hats[-1], problem.everywhere(problem.optimum)) < 0.02
 
 

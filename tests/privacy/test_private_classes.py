@@ -32,10 +32,10 @@ from coke.privacy.release import Conditions, Release, private_statistics
 from coke.privacy.secure_sum import secure_sum
 from coke.privacy.share import Share
 from coke.settings.reading import checked_settings
-from coke.talk.conversation import flood, together
+from coke.talk.conversation import together
 from coke.talk.sums import swept
 from kit.clouds import RANGES, ROWS, SITES, clouds
-from kit.problems import Array
+from kit.problems import Array, placed
 from kit.ready import held, ready
 from kit.releases import DELTA, features_of
 
@@ -170,7 +170,7 @@ def test_a_label_that_is_not_public_is_refused_before_anything_is_sent(
     def refuse(*_: Any) -> Any:
         raise AssertionError("something was sent")
 
-    monkeypatch.setattr(learning, "network", refuse)
+    monkeypatch.setattr(learning, "waves", refuse)
     with pytest.raises(DataError, match=r"site \d has rows of class 'perhaps'"):
         task(tmp_path, classes=["no", "yes"])
     with pytest.raises(DataError, match="list it at all sites"):
@@ -260,11 +260,11 @@ def test_a_secure_sum_of_codes_is_their_mean(tmp_path: Path) -> None:
     draw, parts = np.random.default_rng(0), {}
     for name in names:
         parts[name] = draw.normal(size=(500, 5)), corners(K)[draw.integers(K, size=500)]
-    net = together({n: flood(n, [m for m in names if m != n]) for n in names})[0]["a"]
+    places = placed(nx.complete_graph(3), names)
     talks = {}
     for name in names:
         share = Share(tmp_path / name, name, terms, parts[name], 1, again=False)
-        talks[name] = secure_sum(partial(swept, net, name, []), names, share)
+        talks[name] = secure_sum(partial(swept, places[name], []), 3, share)
     found, ledgers = together(talks)
     exact = [terms.exact(*parts[name]) for name in names]
     release = found["a"][0]

@@ -28,10 +28,11 @@ from coke.privacy.release import AllSites, Conditions, Release
 from coke.privacy.secure_sum import MOST, _decode_roster, _decode_words, secure_sum
 from coke.privacy.share import Member, Share, _load_share
 from coke.talk import sums
-from coke.talk.conversation import Network, Talk, flood, together
+from coke.talk.conversation import Talk, together
+from coke.talk.place import Place
 from coke.talk.sums import Sweep, swept
 from kit.forging import forgeries
-from kit.problems import GRAPHS, Array
+from kit.problems import GRAPHS, Array, placed
 from kit.releases import DELTA
 
 NAMES = tuple("abcdef")
@@ -88,13 +89,6 @@ def test_the_total_has_the_noise_of_one_site() -> None:
     assert seen.b[:, 1].std() == pytest.approx(s, rel=0.01)
 
 
-def flooded(graph: nx.Graph) -> Network:
-    found, _ = together(
-        {name: flood(name, [NAMES[n] for n in sorted(graph[i])]) for i, name in enumerate(NAMES)}
-    )
-    return found["a"]
-
-
 def share(folder: Path, i: int, **changes: Any) -> Share:
     path = folder / f"share-{NAMES[i]}.coke"
     return Share(path, NAMES[i], TERMS, rows(i, 50 + 10 * i), 1, again=False)._replace(**changes)
@@ -112,14 +106,14 @@ def spied(own: Talk[Any], heard: list[bytes]) -> Talk[Any]:
 
 
 def summed(
-    folder: Path, net: Network, **changes: dict[str, Any]
+    folder: Path, net: dict[str, Place], **changes: dict[str, Any]
 ) -> tuple[list[tuple[Release, AllSites]], Ledger, dict[str, list[bytes]]]:
     """All sites' results, the ledger, and what each said; changes by site."""
     said: dict[str, list[bytes]] = {name: [] for name in NAMES}
     talks = {}
     for i, name in enumerate(NAMES):
         own = share(folder, i, **changes.get(name, {}))
-        talks[name] = spied(secure_sum(partial(swept, net, name, []), NAMES, own), said[name])
+        talks[name] = spied(secure_sum(partial(swept, net[name], []), len(NAMES), own), said[name])
     found, ledgers = together(talks)
     total = Ledger(*map(sum, zip(*ledgers.values(), strict=True)))
     return [found[name] for name in NAMES], total, said
@@ -132,7 +126,7 @@ def test_everybody_gets_the_same_total_and_nobody_a_part(graph: nx.Graph, tmp_pa
     All but the root say one, and those with children the total; so too when they made themselves
     known.
     """
-    net = flooded(graph)
+    net = placed(graph, NAMES)
     found, ledger, said = summed(tmp_path, net)
     A = np.mean([TERMS.exact(*rows(i, 50 + 10 * i)).A for i in range(6)], axis=0)
     b = np.mean([TERMS.exact(*rows(i, 50 + 10 * i)).b for i in range(6)], axis=0)
@@ -145,12 +139,12 @@ def test_everybody_gets_the_same_total_and_nobody_a_part(graph: nx.Graph, tmp_pa
         noise = release.s / (6 * 50)
         assert_allclose(release.found.b, b, atol=5 * noise)
         assert np.linalg.norm(release.found.A - A, 2) < 2 * noise * math.sqrt(2 * 8)
-    messages = 5 + len({*net.tree.parent.values()})
+    messages = net["a"].shape.messages
     assert ledger.transmissions == 2 * messages
     assert ledger.bytes >= messages * SIZE
     for name in NAMES:  # every partial sum that goes up is far from the numbers it hides
         up = [_decode_words(m, draws(8)) for m in said[name] if len(m) == SIZE]
-        if name != net.tree.root:
+        if net[name].parent is not None:
             v = _load_share(tmp_path / f"share-{name}.coke")[1]
             assert np.abs(up[0].astype(np.float64) - v).min() > 2.0**36
 
@@ -159,7 +153,7 @@ def test_everybody_gets_the_same_total_and_nobody_a_part(graph: nx.Graph, tmp_pa
 def test_a_restart_says_the_same_and_spends_nothing(
     graph: nx.Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    net = flooded(graph)
+    net = placed(graph, NAMES)
     first, _, said = summed(tmp_path, net)
     kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -187,7 +181,7 @@ def test_a_share_serves_one_sum(tmp_path: Path) -> None:
 
     With a new budget at all sites there are new shares under new masks, and budgets add up.
     """
-    net = flooded(GRAPHS["ring"])
+    net = placed(GRAPHS["ring"], NAMES)
     first, _, said = summed(tmp_path, net)
     with pytest.raises(DataError, match="epsilon=1 was spent"):
         summed(tmp_path, net, c={"rows": rows(9, 70)})
@@ -236,9 +230,9 @@ def test_wrong_rosters_and_keys_are_refused(tmp_path: Path) -> None:
 
     for wrong in (good, {**dict.fromkeys(NAMES, own.member), "a": good["b"]}):
         with pytest.raises(MessageError, match="expected one of each site"):
-            next(secure_sum(told(wrong), NAMES, own))
+            next(secure_sum(told(wrong), 6, own))
     with pytest.raises(ConfigError, match="at most 2047"):
-        next(secure_sum(told(good), ("a",) * (MOST + 1), own))
+        next(secure_sum(told(good), MOST + 1, own))
 
 
 @given(st.binary(max_size=80))

@@ -15,6 +15,7 @@ from coke.data.sources import PRECISIONS
 from coke.data.split import SPLITS
 from coke.data.units import SCALES
 from coke.errors import ConfigError, InputError
+from coke.learning.case import resolved
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.features.features import KERNELS, MAPPINGS, SAMPLINGS
 from coke.maths.graph import GRAPHS
@@ -267,3 +268,24 @@ def test_scopes_tell_a_sites_own_from_what_is_common() -> None:
         "data.encoding", "data.header", "data.missing_values", "data.query",
     }  # fmt: skip
     assert SiteSettings.__struct_fields__[-1] == "site"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sums": False}, "sums over the tree are not allowed"),
+        ({"loss": "hinge"}, "no gradient everywhere"),
+        ({"lambda": 0.0, "loss": "quadratic"}, "without a regulariser"),
+        ({"max_bytes": 10_000}, "a budget"),
+    ],
+)
+def test_what_forbids_sums_over_the_tree_forbids_them_by_name_too(
+    changes: dict[str, Any], said: str
+) -> None:
+    """What "auto" takes coke for, and says so, is refused where the tree is asked for."""
+    algorithm, why = resolved(checked_settings(changes))
+    assert algorithm == "coke"
+    assert said in why
+    for named in ({"algorithm": "tree-newton"}, {"algorithm": "coke", "beside": ["tree-newton"]}):
+        with pytest.raises(ConfigError, match=said):
+            checked_settings(changes | named)

@@ -12,7 +12,9 @@ import pyarrow.parquet
 import pytest
 
 from coke.cli.main import main
+from coke.studies.audit_tree import audited_descent
 from kit.field import made_rows
+from kit.hard import hard_cases
 
 
 @pytest.fixture
@@ -63,3 +65,38 @@ def test_with_privacy_the_attack_finds_noise(rows: Path, monkeypatch: Any, capsy
     assert len(found["findings"]) == 2  # no raw row is in reach to compare with
     assert found["warnings"] == []
     assert all(np.isfinite(one["value"]) for one in found["findings"])
+
+
+def test_a_parent_on_the_tree_hears_too_few_gradients_but_may_ask_for_all(
+    rows: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    """The default: coarse gradients tell next to nothing, an order that is made up everything."""
+    found = audit(rows, monkeypatch, capsys, *SOURCE, "--out", "o")
+    assert found["algorithm"] == "tree-newton"
+    assert found["neighbour"] == "0"  # the hub
+    heard, lied, *_ = found["findings"]
+    assert "17 tell all" in heard["meaning"]
+    assert heard["value"] > 0.5 * heard["guessing"]
+    assert (heard["learns"], lied["learns"]) == (False, True)
+    assert lied["value"] == 0.0
+    assert "orders of the root" in (rows / "o" / "audit.html").read_text()
+
+
+def test_once_gram_matrices_are_asked_for_a_parent_has_its_leafs() -> None:
+    """Where nothing else helps the root asks for them; the rows of a small leaf follow."""
+    *_, case = hard_cases(3, seed=7)
+    ready = case.ready()
+    found = audited_descent(ready, ready.case("tree-newton"), probes=False)
+    heard, told, rows = found.findings
+    assert "asked for" in told.attack
+    assert told.value == 0.0
+    assert heard.value > told.value
+    assert rows.value == 1.0
+    alone = case.ready(sums=False)
+    assert not alone.case("auto").descends
+
+
+def test_without_sums_rounds_are_attacked(rows: Path, monkeypatch: Any, capsys: Any) -> None:
+    found = audit(rows, monkeypatch, capsys, *SOURCE, "--no-sums", "--no-probes", "--rounds", 30)
+    assert (found["algorithm"], found["overheard"]) == ("coke", "30 rounds")
+    assert "neighbour" in found["findings"][1]["attack"]

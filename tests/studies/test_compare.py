@@ -16,6 +16,7 @@ from coke.cli.main import main
 from coke.data.site import Kept
 from coke.engines.process import simulate
 from coke.errors import InputError
+from coke.learning.descending import Descending
 from coke.maths.algorithms.codecs import (
     Coarse,
     Coded,
@@ -33,7 +34,7 @@ from coke.report.plots import COLOURS
 from coke.studies.compare.compare import METHODS, Comparison
 from coke.studies.compare.goal import Trace, advice
 from coke.studies.compare.tree_methods import conjugate_gradients
-from kit.problems import GRAPHS, case
+from kit.problems import GRAPHS, case, shape_of
 from kit.ready import ready
 
 RNG = np.random.default_rng(0)
@@ -116,7 +117,7 @@ def test_duals_sum_to_zero_to_the_last_bit(graph: nx.Graph) -> None:
     """Coded, censored, warm: Σ_i g_i is exactly 0.0, for all values lie on the grid."""
     problem, spread = whitened_case()
     silent = 0
-    for r in simulate(problem, graph, automatic(2.0, graph, spread), rounds=80):
+    for r in simulate(problem, graph, automatic(2.0, shape_of(graph), spread), rounds=80):
         assert_array_equal(r.state.g.sum(axis=0), 0.0)
         scaled = r.state.hat * 2.0**40
         assert_array_equal(scaled, np.rint(scaled))
@@ -127,7 +128,7 @@ def test_duals_sum_to_zero_to_the_last_bit(graph: nx.Graph) -> None:
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 def test_the_automatic_setting_reaches_the_optimum_on_every_graph(graph: nx.Graph) -> None:
     problem, spread = whitened_case()
-    *_, last = simulate(problem, graph, automatic(2.0, graph, spread), rounds=400)
+    *_, last = simulate(problem, graph, automatic(2.0, shape_of(graph), spread), rounds=400)
     assert last.optimality_gap < 1e-3 * np.linalg.norm(problem.optimum)
     assert last.ledger.transmissions < 0.6 * 6 * 400
 
@@ -169,11 +170,13 @@ def test_exact_messages_change_nothing_but_the_last_bits() -> None:
         assert_allclose(a.state.theta, b.state.theta, atol=1e-9)
 
 
-def test_the_step_follows_the_graph() -> None:
-    """ρ = 0.7 κ/(2√(λ₂ d̄)): complete graph on N nodes, λ₂ = N, d̄ = N − 1."""
-    assert_allclose(_step_size(2.0, nx.complete_graph(5)), 0.7 / np.sqrt(5 * 4))
-    assert_allclose(_step_size(0.25, nx.complete_graph(5)), 0.0875 / np.sqrt(5 * 4))
-    assert _step_size(2.0, nx.empty_graph(1)) == 1.0
+def test_the_step_follows_the_network() -> None:
+    """ρ = κ ℓ/(4 d̄): of a star of N sites ℓ = d̄ = 2(N − 1)/N, and its complete graph has that ℓ."""
+    for N in (2, 5, 20):
+        assert_allclose(_step_size(2.0, shape_of(nx.star_graph(N - 1))), 0.5)
+        whole = _step_size(0.25, shape_of(nx.complete_graph(N)))
+        assert_allclose(whole, 0.25 / (2 * N))
+    assert _step_size(2.0, shape_of(nx.empty_graph(1))) == 1.0
     with pytest.raises(InputError, match="factor"):
         Shrinking(1.0, 1.5)
 
@@ -209,7 +212,7 @@ def test_every_method_is_held_to_the_same_goal() -> None:
         if row.reached:
             assert row.first_hit is not None
             assert row.first_hit <= row.rounds
-    for name in ("coke", "tree-cg", "tree-pcg", "tree-gram"):
+    for name in ("coke", "tree-newton", "tree-cg", "tree-pcg", "tree-gram"):
         assert rows[name].reached, name
     assert rows["coke"].bytes < 0.1 * rows["dkla-paper"].bytes
     assert rows["coke"].bytes < rows["tree-cg"].bytes
@@ -235,7 +238,23 @@ def test_class_labels_are_compared_by_objective(loss: str) -> None:
     assert ours.rounds <= 50
     assert ours.bytes < 0.1 * theirs.bytes
     assert set(ours.document(comparison.goal)) >= {f"global_train_{loss}", "objective"}
+    tree = comparison.row("tree-newton")
+    assert ("tree-newton" in comparison.methods) == (loss == "logistic") == tree.reached
+    assert tree.reached or "no gradient" in str(tree.failed)
     assert "quadratic" in str(comparison.row("tree-cg").failed)
+
+
+@pytest.mark.parametrize("loss", ["quadratic", "logistic"])
+def test_a_descent_to_the_goal_is_the_start_of_what_a_run_does(loss: str) -> None:
+    """What is asked for says when it ends, not how it goes: its bytes at the goal are a run's."""
+    comparison = small_comparison(loss=loss)
+    row = comparison.row("tree-newton")
+    records = Descending(comparison.ready, comparison.ready.case("tree-newton")).records()
+    at = [record.ledger for record in records]
+    assert row.reached
+    assert row.rounds < len(at)  # which ends with a proof
+    assert at[row.rounds - 1] == (row.transmissions, row.bytes, row.wire_bytes)
+    assert row.agreement_bytes == comparison.agreed.bytes
 
 
 def test_settled_is_not_the_first_hit() -> None:
@@ -268,7 +287,7 @@ def test_the_command(monkeypatch: Any, capsys: Any, tmp_path: Any) -> None:
     small = 'model = "plain"\nlambda = 0.01\n[data]\nagents = 5\nsize_range = [60, 90]\n'
     small += "[features]\nn_features = 10\n"
     (tmp_path / "c.toml").write_text(small)
-    names = ["coke", "tree-cg", "local-only"]
+    names = ["coke", "tree-newton", "tree-cg", "local-only"]
     wanted = [word for name in names for word in ("--method", name)]
     arguments = ["compare", str(tmp_path / "c.toml"), *wanted, "--out", str(tmp_path)]
     for more in (["--json"], []):
@@ -284,7 +303,7 @@ def test_the_command(monkeypatch: Any, capsys: Any, tmp_path: Any) -> None:
             assert keys <= set(document["rows"][0])
             assert {"goal", "optimum", "advice"} <= set(document)
         else:
-            assert "tree-cg" in out
+            assert "tree-newton" in out
     assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
 
 

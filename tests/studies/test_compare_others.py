@@ -20,7 +20,7 @@ from coke.errors import ConvergenceError
 from coke.maths.algorithms.codecs import Float64
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import spanning_tree
-from coke.maths.ledger import HEADER, Ledger
+from coke.maths.ledger import LETTERHEAD, Ledger
 from coke.report.cost_plot import HOLLOW, OF, cost_plot
 from coke.studies.compare import boosted
 from coke.studies.compare.boosted import NUMBER, Boosted, gathered, shared
@@ -68,7 +68,7 @@ def test_the_line_is_the_ridge_of_all_rows() -> None:
     row = one.row("linear")
     assert row.failed is None
     assert row.score is not None
-    assert_allclose(row.score, r2_score(y_test, f), rtol=1e-6)
+    assert_allclose(row.score, r2_score(y_test, f), rtol=1e-4)  # units are told in few bits
     assert row.reached is None
     assert row.bytes == one.tree.messages * 8 * ((D + 1) * (D + 2) // 2 + D + 1)
 
@@ -122,7 +122,7 @@ def test_rows_that_are_pooled_are_sent_as_far_as_the_root() -> None:
     assert tree.root == 2
     spent = gathered(tree, Ledger(), sizes)
     assert spent.bytes == 2 * 1 + 10 + 1000 + 2 * 10000
-    assert spent.wire_bytes == spent.bytes + 4 * HEADER
+    assert spent.wire_bytes == spent.bytes + 4 * LETTERHEAD
     one = comparison()
     down = one.tree.told_down(Ledger(), Boosted(one.ready).pooled(one.tree)[0].sizes[0])
     up = gathered(one.tree, Ledger(), [NUMBER * (D + 1) * T] * SITES)
@@ -134,7 +134,7 @@ def test_models_that_are_shared_cross_every_edge_of_the_tree_once(graph: nx.Grap
     tree, sizes = spanning_tree(graph), [100 + i for i in range(len(graph))]
     spent = shared(tree, Ledger(), sizes)
     edges = len(graph) - 1
-    assert spent.wire_bytes == edges * (sum(sizes) + len(sizes) * HEADER)
+    assert spent.wire_bytes == edges * (sum(sizes) + len(sizes) * LETTERHEAD)
     assert spent.bytes <= edges * sum(sizes)
 
 

@@ -16,6 +16,7 @@ from coke.studies.reproduce.experiments import (
     Curve,
     Job,
     Result,
+    _graph_of,
     _kept_rounds,
     _levels_of,
     _ready_of,
@@ -105,6 +106,8 @@ def test_seeds_rounds_and_settings_are_told_as_they_were(monkeypatch: Any) -> No
         "2 seeds of i.i.d. splits, 1 seed of sorted splits; "
         "2000 rounds (Energy), 5000 rounds (Synthetic)."
     )
+    ring = msgspec.structs.replace(one, job=Job("energy", "iid", 0, rho=0.25, graph="ring"))
+    assert extent([ring]).endswith("(Energy). Not the captions': ρ = 0.25, ring graphs.")
     monkeypatch.setattr("coke.report.reproduction.RHO", 0.5)
     monkeypatch.setattr("coke.report.reproduction.ETA", 0.25)
     monkeypatch.setitem(SETTINGS, "energy", SETTINGS["energy"]._replace(agents=7))
@@ -114,6 +117,12 @@ def test_seeds_rounds_and_settings_are_told_as_they_were(monkeypatch: Any) -> No
     text = marks_markdown("table4", {"data": "Energy", "rows": rows, "behind_the_metric": []})
     assert "send 7 a round" in text
     assert "| 350 |" in text
+
+
+def test_another_step_and_network_are_taken_where_asked_for() -> None:
+    job = Job("energy", "iid", 0, rho=0.25, graph="ring")
+    assert sorted(d for _, d in _graph_of(job).degree) == [2] * 10
+    assert _graph_of(Job("energy", "iid", 0)).number_of_edges() == 28
 
 
 def test_a_job_is_the_papers_experiment(data_file: DataFile, monkeypatch: Any) -> None:

@@ -41,6 +41,8 @@ def test_bad_requests_are_refused(monkeypatch: Any, tmp_path: Path, capsys: Any)
         ("table1", "--seeds", "0"): "at least one seed",
         ("table1", "--rounds", "10"): "2000 rounds",
         ("table3", "--rounds", "30"): "2000 rounds",
+        ("table4", "--rho", "0"): "expected a step size",
+        ("table4", "--graph", "rings"): "Did you mean 'ring'",
     }.items():
         assert command(monkeypatch, "reproduce", *arguments, "--out", str(tmp_path)) == 2
         assert said in capsys.readouterr().err.replace("\n", " ")

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from coke.data.coding import TOLD, ColumnCoding, ToldColumn
 from coke.data.raw import DATE, NUMBER, TEXT
 from coke.errors import MessageError
-from coke.talk.columns import ToldRaw
+from coke.maths.choice.quantiles import Quantiles
+from coke.talk.columns import ToldRaw, _decoded, _listed, _Medians
 
 GOOD = ToldRaw(
     30.0,
@@ -108,3 +111,42 @@ def heard(data: bytes) -> None:
         return
     assert ToldRaw.decode(found.encode(), 4) == found
     assert all(0 <= column.n <= found.T for column in found.columns)
+
+
+def test_quantiles_are_heard_as_they_were_told() -> None:
+    one = Quantiles.of(np.linspace(-1.0, 3.0, 41), 100.0)
+    nobody, heard = _decoded(msgspec.msgpack.encode([b"", one.encode()]), 2)
+    assert nobody is None
+    assert heard is not None
+    assert heard.median == one.median == pytest.approx(1.0)
+    assert_array_equal(heard.values, one.values)
+
+
+quantiles = st.lists(st.floats(), min_size=18, max_size=18).map(lambda x: np.array(x).tobytes())
+
+
+@given(st.binary(max_size=80) | st.lists(st.binary() | quantiles).map(msgspec.msgpack.encode))
+def test_any_bytes_are_quantiles_of_two_columns_or_refused(data: bytes) -> None:
+    try:
+        found = _decoded(data, 2)
+    except MessageError:
+        return
+    assert len(found) == 2
+    assert all(one is None or abs(one.median) < 1e150 for one in found)
+
+
+@given(st.binary(max_size=40) | st.lists(st.floats()).map(msgspec.msgpack.encode))
+def test_any_bytes_are_medians_of_two_columns_or_refused(data: bytes) -> None:
+    try:
+        found = _listed(data, _Medians, 2)
+    except MessageError:
+        return
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("change", [{"T": 0.0}, {"T": np.nan}, {"values": np.arange(17.0)[::-1]},
+                                    {"values": np.full(17, np.inf)}])  # fmt: skip
+def test_quantiles_that_cannot_be_are_refused(change: dict[str, Any]) -> None:
+    one = Quantiles.of(np.arange(30.0), 30.0)
+    with pytest.raises(MessageError, match="cannot be"):
+        Quantiles.decode(one._replace(**change).encode())

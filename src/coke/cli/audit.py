@@ -17,7 +17,7 @@ from coke.settings.knobs import Face
 
 if TYPE_CHECKING:
     from coke.learning.folder import Folder
-    from coke.studies.audit import Finding
+    from coke.studies.findings import Finding
 
 app = options.app()
 
@@ -32,22 +32,26 @@ def audit(
 ) -> None:
     """What a neighbour could learn from this configuration: attacks on your own rows."""
     settings = wanted()
+    from coke.learning.case import resolved
     from coke.learning.folder import Folder
     from coke.learning.open import open_ready
-    from coke.studies.audit import as_rows, audited, victim_of, warnings
+    from coke.studies.audit import audited, warnings
+    from coke.studies.findings import as_rows, verdict_of
 
     folder = Folder(out) if out else None
     with console.status("a run, and the attacks on it"):
         ready = open_ready(settings, out, say=say)
-        case = ready.case(settings.algorithm)
-        found, said = audited(ready, case, settings.rounds, probes), warnings(ready)
-    i, n = victim_of(ready)
+        algorithm = resolved(ready.agreement.terms.settings)[0]
+        case = ready.case(algorithm)
+        site, neighbour, overheard, found = audited(ready, case, settings.rounds, probes)
+    said = warnings(ready)
     document: dict[str, Any] = {
-        "site": ready.names[i],
-        "neighbour": ready.names[n],
+        "verdict": verdict_of(site, found),
+        "site": site,
+        "neighbour": neighbour,
         "privacy": settings.privacy,
-        "algorithm": settings.algorithm,
-        "rounds": settings.rounds,
+        "algorithm": algorithm,
+        "overheard": overheard,
         "findings": as_rows(found),
         "warnings": said,
     }
@@ -61,7 +65,7 @@ def audit(
 
 def _report(folder: Folder, document: dict[str, Any], found: list[Finding]) -> str:
     from coke.data.files import write_file
-    from coke.report.page import audit_report
+    from coke.report.audit import audit_report
 
     path = folder.path / "audit.html"
     write_file(path, audit_report(document, found).encode())
@@ -69,6 +73,7 @@ def _report(folder: Folder, document: dict[str, Any], found: list[Finding]) -> s
 
 
 def _show(document: dict[str, Any], found: list[Finding]) -> None:
+    sys.stdout.write(f"{document['verdict']}\n\n")
     title = f"what {document['neighbour']} and others could learn of {document['site']}"
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("who", "found", "guessing", "which means"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -14,15 +15,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from coke.cli import options
 from coke.cli.console import console, print_json
 from coke.errors import ConfigError, FileError, unknown
+from coke.settings.declaration import KNOBS
 from coke.studies.reproduce.published import (
     FIGURES,
     LEVELS,
     MARKS,
     NAMES,
+    RANDOM,
+    RHO,
     ROUNDS,
     SETTINGS,
     settings_of,
 )
+
+if TYPE_CHECKING:
+    from coke.studies.reproduce.experiments import Job
 
 app = options.app()
 
@@ -41,6 +48,10 @@ def reproduce(
         "out/reproduction"
     ),
     workers: Annotated[int, typer.Option(help="Processes.")] = min(2, os.cpu_count() or 1),
+    rho: Annotated[float, typer.Option(help="ρ of COKE and DKLA, for another than theirs.")] = RHO,
+    graph: Annotated[
+        str, typer.Option(help="Network, for another than theirs, such as ring.")
+    ] = RANDOM,
     json: options.AsJson = False,
 ) -> None:
     """The paper's experiments, its numbers beside ours: Markdown, PNG and JSON."""
@@ -53,13 +64,18 @@ def reproduce(
             f"seeds={seeds}, workers={workers}, rounds={rounds}: expected at least one seed and "
             f"worker, and {ROUNDS} rounds for the tables"
         )
+    if not 0 < rho < math.inf:
+        raise ConfigError(f"rho={rho}: expected a step size ρ > 0; the paper uses {RHO}")
+    if graph not in (kinds := KNOBS["graph.kind"].knob.choices):
+        raise ConfigError(unknown("graph", graph, kinds))
     wanted, note = _possible(wanted, names)
     if note:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
     from coke.learning.folder import Folder
 
     folder = Folder(out)
-    found = _run(wanted, seeds, rounds, folder.path, workers)
+    jobs = _jobs(wanted, seeds, rounds, {"rho": rho, "graph": graph})
+    found = _run(jobs, folder.path, workers)
     written = _write(wanted, found, folder.path, note)
     if json:
         print_json(written)
@@ -93,17 +109,22 @@ def _needs_twitter(name: str) -> bool:
     return any(SETTINGS[setting].data == "twitter" for setting in settings_of(name))
 
 
-def _run(names: list[str], seeds: int, rounds: int | None, folder: Path, workers: int) -> list[Any]:
-    from coke.studies.reproduce.experiments import Job, run_all
+def _jobs(names: list[str], seeds: int, rounds: int | None, how: dict[str, Any]) -> list[Job]:
+    from coke.studies.reproduce.experiments import Job
 
     settings = dict.fromkeys(setting for name in names for setting in settings_of(name))
     tabled = {MARKS[name].setting for name in names if name in MARKS}
-    jobs = [
-        Job(setting, split, seed, rounds or SETTINGS[setting].rounds)
+    return [
+        Job(setting, split, seed, rounds or SETTINGS[setting].rounds, **how)
         for setting in settings
         for split in (("iid", "sorted") if setting in tabled else ("iid",))
         for seed in range(seeds if split == "iid" else -(-seeds // 2))  # sorted ones vary less
     ]
+
+
+def _run(jobs: list[Job], folder: Path, workers: int) -> list[Any]:
+    from coke.studies.reproduce.experiments import run_all
+
     columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
         with Progress(*columns, console=console) as progress:

@@ -9,7 +9,6 @@ import msgspec
 
 from coke.cli import INTERRUPTED
 from coke.cli.console import console, run_rows, run_words, say, show_run
-from coke.cli.progress import reading, training
 from coke.data.files import write_file
 from coke.learning.assessing import assessed
 from coke.learning.folder import Folder
@@ -17,6 +16,7 @@ from coke.learning.open import open_ready
 from coke.learning.ready import Ready
 from coke.learning.train import Effects, Interrupted, Trained, train_all
 from coke.learning.verdict import Verdict
+from coke.report.progress import reading, training
 from coke.report.summary import accuracy, chosen, summary, yardsticks
 from coke.settings.declaration import Settings
 from coke.studies.audit import warnings
@@ -43,7 +43,7 @@ def run(settings: Settings, where: Where, json: bool) -> None:
     """Trains every algorithm asked for, shows what came of it and leaves it in the folder."""
     folder = Folder(where.folder) if where.folder else None
     effects = Effects(folder, None, where.resume, where.checkpoint)
-    with reading(settings) as watch:
+    with reading(settings, console) as watch:
         ready = open_ready(settings, where.folder, where.comm, watch, _foretell, say)
     everybody = ready.everybody
     said = [] if everybody is None else warnings(everybody, where.folder)
@@ -84,7 +84,7 @@ def _foretell(costs: Expected) -> None:
 
 def _trained(ready: Ready, effects: Effects) -> tuple[list[Trained], bool]:
     """What came of the rounds, and whether Ctrl-C ended them."""
-    with training(ready) as watch:
+    with training(ready, console) as watch:
         try:
             return train_all(ready, effects._replace(watch=watch)), False
         except Interrupted as interruption:

@@ -2,7 +2,7 @@
 
 A number stays one. A date is its days since 1970 and, where they vary, waves of a year, a week and
 a day. A text is a number for each of its levels, 1 where it has that level; levels that are rare
-have none of their own. A gap is filled by the mean or the most frequent level, and where gaps are
+have none of their own. A gap is filled by a median or the most frequent level, and where gaps are
 common one more number says where they are.
 
 `ToldColumn` is what a site tells of a column, `Coding` what the sites conclude from it.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from coke.data.kinds import NUMBERS, SITES, TARGETS, Part, exact_float, inputs_as, require
 from coke.data.missing import computing
-from coke.data.raw import Kind
+from coke.data.raw import Kind, read_columns
 from coke.data.reading import (
     ADDRESS,
     NOBODY,
@@ -127,8 +127,8 @@ def columns_of_batch(
 ) -> Numbers:
     """The named columns (t, d), raw, NaN where nothing is; by column, as Arrow has them."""
     X = np.empty((len(names), batch.num_rows), dtype)
-    for x, name, kind in zip(X, names, kinds or [Kind() for _ in names], strict=True):
-        x[:] = kind.read(name, plain(batch.column(name)))
+    told = kinds or [Kind() for _ in names]
+    read_columns(X, names, told, lambda name: plain(batch.column(name)))
     return X.T
 
 

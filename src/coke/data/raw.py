@@ -8,7 +8,7 @@ and kept like others; `coke.data.coding` makes inputs of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from coke.errors import DataError
 from coke.maths.arrays import Array, finite
 
 NUMBER, TEXT, DATE = "number", "text", "date"
+_SHOWN = 20  # columns in a refusal
 _DAY = 86_400_000_000  # microseconds
 _ISO = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T].*)?")
 _WRITTEN = "dates must be written as YYYY-MM-DD, with HH:MM:SS after it"
@@ -126,6 +127,21 @@ def raw_numbers(d: int) -> tuple[Kind, ...]:
     return tuple(Kind(NUMBER) for _ in range(d))
 
 
+def read_columns(
+    X: NDArray[Any], names: Sequence[str], kinds: Sequence[Kind], values: Callable[[str], Any]
+) -> None:
+    """Into X (d, T) the Arrow arrays of these names; or all that cannot be read, at once."""
+    wrong = []
+    for x, name, kind in zip(X, names, kinds, strict=True):
+        try:
+            x[:] = kind.read(name, values(name))
+        except DataError as error:
+            wrong.append(str(error))
+    if wrong:
+        more = f"; and {len(wrong) - _SHOWN} more columns" * (len(wrong) > _SHOWN)
+        raise DataError("; ".join(wrong[:_SHOWN]) + more)
+
+
 class RawRows(NamedTuple):
     """Rows before anything was made of them."""
 
@@ -139,6 +155,5 @@ def raw_rows(table: Any, names: Sequence[str], told: Sequence[Kind] = ()) -> Raw
     Kinds that nobody told are none where all are numbers without gaps.
     """
     kinds, X = told or [Kind() for _ in names], np.empty((table.num_rows, len(names)))
-    for x, name, kind in zip(X.T, names, kinds, strict=True):
-        x[:] = kind.read(name, table.column(name).combine_chunks())
+    read_columns(X.T, names, kinds, lambda name: table.column(name).combine_chunks())
     return RawRows(X, () if not told and is_plain(kinds, X) else tuple(kinds))

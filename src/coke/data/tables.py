@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from lzma import LZMAError
 from pathlib import Path
 from tokenize import TokenError
@@ -24,6 +24,7 @@ from coke.errors import CokeError, DataError, FileError, unknown
 from coke.maths.arrays import Array, finite
 
 Labels = NDArray[Any]
+_UNFIT = (pa.ArrowException, TypeError, ValueError)
 REFUSALS = (  # what NumPy's, Arrow's and Python's readers raise
     *(OSError, ValueError, TypeError, EOFError, OverflowError, pa.ArrowException),
     *(SyntaxError, TokenError, MemoryError, UserWarning),  # heads of .npy files are Python
@@ -192,10 +193,21 @@ def read_table(source: Any, how: Reading = PLAINLY) -> pa.Table:
 def _from_memory(source: Any) -> pa.Table:
     try:
         return pa.table(source)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except _UNFIT as error:
+        said = "; ".join(_unfit(source)) or str(error)
         raise DataError(
-            f"the table cannot be read: {error}; give every column one name and one type"
+            f"the table cannot be read: {said}; give every column one name and one type"
         ) from error
+
+
+def _unfit(source: Any) -> Iterator[str]:
+    """Every column of a data frame that Arrow cannot read, and why."""
+    for name in dict.fromkeys(getattr(source, "columns", ())):
+        values = source[name]
+        try:
+            pa.array(values if getattr(values, "ndim", 1) == 1 else [])
+        except _UNFIT as error:
+            yield f"column {name!r}: {error}"
 
 
 def _from_file(source: str | Path, how: Reading) -> pa.Table:

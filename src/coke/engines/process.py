@@ -16,7 +16,7 @@ from coke.maths.algorithms.algorithm import Algorithm, State
 from coke.maths.algorithms.coke_compiled import fused
 from coke.maths.algorithms.stopping import Account, Here, Limits, Quiet, Stopping, at_first
 from coke.maths.arrays import Array, Mask
-from coke.maths.graph import Graph, adjacency, checked_graph
+from coke.maths.graph import Graph, Steps, adjacency, checked_graph
 from coke.maths.ledger import Ledger, Spent
 from coke.maths.losses.problem import Problem, Score, pooled
 from coke.talk.conversation import Post, Talk, nobody_else, together
@@ -24,6 +24,7 @@ from coke.threads import OneThread
 
 R = TypeVar("R")
 Rows = NDArray[Any]
+Judge = Callable[[State], tuple[Score, float, float]]
 
 
 class Record(NamedTuple):
@@ -68,6 +69,7 @@ def simulate(
     tol: float | None = None,
     max_bytes: int | None = None,
     max_transmissions: int | None = None,
+    reach: Steps | None = None,
     spent: Spent | None = None,
     scored: Container[int] | None = None,
     resume: Checkpoint | None = None,
@@ -77,17 +79,18 @@ def simulate(
     Agents stop earlier, without a coordinator: all after the same round (see
     `coke.maths.algorithms.stopping`), once nobody moved, disagreed with a neighbour or held back
     news by more than `tol`. Each has an equal share of a budget; the first whose next message would
-    exceed it stays silent and ends the run. `spent` (N, 3) is what the agents have sent before
-    round 1.
+    exceed it stays silent and ends the run. `reach` (N,) is how many steps the farthest agent is
+    away from each, at most; without it they are searched for. `spent` (N, 3) is what the agents
+    have sent before round 1.
 
     Training losses are free in every round. Test and global losses are computed in the rounds in
     `scored` (such as `range(0, 1001, 10)`; None: all) and the last one, and are NaN elsewhere. The
     caller may stop earlier by not asking for more. `resume` goes on after a checkpoint, with the
     same bits as if nothing had happened. Arguments are checked here, before the first round.
     """
-    limits, N = Limits(rounds, tol, max_bytes, max_transmissions).checked(), len(problem.train.T)
+    limits, N = Limits(rounds, tol, max_bytes, max_transmissions, reach), len(problem.train.T)
     A = adjacency(checked_graph(graph, range(N)))
-    stop = Stopping(limits, Here.all(A))
+    stop = Stopping(limits.checked(), Here.all(A))
     nothing = np.zeros((N, 3), np.int64) if spent is None else spent
     at = Checkpoint(0, nothing, at_first(N), {}) if resume is None else resume
     account, threads = stop.begin(at.k, at.spent, at.quiet), OneThread()
@@ -127,6 +130,10 @@ class Engine:
     def fingerprint(self, problem: Problem, graph: Graph, algorithm: Algorithm) -> str:
         """Of the problem of all agents, see `coke.engines.fingerprint`."""
         return fingerprint(problem, graph, algorithm)
+
+    def judge(self, problem: Problem) -> Judge:
+        """Who looks at the agents' state: their losses and both gaps, of all agents."""
+        return lambda s: (problem.score(s.theta, s.loss), *problem.gaps(s.theta))
 
     def rounds(
         self, problem: Problem, graph: Graph, algorithm: Algorithm, limits: Limits,

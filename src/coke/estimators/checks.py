@@ -15,7 +15,8 @@ from coke.data.kinds import INPUTS, require
 from coke.data.raw import RawRows, raw_numbers, raw_rows
 from coke.data.tables import Rows, checked_rows, read_table
 from coke.errors import DataError
-from coke.maths.arrays import finite
+from coke.learning.model import Model
+from coke.maths.arrays import Array, finite
 
 _NAMED = 8  # columns at fault
 
@@ -38,7 +39,7 @@ def fitted_rows(estimator: BaseEstimator, X: Any, y: Any, **kwargs: Any) -> tupl
         validate_data(estimator, X, skip_check_array=True)
         _, y = check_X_y(raw.X, y, ensure_all_finite="allow-nan", estimator=estimator, **kwargs)
     except ValueError as error:
-        raise DataError(str(error)) from error
+        raise DataError(f"{error}{_infinite(raw.X, X)}") from error
     return raw, y
 
 
@@ -63,10 +64,12 @@ def weighed(rows: Rows, given: Any) -> Rows:
     return rows._replace(weights=weights[there])
 
 
-def rows_to_predict(estimator: BaseEstimator, X: Any, coding: Coding | None) -> Any:
+def rows_to_predict(estimator: BaseEstimator, X: Any, model: Model) -> Any:
     """What a model takes: numbers, or where it has a coding a table as that was trained on."""
+    coding = model.coding
     if coding is None:
-        return validated(estimator, X, reset=False)
+        gaps = "allow-nan" if model.centred else True
+        return validated(estimator, X, reset=False, ensure_all_finite=gaps)
     raw = _raw(X, coding)
     if raw is None:
         return validated(estimator, X, reset=False, ensure_all_finite="allow-nan")
@@ -74,7 +77,7 @@ def rows_to_predict(estimator: BaseEstimator, X: Any, coding: Coding | None) -> 
         validate_data(estimator, X, skip_check_array=True, reset=False)
         check_array(raw.X, ensure_all_finite="allow-nan", estimator=estimator)
     except ValueError as error:
-        raise DataError(str(error)) from error
+        raise DataError(f"{error}{_infinite(raw.X, X)}") from error
     return raw
 
 
@@ -91,7 +94,16 @@ def _raw(X: Any, coding: Coding | None = None) -> RawRows | None:
 
 def _at_fault(X: Any) -> str:
     """The columns that hold no finite numbers, each with such a value and its row; or nothing."""
-    said = [found for name, values in _columns(X) if (found := _said(name, values))]
+    return _named([found for name, values in _columns(X) if (found := _said(name, values))])
+
+
+def _infinite(X: Array, frame: Any) -> str:
+    """The columns of raw rows (T, d) that hold an infinite number; or nothing."""
+    values = zip(frame.columns, np.where(np.isnan(X), 0.0, X).T, strict=True)
+    return _named([found for name, x in values if (found := _said(str(name), x))])
+
+
+def _named(said: list[str]) -> str:
     more = f" and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
     return f"\nColumns at fault: {'; '.join(said[:_NAMED])}{more}" if said else ""
 

@@ -19,7 +19,7 @@ from coke.maths.arrays import Array
 from coke.maths.graph import Graph
 from coke.maths.losses import CLASSES, LOSSES
 from coke.settings.declaration import Features
-from coke.settings.groups import DKLA, DP, Agents, Coke, CokePaper, Diffusion, Until
+from coke.settings.groups import DKLA, DP, Agents, Auto, CokePaper, Diffusion, TreeNewton, Until
 
 
 class COKEClassifier(ClassifierMixin, Consensus):
@@ -38,7 +38,7 @@ class COKEClassifier(ClassifierMixin, Consensus):
         n_agents: int = 10,
         graph: str | Graph = "random",
         edges: int | None = None,
-        algorithm: str | Coke | CokePaper | DKLA | Diffusion | Algorithm = "coke",
+        algorithm: str | Auto | TreeNewton | CokePaper | DKLA | Diffusion | Algorithm = "auto",
         loss: str = "auto",
         model: str = "auto",
         features: Features | None = None,
@@ -49,11 +49,12 @@ class COKEClassifier(ClassifierMixin, Consensus):
         privacy: DP | None = None,
         engine: str | Agents = "simulation",
         random_state: int = 0,
+        verbose: bool = False,
         class_weight: str | dict[Any, float] | None = None,
     ):
         super().__init__(
             n_agents, graph, edges, algorithm, loss, model, features, lam, scale, ranges, limits,
-            privacy, engine, random_state,
+            privacy, engine, random_state, verbose,
         )  # fmt: skip
         self.class_weight = class_weight
 
@@ -91,13 +92,13 @@ class COKEClassifier(ClassifierMixin, Consensus):
     def predict(self, X: Any) -> Labels:
         """Class labels."""
         check_is_fitted(self)
-        return self.model_.predict(rows_to_predict(self, X, self.model_.coding))
+        return self.model_.predict(rows_to_predict(self, X, self.model_))
 
     def decision_function(self, X: Any) -> Array:
         """θᵀφ(x): (T,) for two classes (positive: the second), else (T, n)."""
         check_is_fitted(self)
         model = self.model_
-        f = model.decision(model.inputs(rows_to_predict(self, X, model.coding)))
+        f = model.decision(model.inputs(rows_to_predict(self, X, model)))
         return f[:, 0] if f.shape[1] == 1 else f
 
     def _has_probabilities(self) -> bool:
@@ -107,4 +108,4 @@ class COKEClassifier(ClassifierMixin, Consensus):
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities, for the logistic loss."""
         check_is_fitted(self)
-        return self.model_.predict_proba(rows_to_predict(self, X, self.model_.coding))
+        return self.model_.predict_proba(rows_to_predict(self, X, self.model_))

@@ -30,9 +30,10 @@ from coke.settings.groups import (
     DKLA,
     DP,
     Agents,
-    Coke,
+    Auto,
     CokePaper,
     Diffusion,
+    TreeNewton,
     Until,
     checked_seed,
     chosen,
@@ -56,7 +57,7 @@ class Consensus(Showing):
         n_agents: int = 10,
         graph: str | Graph = "random",
         edges: int | None = None,
-        algorithm: str | Coke | CokePaper | DKLA | Diffusion | Algorithm = "coke",
+        algorithm: str | Auto | TreeNewton | CokePaper | DKLA | Diffusion | Algorithm = "auto",
         loss: str = "auto",
         model: str = "auto",
         features: Features | None = None,
@@ -67,6 +68,7 @@ class Consensus(Showing):
         privacy: DP | None = None,
         engine: str | Agents = "simulation",
         random_state: int = 0,
+        verbose: bool = False,
     ):
         self.n_agents = n_agents
         self.graph = graph
@@ -82,6 +84,7 @@ class Consensus(Showing):
         self.privacy = privacy
         self.engine = engine
         self.random_state = random_state
+        self.verbose = verbose
 
     def set_params(self, **params: Any) -> Self:
         """As in scikit-learn; `features__sigma=2` changes one field of a group."""
@@ -162,7 +165,7 @@ class Consensus(Showing):
         return tags
 
     def _public(self) -> Array:
-        assert isinstance(self.algorithm, Coke)  # no other has a sample
+        assert isinstance(self.algorithm, Auto | TreeNewton)  # no other has a sample
         try:
             return np.asarray(validated(self, self.algorithm.sample, reset=False))
         except DataError as error:
@@ -176,9 +179,11 @@ class Consensus(Showing):
         sample = None if settings.sample is None else self._public()
         folder = None if self.privacy is None else self.privacy.releases
         terms = Terms(settings, rows.columns, sample, None if folder is None else Path(folder))
-        ready = agree(kept, graph, terms)
+        with self._agreeing():
+            ready = agree(kept, graph, terms)
         own = self.algorithm if isinstance(self.algorithm, Algorithm) else None
-        trained = train(ready, own or settings.algorithm)
+        with self._training(ready) as effects:
+            trained = train(ready, own or settings.algorithm, effects)
         if trained.error is not None:
             raise ConvergenceError(trained.error)
         assert trained.theta is not None  # there was a round
@@ -197,7 +202,7 @@ class Consensus(Showing):
 
     def _fit_agents(self, settings: Settings, rows: Rows, parts: dict[Any, Index]) -> Self:
         """The real thing: an agent for every site, in processes over mutual TLS or in threads."""
-        from coke.field.local import train_on_agents  # here: it needs the extra coke-learn[agent]
+        from coke.field.fitting import train_on_agents  # here: it needs the extra coke-learn[agent]
 
         graph = graph_on(list(parts), self.graph, self.edges, settings.seed)
         if self.privacy is not None and self.privacy.releases is not None:
@@ -216,5 +221,6 @@ class Consensus(Showing):
         self.verdict_ = None  # agents have held no rows out, and tell nobody of others
         usual = None if own else ALGORITHMS[settings.algorithm].tol
         tol = usual if settings.tol is None else settings.tol
-        self._ended(Ended(found.rounds, found.converged if tol else None, found.ledger))
+        settled = found.converged if tol else None
+        self._ended(Ended(found.rounds, settled, found.ledger, found.certificate))
         return self

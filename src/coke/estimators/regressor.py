@@ -21,8 +21,9 @@ class COKERegressor(RegressorMixin, Consensus):
     ----------
     n_agents : sites to deal the rows out to, where `fit` is given no `sites`.
     graph, edges : a name ("random", with so many edges, "ring", …) or a networkx.Graph on labels.
-    algorithm : a name: "coke" (nothing to tune), or the paper's "coke-paper", "dkla" and "cta"; or
-        with settings: `Coke(…)`, `CokePaper(rho, v, mu)`, `DKLA(rho)`, `Diffusion(eta)`; or an
+    algorithm : a name: "auto", the cheapest that will do; "tree-newton" or "coke" (nothing to
+        tune); or the paper's "coke-paper", "dkla" and "cta"; or with settings: `Auto(…)`,
+        `TreeNewton(…)`, `Coke(…)`, `CokePaper(rho, v, mu)`, `DKLA(rho)`, `Diffusion(eta)`; or an
         `Algorithm` of your own, in simulations.
     loss : "quadratic".
     model : "auto", the sites choose it together, without pooling rows (docs/choosing.md): inputs,
@@ -45,6 +46,8 @@ class COKERegressor(RegressorMixin, Consensus):
         `Agents(carrier="memory")`, a thread for each. All give the same bits.
     random_state : a whole number, the seed of the features, the graph and the dealing out. The same
         one gives the same bits, but for the noise of privacy, which is the system's entropy.
+    verbose : whether a simulation shows on stderr how far it has come: a bar on a terminal, or a
+        line every few seconds. Agents are elsewhere, and show nothing.
 
     Attributes
     ----------
@@ -102,7 +105,7 @@ class COKERegressor(RegressorMixin, Consensus):
         (T,), or (T, K) as y was.
         """
         check_is_fitted(self)
-        X = rows_to_predict(self, X, self.model_.coding)
+        X = rows_to_predict(self, X, self.model_)
         found = [self.model_.predict(X)] if interval is None else self.model_.interval(X, interval)
         like = [part if self._one else side_by_side(part) for part in found]
         return like[0] if interval is None else tuple(like)

@@ -1,22 +1,46 @@
-"""How a fitted estimator shows itself: its parameters, and the verdict on what it learnt."""
+"""How an estimator shows itself: its progress, its parameters, the verdict on what it learnt."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import estimator_html_repr
 
+from coke.learning.ready import Ready
+from coke.learning.train import Effects
 from coke.learning.verdict import Ended, Verdict
+from coke.maths.losses.excess import Certificate
 from coke.report.verdict import verdict_html
 
 
 class Showing(BaseEstimator):
     """With `verdict_` in its text and its page."""
 
+    verbose: bool
     verdict_: Verdict | None
+    certificate_: Certificate | None
+
+    def _agreeing(self) -> AbstractContextManager[Any]:
+        """While the sites agree on units, a model and a basis."""
+        if not self.verbose:
+            return nullcontext()
+        return _console().status("the sites agree on units and a model")
+
+    @contextmanager
+    def _training(self, ready: Ready) -> Iterator[Effects | None]:
+        """While they train."""
+        if not self.verbose:
+            yield None
+            return
+        from coke.report.progress import training  # here: most never look
+
+        with training(ready, _console()) as watch:
+            yield Effects(watch=watch, handled=False)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The parameters that differ from the defaults; once fitted, the verdict below."""
@@ -38,6 +62,14 @@ class Showing(BaseEstimator):
 
     def _ended(self, ended: Ended) -> None:
         """Warns where the agents have not settled; the caller of `fit` is three calls away."""
-        self.n_iter_, self.converged_ = ended.rounds, ended.settled is True
+        proven = self.certificate_ = ended.certificate
+        settled = ended.settled is True if proven is None else proven.holds
+        self.n_iter_, self.converged_ = ended.rounds, settled
         if ended.warning:
             warnings.warn(ended.warning, ConvergenceWarning, stacklevel=5)
+
+
+def _console() -> Any:
+    from rich.console import Console  # here: most never look
+
+    return Console(stderr=True)

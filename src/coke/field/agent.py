@@ -2,12 +2,14 @@
 
     meet     neighbours compare their settings, in words; a difference stops both, by name
     agree    the conversation of `coke.talk.conversation`, over links that lose things
+    descend  sums over the tree, if that is how they train and all are there
     train    rounds of `coke.field.node`: durable before sent, sent again until answered
     close    one more sum, about the model that came out, if all are still there
     part     everybody knows of the end; both ends of every edge compare their duals
 
-The phases are objects, of `phases`, `agreeing`, `training`, `closing` and `parting`; the network is
-a `Carrier`, the disk a `Store`. Here are the loop, who hears what, and what there is to tell.
+The phases are objects, of `phases`, `agreeing`, `descending`, `training`, `closing` and `parting`;
+the network is a `Carrier`, the disk a `Store`. Here are the loop, who hears what, and what there is
+to tell.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +27,8 @@ from coke.errors import MessageError
 from coke.field.agreeing import Agree
 from coke.field.carriers.base import Carrier, Event
 from coke.field.closing import Close
-from coke.field.frames import LETTER, Check, Hello, Parted, decode_letter
+from coke.field.descending import Descend
+from coke.field.frames import LETTER, Check, Hello, Parted, Proven, decode_letter, is_word
 from coke.field.mission import Mission
 from coke.field.node import Node
 from coke.field.parting import Farewell
@@ -37,6 +40,7 @@ from coke.learning.ready import Ready
 from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
+from coke.maths.losses.excess import Certificate
 
 USUAL = Pace()
 
@@ -44,7 +48,7 @@ USUAL = Pace()
 class Status(NamedTuple):
     """What an agent tells of itself while it runs."""
 
-    phase: str  # meet, agree, train, close, part or over
+    phase: str  # meet, agree, descend, train, close, part or over
     round: int
     alive: tuple[str, ...]  # neighbours with a live link
     missing: tuple[str, ...]  # those one waits for
@@ -69,6 +73,7 @@ class Learnt(NamedTuple):
     dual: float  # the largest entry of ρ|g_ij|: a cap below it changes the answer
     lacking: str | None  # why a budget was too small to begin with, and what would do
     closed: Closed  # what was added up at the end, if all sites were there
+    certificate: Certificate | None = None  # what was proven, likewise
 
 
 @dataclass
@@ -90,15 +95,20 @@ class Agent:
 
     @cached_property
     def _meet(self) -> Meet:
-        return Meet(self.desk, self.mission, begun=self.store.begun)
+        begun = self.store.begun or bool(self.store.heard)  # then it has met them
+        return Meet(self.desk, self.mission, begun=begun)
 
     @cached_property
     def _agree(self) -> Agree:
         return Agree(self.desk, self.mission, self.store, self._meet.greeted)
 
     @cached_property
+    def _descend(self) -> Descend:
+        return Descend(self.desk, self.mission, self.store, self._agree)
+
+    @cached_property
     def _train(self) -> Train:
-        return Train(self.desk, self.mission, self.store, self._agree)
+        return Train(self.desk, self.mission, self.store, self._agree, self._descend)
 
     @cached_property
     def _close(self) -> Close:
@@ -118,6 +128,18 @@ class Agent:
         """The site in training, once it is."""
         return self._train.node
 
+    @property
+    def rounds(self) -> int:
+        """Sweeps over the tree, or rounds."""
+        descent, node = self._descend.descent, self._train.node
+        if node is not None and not self._descend.done:
+            return node.k
+        return 0 if descent is None else descent.k
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Of every sweep or round."""
+        return self._descend.lines if self._descend.done else self.store.rounds(self.rounds)
+
     def stop(self) -> None:
         """Ends after what is being done; a later start goes on from there."""
         self.stopped = True
@@ -128,8 +150,8 @@ class Agent:
 
     def run(self) -> Iterator[Status]:
         """All phases, or as many as there are before `stop`; a status when there is news."""
-        first: tuple[Phase, ...] = (self._meet, self._agree, self._train)
-        for phase in (*first, self._close, self._part):
+        first: tuple[Phase, ...] = (self._meet, self._agree, self._descend)
+        for phase in (*first, self._train, self._close, self._part):
             if self.stopped:
                 return
             phase.begin()
@@ -157,12 +179,16 @@ class Agent:
             if not data or data[0] < LETTER:
                 if training:
                     self._train.hear(sender, data)
+                elif is_word(data):
+                    self._descend.hand_over(f"{sender} has begun with rounds")
                 return
             match decode_letter(data):
                 case Hello() as hello:
                     self._meet.hear(sender, hello, training=training)
                 case Check() | Parted() as letter:
                     self._part.hear(sender, letter)
+                case Proven() as letter:
+                    self._train.proven(sender, letter)
                 case letter:
                     self._agree.hear(sender, letter)
         except MessageError:
@@ -173,13 +199,13 @@ class Agent:
         ends = () if node is None else tuple(node.ends.values())
         return Status(
             phase=name,
-            round=0 if node is None else node.k,
+            round=self.rounds,
             events=self._events(),
             alive=tuple(sorted(desk.alive)),
             missing=tuple(phase.missing) if name != "over" else (),
             spoke=any(end.out is not None and bool(end.out.payload) for end in ends),
             loss=np.nan if node is None else float(node.state.loss[0]),
-            ledger=self._agree.ledger if node is None else node.spent,
+            ledger=self._agree.spent if node is None else node.spent,
             away=np.inf if node is None else node.away,
             countdown=None if node is None or node.countdown == NEVER else node.countdown,
             refused=desk.refused.total(),
@@ -204,12 +230,13 @@ class Agent:
         """What training came to; ask when it is over."""
         node, apart = self._train.trained, self._part.apart()
         rho, known = node.setup.moves.rho, [x for x in apart.values() if x is not None]
-        pulls = sum(known, np.zeros(node.setup.moves.width))
+        pulls, proven = sum(known, np.zeros(node.setup.moves.width)), self._close.certificate
         return Learnt(
-            theta=node.theta[0],
-            rounds=node.k,
-            converged=node.done and not node.short,
+            theta=node.theta[0] if self._close.u is None else self._close.u,
+            rounds=self.rounds,
+            converged=node.done and (not node.short if proven is None else proven.holds),
             ledger=Ledger(*map(sum, zip(node.spent, self._close.ledger, strict=True))),
+            certificate=proven,
             asymmetry={n: None if x is None else float(np.abs(x).max()) for n, x in apart.items()},
             pull=float(rho * np.sqrt(np.vecdot(pulls, pulls))),
             dual=rho * max((float(np.abs(e.g).max()) for e in node.open.values()), default=0.0),

@@ -1,25 +1,26 @@
-"""The agreement over links that lose things: one site's conversation, driven by what arrives.
+"""Conversations over links that lose things: one site's, driven by what arrives.
 
 A site's messages are a function of what it heard. So it is enough to keep what it used: after a
 crash the conversation is held again with the same answers, and says the same. Nothing is
 acknowledged; who waits for a message asks for it until it comes.
+
+There are two, each with numbers of its own: the agreement, which goes on in a descent where the
+sites make one (`descending`), and the one after the last round (`closing`). Where sites go on
+without a descent each may have heard more or less of it, but the closing begins alike for all.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
-import msgspec
-import numpy as np
 from msgspec.structs import replace
 
-from coke.data.files import pack, read_file, unpack, write_file
-from coke.errors import ConfigError, FileError, InputError, MessageError
-from coke.field.frames import MOST, Ask, Letter, Said, Totals, Want
+from coke.errors import ConfigError, InputError, MessageError
+from coke.field.frames import CLOSING, MOST, Ask, Letter, Said, Totals, Want
+from coke.field.heard import Heard, Letters, Messages
 from coke.field.mission import Mission
 from coke.field.phases import Desk
 from coke.field.store import Store
@@ -29,55 +30,7 @@ from coke.talk.conversation import Conversation, Talk
 from coke.threads import OneThread
 
 R = TypeVar("R")
-KIND, FILE = "agreement", "agreement.coke"
-Letters = list[tuple[str, Said]]
-
-
-class Heard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a site has heard before training, and whose run that is."""
-
-    site: str
-    run: str  # a digest of the rows and settings
-    settings: dict[str, str]
-    messages: dict[str, list[bytes]]  # by neighbour, in order
-    totals: list[bytes] | None  # what a site that joins later was told instead
-
-    @classmethod
-    def nothing(cls, mission: Mission) -> Heard:
-        """Before anybody has spoken."""
-        digest = hashlib.blake2b(msgspec.json.encode(mission.settings), digest_size=16)
-        for part in (*mission.rows.X, *mission.rows.X_test):
-            digest.update(np.ascontiguousarray(part).tobytes())
-        for kind in mission.rows.kinds:
-            digest.update(repr((kind.what, list(kind.levels))).encode())
-        for labels in (*mission.rows.y, *mission.rows.y_test):
-            digest.update(repr(labels.tolist()).encode())
-        return cls(mission.name, digest.hexdigest(), mission.settings, {}, None)
-
-    def before(self, store: Store) -> Heard:
-        """What was kept of the same run, or itself where nothing was; another run's is refused."""
-        path = store.folder / FILE
-        if not path.exists():
-            if store.traces:
-                raise FileError(f"{path}: missing, but the site's state is there: restore it too")
-            return self
-        try:
-            found, _ = unpack(read_file(path), KIND, Heard)
-        except FileError as error:
-            raise FileError(f"{path}: {error}") from error
-        if (found.site, found.run) != (self.site, self.run):
-            changed = [k for k in self.settings if found.settings.get(k) != self.settings[k]]
-            what = f"the settings {', '.join(changed)}" if changed else "the rows or settings"
-            raise FileError(
-                f"{store.folder}: {what} of {self.site!r} have changed since the run of "
-                f"{found.site!r} began: restore them, or begin a new run in another folder, with "
-                "another run number"
-            )
-        return found
-
-    def keep(self, store: Store) -> None:
-        """Before anything that depends on it is sent."""
-        write_file(store.folder / FILE, pack(KIND, self, {}))
+EARLY = 8  # messages of a neighbour that are kept before they are of use
 
 
 class Agreeing(Conversation[R]):
@@ -87,11 +40,14 @@ class Agreeing(Conversation[R]):
     """
 
     def __init__(
-        self, talk: Talk[R], neighbours: Iterable[str], before: Mapping[str, Sequence[bytes]]
-    ):
+        self, talk: Talk[R], neighbours: Iterable[str], before: Mapping[str, Sequence[bytes]],
+        first: int = 0,
+    ):  # fmt: skip
         super().__init__(talk)
-        self.heard: dict[str, list[bytes]] = {name: [] for name in neighbours}
-        self._said: dict[str, list[bytes]] = {name: [] for name in self.heard}
+        self.heard: Messages = {name: [] for name in neighbours}
+        self._said: Messages = {name: [] for name in self.heard}
+        self._first = first  # number of a message
+        self._kept = {name: len(messages) for name, messages in before.items()}  # on disk
         self._agreed = False  # once, even if a further conversation is going on
         for name, messages in before.items():
             for message in messages:
@@ -111,23 +67,30 @@ class Agreeing(Conversation[R]):
         """Whether this message is new and in order; others come again when they are asked for.
 
         One that contradicts itself before the agreement is complete stops the site: no agreement
-        can come of it. Later it is only refused. Once all is agreed one more is kept: a neighbour
-        may begin the sum after the last round before this site does.
+        can come of it. Later it is only refused. A few are kept before they are of use: a
+        neighbour may be ahead, or begin the next conversation before this site does.
         """
-        known = self.heard.get(sender)
+        known, at = self.heard.get(sender), said.which - self._first
         if known is None:
             raise MessageError(f"{sender} was no part of the agreement: expected it to join later")
-        if said.which < len(known) and known[said.which] != said.message:
+        if at < len(known) and known[at] != said.message:
             wrong = MessageError if self.done or self._agreed else ConfigError
             raise wrong(
-                f"{sender} says something else in place of its message {said.which}: its rows or "
+                f"{sender} says something else in place of its message {at}: its rows or "
                 "settings have changed since this run began; begin a new run"
             )
-        enough = len(known) >= MOST or (self.done and bool(self._came.get(sender)))
-        if enough or said.which != len(known):
+        enough = len(known) >= MOST or len(self._came.get(sender, ())) >= EARLY
+        if enough or at != len(known):
             return False
         self._keep(sender, said.message)
         return True
+
+    def instead(self, sender: str, message: bytes) -> None:
+        """That message as the sender's next, in place of what came early from it."""
+        early = self._came.get(sender, ())
+        del self.heard[sender][len(self.heard[sender]) - len(early) :]
+        self._came.pop(sender, None)
+        self._keep(sender, message)
 
     def _keep(self, sender: str, message: bytes) -> None:
         self.heard[sender].append(message)
@@ -141,24 +104,36 @@ class Agreeing(Conversation[R]):
         """
         found: Letters = []
         for name, message in told:
-            found.append((name, Said(len(self._said[name]), message)))
+            found.append((name, Said(self._first + len(self._said[name]), message)))
             self._said[name].append(message)
         return found
 
-    @property
-    def used(self) -> dict[str, list[bytes]]:
-        """Of what was heard, all that made sense; what came early has yet to."""
-        early = {name: len(came) for name, came in self._came.items()}
-        return {name: said[: len(said) - early.get(name, 0)] for name, said in self.heard.items()}
+    def fresh(self) -> Letters:
+        """Of what was heard, all that made sense since the last call; what came early has yet to.
+
+        To be kept on disk.
+        """
+        found: Letters = []
+        for name, said in self.heard.items():
+            done, used = self._kept.get(name, 0), len(said) - len(self._came.get(name, ()))
+            found += [(name, Said(self._first + i, said[i])) for i in range(done, used)]
+            self._kept[name] = used
+        return found
 
     def asks(self) -> list[tuple[str, Ask]]:
         """What to ask those one waits for."""
-        return [(name, Ask(len(self.heard[name]))) for name in self.waiting()]
+        return [(name, Ask(self._first + len(self.heard[name]))) for name in self.waiting()]
 
     def answer(self, ask: Ask, name: str) -> Said | None:
         """What was said to that neighbour, if it has been said."""
-        said = self._said.get(name, [])
-        return Said(ask.which, said[ask.which]) if ask.which < len(said) else None
+        said, at = self._said.get(name, []), ask.which - self._first
+        return Said(ask.which, said[at]) if at < len(said) else None
+
+
+def _not_yet() -> Talk[None]:
+    """A conversation that has not begun."""
+    return None
+    yield
 
 
 @dataclass
@@ -175,7 +150,9 @@ class Agree:
     missing: Sequence[str] = ()
     together: ClassVar[tuple[str, ...]] = ()
     ledger: Ledger = field(default_factory=Ledger)  # what it took
-    _talking: Agreeing[Ready] | None = None
+    _talking: Agreeing[Any] | None = None  # None: this site takes over what others agreed on
+    _closing: Agreeing[Any] | None = None
+    _closes: bool = False  # whether the last conversation has begun
 
     @cached_property
     def _nothing(self) -> Heard:
@@ -187,14 +164,13 @@ class Agree:
         Neighbours that came later took over its totals; those that went are in them.
         """
         m, neighbours = self.mission, sorted(self.desk.carrier.neighbours)
-        heard = self._nothing.before(self.store)
+        heard, *said = self._nothing.before(self.store)
         if heard.totals is not None:
             self.result = joining(m.rows, m.terms, heard.totals, m.wanted)
-        if heard.totals is not None or (m.joins and not heard.messages):
+        if heard.totals is not None or (m.joins and not heard.neighbours):
             return
-        self.first = tuple(sorted(heard.messages) or neighbours)
-        talk = site_talk(m.rows, self.first, m.terms, m.wanted)
-        talking = self._talking = Agreeing(talk, self.first, heard.messages)
+        self.first = tuple(heard.neighbours or neighbours)
+        talking = self._held(*said)
         self.desk.post(talking.letters(talking.go_on()))
         if not talking.done and [*self.first] != neighbours:
             raise ConfigError(
@@ -202,6 +178,19 @@ class Agree:
                 f"began with {', '.join(self.first)} and is not complete: restore them until it "
                 "is, or begin a new run"
             )
+
+    def _held(self, said: Messages, last: Messages) -> Agreeing[Any]:
+        """Both conversations, from what was kept of them."""
+        m, first = self.mission, self.first
+        self._talking = Agreeing(site_talk(m.rows, first, m.terms, m.wanted), first, said)
+        self._closing = Agreeing(_not_yet(), first, last, CLOSING)
+        self._closing.go_on()
+        return self._talking
+
+    def again(self) -> None:
+        """The agreement once more, from what is on disk: what came since makes no sense."""
+        talking = self._held(*self._nothing.before(self.store)[1:])
+        talking.letters(talking.go_on())
 
     def over(self) -> bool:
         """Whether what all sites know alike is known here."""
@@ -212,59 +201,83 @@ class Agree:
         return self.result is not None
 
     def further(self, talk: Talk[Any]) -> None:
-        """One more conversation with the same neighbours, once all have trained."""
-        if self._talking is not None:
-            self._talking.further(talk)
-            self._tell(self._talking, self._talking.letters(self._talking.go_on()))
+        """The same conversation goes on, once it has come to an end."""
+        self._go_on(self._talking, talk)
+
+    def close(self, talk: Talk[Any]) -> None:
+        """The last conversation begins."""
+        self._closes = True
+        self._go_on(self._closing, talk)
 
     @property
-    def talks(self) -> bool:
-        """Whether a conversation is going on."""
-        return self._talking is not None and not self._talking.done
+    def whole(self) -> bool:
+        """Whether this site has held the agreement itself, so that others wait for it."""
+        return self._talking is not None
+
+    @property
+    def spent(self) -> Ledger:
+        """On the agreement, and what followed from it."""
+        return Ledger() if self._talking is None else self._talking.ledger
 
     @property
     def closed(self) -> tuple[Any, Ledger] | None:
-        """What the further conversation came to, and what it took; None before it is done."""
-        talking = self._talking
-        if talking is None or not talking.done or talking.result is self.result:
-            return None
-        spent = (a - b for a, b in zip(talking.ledger, self.ledger, strict=True))
-        return talking.result, Ledger(*spent)
+        """What the last conversation came to, and what it took; None before it is done."""
+        last = self._closing
+        return None if last is None or not last.done else (last.result, last.ledger)
 
     @property
     def heard(self) -> int:
-        """How many messages were heard so far."""
-        return 0 if self._talking is None else sum(map(len, self._talking.heard.values()))
+        """How many messages of the last conversation were heard so far."""
+        return 0 if self._closing is None else sum(map(len, self._closing.heard.values()))
+
+    @property
+    def waits(self) -> list[str]:
+        """Whose next message the agreement, or what follows from it, waits for."""
+        return [] if self._talking is None else self._talking.waiting()
+
+    def instead(self, sender: str, message: bytes) -> None:
+        """Goes on with that as a neighbour's next message, whoever has told it."""
+        assert self._talking is not None  # it waits for one
+        self._talking.instead(sender, message)
+        self._go_on(self._talking)
 
     def work(self) -> bool:
         """Goes on where it can, and asks those it waits for."""
-        talking, asks = self._talking, dict[str, Letter]()
+        talking, asks = self._closing if self._closes else self._talking, dict[str, Letter]()
         if talking is None:
             asks = dict.fromkeys(self.greeted, Want())
         else:
             if not talking.waiting():
-                self._tell(talking, talking.letters(talking.go_on()))
+                self._go_on(talking)
             asks = dict(talking.asks())
         self.missing = sorted(asks)
         self.desk.post((name, asks[name]) for name in self.desk.due(asks))
         return False
 
     def hear(self, sender: str, letter: Said | Ask | Want | Totals) -> None:
-        """A message of the agreement, or a question about it, at any time."""
+        """A message of a conversation, or a question about it, at any time."""
         match letter:
-            case Said() if self._talking is not None:
-                self._talking.hear(sender, letter)
-            case Ask() if self._talking is not None:
-                said = self._talking.answer(letter, sender)
+            case Said(which) if (talking := self._of(which)) is not None:
+                talking.hear(sender, letter)
+            case Ask(which) if (talking := self._of(which)) is not None:
+                said = talking.answer(letter, sender)
                 self.desk.post([] if said is None else [(sender, said)])
             case Want() if self.result is not None:
                 self.desk.post([(sender, Totals(tuple(self.result.totals)))])
             case Totals(totals) if self.mission.joins:
                 self._taken(sender, totals)
 
-    def _tell(self, talking: Agreeing[Ready], letters: Letters) -> None:
+    def _of(self, which: int) -> Agreeing[Any] | None:
+        return self._talking if which < CLOSING else self._closing
+
+    def _go_on(self, talking: Agreeing[Any] | None, talk: Talk[Any] | None = None) -> None:
         """On disk before what follows from it is sent; and only what something follows from."""
-        replace(self._nothing, messages=talking.used).keep(self.store)
+        if talking is None:
+            return
+        if talk is not None:
+            talking.further(talk)
+        letters = talking.letters(talking.go_on())
+        replace(self._nothing, neighbours=[*self.first]).keep(self.store.heard, talking.fresh())
         self.desk.post(letters)
         self.desk.restart(talking.heard)
 
@@ -277,5 +290,5 @@ class Agree:
             agreed = joining(m.rows, m.terms, totals, m.wanted)
         except InputError as error:
             raise MessageError(f"{sender} tells totals that are of no use: {error}") from error
-        replace(self._nothing, totals=list(totals)).keep(self.store)
+        replace(self._nothing, totals=list(totals)).keep(self.store.heard, [])
         self.result = agreed

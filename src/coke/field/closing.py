@@ -1,8 +1,8 @@
-"""After the last round: one more sum over all sites, if they are all still there.
+"""After the last round: a common model and its proof, and one more sum, if all are still there.
 
-It tells how far the model misses, or how sharp it is (`coke.learning.closing`). It is no part of
-the answer, so nobody is waited for in vain: a site that has heard nothing for a while ends without
-it.
+The sites bring what they have come to together (`coke.talk.descent`), unless they have descended to
+it together. The sum tells how far the model misses, or how sharp it is (`coke.learning.closing`).
+Nobody is waited for in vain: a site that has heard nothing for a while ends with its own model.
 """
 
 from __future__ import annotations
@@ -13,15 +13,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
+import numpy as np
+
 from coke.errors import CokeError
 from coke.field.agreeing import Agree
 from coke.field.carriers.base import Event
 from coke.field.mission import Mission
+from coke.field.node import Node
 from coke.field.phases import Desk
 from coke.field.training import Train
+from coke.learning.case import Case
 from coke.learning.closing import closing
+from coke.learning.descending import descent_of
 from coke.learning.model import NOTHING_CLOSED, Closed
+from coke.learning.ready import Ready
+from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
+from coke.maths.losses.excess import Certificate
+from coke.talk.conversation import Talk
+from coke.talk.descent import Settled
 from coke.talk.sums import swept
 
 PATIENCE = 6  # times as long as a site lingers at the end
@@ -39,38 +49,68 @@ class Close:
     missing: Sequence[str] = ()
     together: ClassVar[tuple[str, ...]] = ()
     found: Closed = NOTHING_CLOSED
+    u: Array | None = None  # the common model (D,)
+    certificate: Certificate | None = None  # what is proven of it
     ledger: Ledger = field(default_factory=Ledger)  # what it took
+    _talks: bool = False
     _heard: int = -1
     _spoilt: bool = False
     _until: float = math.inf
 
     def begin(self) -> None:
-        """Goes on where the agreement ended; after a crash, with what was heard."""
+        """From what training has come to; after a crash, with what was heard."""
         ready, node = self.agreed.result, self.training.trained
         assert ready is not None  # the phases before are over
         whole = node.done and not node.wide and set(node.open) == set(self.agreed.first)
-        case = self.mission.case(ready)
-        if not (whole and case.closes):
-            return
-        sweep = partial(swept, ready.agreement.net, self.mission.name, [])
-        talk = closing(sweep, ready, case, 0, case.theta(node.theta[0]))
-        self._try(partial(self.agreed.further, talk))
+        case, proven = self.mission.case(ready), self.training.descend.done
+        self._talks = whole and (case.closes or (case.goal is not None and not proven))
+        if self._talks:
+            self._try(partial(self.agreed.close, self._talk(ready, case)))
+        if proven:
+            descent = self.training.descend.descent
+            assert descent is not None
+            self.u, self.certificate = descent.u, descent.certificate
+
+    def _talk(self, ready: Ready, case: Case) -> Talk[Closed]:
+        """The proof of what rounds have come to, and the sum."""
+        node = self.training.trained
+        if case.goal is not None and not self.training.descend.done:
+            descent = descent_of(ready, case, 0, self._settled(ready, node))
+            yield from descent.talk()
+            self.u, self.certificate = descent.u, descent.certificate
+        if not case.closes:
+            return NOTHING_CLOSED
+        theta = case.theta(node.theta[0] if self.u is None else self.u)
+        sweep = partial(swept, ready.places[0], [])
+        return (yield from closing(sweep, ready, case, 0, theta))
+
+    def _settled(self, ready: Ready, node: Node) -> Settled:
+        """What this site's edges have come to."""
+        place, ends = ready.places[0], node.open
+        said = {child: ends[child].own for child in place.children}
+        pulls = sum((end.g for end in ends.values()), np.zeros(node.setup.moves.width))
+        return Settled(
+            hat=next((end.own for end in ends.values()), node.theta[0]), said=said,
+            above=None if place.parent is None else ends[place.parent].cp,
+            gamma=node.setup.moves.rho * pulls,
+        )  # fmt: skip
 
     def over(self) -> bool:
         """Whether it is known, or is not to be had."""
         found, now = self.agreed.heard, self.desk.clock()
-        if self.agreed.closed is not None:
-            self.found, self.ledger = self.agreed.closed
+        if self._talks and (closed := self.agreed.closed) is not None:
+            self.found, self.ledger = closed
             return True
         if found > self._heard:
             self._heard, self._until = found, now + PATIENCE * self.desk.pace.linger
-        if self.agreed.talks and now >= self._until and not self._spoilt:
+        if self._talks and now >= self._until and not self._spoilt:
             self._give_up("nobody has said anything more for a while")
-        return self._spoilt or not self.agreed.talks
+        return self._spoilt or not self._talks
 
     def work(self) -> bool:
         """Goes on where it can, and asks those it waits for."""
-        self._try(self.agreed.work)
+        if self._talks:
+            self._try(self.agreed.work)
         self.missing = self.agreed.missing
         return False
 
@@ -83,4 +123,4 @@ class Close:
 
     def _give_up(self, why: str) -> None:
         self._spoilt = True
-        self.desk.news.append(Event("spoilt", "closing", f"no sum of errors: {why}"))
+        self.desk.news.append(Event("spoilt", "closing", f"no proof and no sum of errors: {why}"))

@@ -9,13 +9,14 @@ The words of training, and where an end of an edge stands:
 Letters, for all else that sites tell each other; their flags are 64 and up:
 
     HELLO   flags 1 | settings, JSON            what must be common, in words
-    TALK    a word's header, step = which | message     the agreement, in order
-    ASK     flags 1 | which 4                   I wait for this message of the agreement
+    TALK    flags 1 | which 2 | message         a conversation, in order; from CLOSING on, the last
+    ASK     flags 1 | which 2                   I wait for this message of a conversation
     WANT    flags 1                             I join later: what was agreed on?
     TOTALS  flags 1 | totals, msgpack           that
     CHECK   flags 1 | epoch 2 | step 4 | g 8D   my end of the edge when all was over; and yours?
     CHECKED the same                            and I have yours
     PARTED  flags 1                             and you have mine
+    PROVEN  flags 1 | mark 4 | proof 12         the tree's root has ended a descent to that model
 
 Little endian. Every length is checked before anything is read. A word, CTL or DONE has one meaning
 for every value and one spelling: `encode(decode(data, size)) == data` for all that is not refused.
@@ -31,24 +32,25 @@ import msgspec
 import numpy as np
 
 from coke.errors import MessageError
-from coke.maths.algorithms.codecs import refuse
+from coke.maths.algorithms.integers import refuse
 from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
-from coke.maths.ledger import HEADER
+from coke.maths.ledger import HEADER, LETTERHEAD
 
 TAG = 4  # bytes of the chain that a word shows
 TOP = 2**16 - 1  # the last epoch
 NEWS, AGAIN, SHORT, WIDE = 1, 2, 4, 8  # bits of a word's flags
 OPEN, CLOSED, DONE = 16, 17, 32  # flags of CTL and DONE …
 DONE_AGAIN, DONE_SHORT = 1, 2  # … whose last bits say more
-LETTER = 64  # the first flags of a letter
-HELLO, HELLO_BACK, TALK, ASK, WANT, TOTALS, CHECK, CHECKED, PARTED = range(LETTER, LETTER + 9)
-MOST = 256  # messages of an agreement on one edge: two sweeps and a flood, many times over
+LETTER = 64  # the first flags of a letter, which are
+HELLO, HELLO_BACK, TALK, ASK, WANT, TOTALS, CHECK, CHECKED, PARTED, PROVEN = range(64, 74)
+MOST = 4096  # messages of a conversation on one edge: a thousand sweeps and more
+CLOSING = 2**15  # the number of the first after the last round
 SETTINGS = 2**16  # bytes of all settings
 
 _WORD, _CTL, _DONE = struct.Struct("<BHI4sh"), struct.Struct("<BH"), struct.Struct("<BHI")
-_ASK = struct.Struct("<BI")
-assert _WORD.size == HEADER
+_TALK, _PROVEN = struct.Struct("<BH"), struct.Struct("<B4s12s")
+assert (_WORD.size, _TALK.size) == (HEADER, LETTERHEAD)
 
 
 class Word(NamedTuple):
@@ -61,7 +63,7 @@ class Word(NamedTuple):
     payload: bytes
     again: bool = False  # sent by a timer: the sender still waits for the answer
     short: bool = False  # the end was declared for want of budget
-    wide: bool = False  # sites have come or gone: the diameter agreed on is no bound any more
+    wide: bool = False  # sites have come or gone: nobody knows how far the farthest is
 
 
 class Standing(NamedTuple):
@@ -88,7 +90,7 @@ class Hello(NamedTuple):
 
 
 class Said(NamedTuple):
-    """A message of the agreement, and the how-manieth of its sender on this edge it is."""
+    """A message of a conversation, and the how-manieth of its sender on this edge it is."""
 
     which: int
     message: bytes
@@ -123,8 +125,15 @@ class Parted(NamedTuple):
     """I have your end of the edge, and you have mine."""
 
 
+class Proven(NamedTuple):
+    """What the tree's root has said last, for those who cannot hear it from their parent."""
+
+    mark: bytes  # of the model
+    proof: bytes
+
+
 Frame = Word | Standing | Done
-Letter = Hello | Said | Ask | Want | Totals | Check | Parted
+Letter = Hello | Said | Ask | Want | Totals | Check | Parted | Proven
 
 
 def encode(frame: Frame | Letter) -> bytes:
@@ -139,9 +148,9 @@ def encode(frame: Frame | Letter) -> bytes:
         case Hello(settings, back):
             return bytes([HELLO_BACK if back else HELLO]) + msgspec.json.encode(settings)
         case Said(which, message):
-            return _WORD.pack(TALK, 0, which, bytes(TAG), 0) + message
+            return _TALK.pack(TALK, which) + message
         case Ask(which):
-            return _ASK.pack(ASK, which)
+            return _TALK.pack(ASK, which)
         case Want():
             return bytes([WANT])
         case Totals(totals):
@@ -151,6 +160,8 @@ def encode(frame: Frame | Letter) -> bytes:
             return _DONE.pack(flags, epoch, step) + np.asarray(g, "<f8").tobytes()
         case Parted():
             return bytes([PARTED])
+        case Proven(mark, proof):
+            return _PROVEN.pack(PROVEN, mark, proof)
 
 
 @lru_cache(maxsize=128)  # a word goes to the disk twice beside its way to the neighbour
@@ -172,6 +183,11 @@ def decode(data: bytes, size: int) -> Frame:
     refuse(not DONE <= kind <= DONE | DONE_AGAIN | DONE_SHORT, f"flags {kind}")
     _, epoch, said = _DONE.unpack(data)
     return Done(epoch, said, again=bool(kind & DONE_AGAIN), short=bool(kind & DONE_SHORT))
+
+
+def is_word(data: bytes) -> bool:
+    """Whether a frame is a word of a round, whatever it says."""
+    return len(data) >= HEADER and data[0] <= NEWS | AGAIN | SHORT | WIDE
 
 
 def _word(data: bytes, size: int) -> Word:
@@ -200,11 +216,9 @@ def _letter(data: bytes) -> Letter:
     kind, rest = data[0] if data else 0, data[1:]
     if kind in (HELLO, HELLO_BACK) and len(data) <= SETTINGS:
         return Hello(msgspec.json.decode(rest, type=dict[str, str]), kind == HELLO_BACK)
-    if kind == TALK and len(data) >= HEADER:
-        _, zero, which, tag, quiet = _WORD.unpack_from(data)
-        if (zero, tag, quiet) == (0, bytes(TAG), 0) and which < MOST:
-            return Said(which, data[HEADER:])
-    if kind == ASK and (which := _ASK.unpack(data)[1]) < MOST:
+    if kind == TALK and (which := _TALK.unpack_from(data)[1]) % CLOSING < MOST:
+        return Said(which, data[LETTERHEAD:])
+    if kind == ASK and (which := _TALK.unpack(data)[1]) % CLOSING < MOST:
         return Ask(which)
     if kind == WANT and not rest:
         return Want()
@@ -217,4 +231,6 @@ def _letter(data: bytes) -> Letter:
             return Check(epoch, step, g, kind == CHECKED)
     if kind == PARTED and not rest:
         return Parted()
+    if kind == PROVEN:
+        return Proven(*_PROVEN.unpack(data)[1:])
     raise MessageError(f"a letter of {len(data)} bytes that no site writes: compare the releases")

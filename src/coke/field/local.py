@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,19 +22,14 @@ from coke.data.files import atomically, make_folder, write_file
 from coke.data.raw import raw_numbers
 from coke.data.split import Index
 from coke.data.tables import Rows
-from coke.engines.history import History, Labels
-from coke.errors import ConfigError, ConvergenceError, GraphError, InputError
+from coke.errors import ConvergenceError, GraphError, InputError
 from coke.field.carriers import CARRIERS
 from coke.field.identity import found, issue
 from coke.field.together import Threads, late
 from coke.interrupts import held
-from coke.learning.model import Model, load_model
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.graph import Graph
-from coke.maths.ledger import Ledger
-from coke.maths.losses import LOSSES
-from coke.settings.declaration import Settings
-from coke.settings.sites import read_site, shared
+from coke.settings.sites import read_site
 from coke.talk.names import by_id, site_id
 from coke.threads import OneThread
 
@@ -184,51 +178,6 @@ def _moved(source: Path, target: Path) -> None:
         file.write(data)
     if source.suffix == ".key":
         source.unlink()
-
-
-class _Found(NamedTuple):
-    """What a network of agents came to."""
-
-    models: list[Model]  # one a site
-    history: History  # of all sites
-    rounds: int
-    converged: bool
-    ledger: Ledger
-
-
-def train_on_agents(
-    config: Settings,
-    rows: Rows,
-    parts: Mapping[Any, Index],
-    graph: Graph,
-    carrier: str = "zenoh",
-    own: Algorithm | None = None,
-) -> _Found:
-    """Writes a network to a temporary folder, runs it, and reads what its sites came to."""
-    settings = shared(config) | {"sample": None}
-    if config.sample is not None:
-        raise ConfigError(
-            'whitening = "sample" with agents: write a network, and name a file there'
-        )
-    with TemporaryDirectory(prefix="coke-") as folder:
-        name = Path(folder).name.replace("_", "-")  # no other network of this process has it
-        plan = NetworkPlan(
-            network=f"local-{name}x", graph=graph, rows=rows, parts=parts, settings=settings,
-            patience="wait", carrier=carrier,
-        )  # fmt: skip
-        paths = write_network(Path(folder), plan)
-        results = run_network(paths, timeout=60.0 + config.rounds, own=own)
-        models = [load_model(result["model"]) for result in results]
-        told = [
-            pa.parquet.read_table(path.parent / "state" / "history.parquet").to_pylist()
-            for path in paths
-        ]
-    total = Ledger(*(sum(result[name] for result in results) for name in Ledger._fields))
-    said = config.algorithm if own is None else type(own).__name__
-    labels = Labels(said, LOSSES[models[0].loss].metric, [str(label) for label in parts])
-    history = History.of_sites(labels, told, [len(part) for part in parts.values()])
-    converged = all(result["converged"] for result in results)
-    return _Found(models, history, max(r["rounds"] for r in results), converged, total)
 
 
 def run_network(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 
@@ -28,21 +29,21 @@ from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array
-from coke.maths.graph import adjacency
+from coke.maths.graph import Graph, Shape, adjacency
 from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES, NUMBERS
 from coke.settings.declaration import WAIT, SiteSettings
 from coke.settings.sites import compared
-from coke.talk.conversation import Network
+from coke.talk.place import Place
 
 
-def _check_algorithm(config: SiteSettings, own: Algorithm | None) -> None:
-    """Refuses what an algorithm cannot do on agents, before anything is sent."""
+def _elastic(config: SiteSettings, own: Algorithm | None) -> bool:
+    """Whether the algorithm is; refuses what one cannot do on agents, before anything is sent."""
     # Made as for two sites: what it needs does not depend on the network.
-    seen = Seen(kappa=1.0, graph=nx.path_graph(2), spread=1.0)
+    seen = Seen(kappa=1.0, shape=Shape(2, 1, 1, 1), spread=1.0)
     algorithm = own or ALGORITHMS[config.algorithm].build(asdict(config), seen)
     if algorithm.elastic:
-        return
+        return True
     what, table = f"algorithm = {own or config.algorithm!r} on agents", config.site
     if algorithm.codec is None:
         raise ConfigError(
@@ -58,6 +59,44 @@ def _check_algorithm(config: SiteSettings, own: Algorithm | None) -> None:
             )
     if table.cap < inf:
         raise ConfigError(f"{what} with a cap: it keeps no dual on an edge; leave the cap out")
+    return False
+
+
+def _weights(place: Place, algorithm: Algorithm) -> dict[str, float]:
+    """w_in by name, in the order in which a simulation adds.
+
+    A site knows its neighbours and how many each of them has, not who these are. So the algorithm
+    is asked twice, with two guesses at the rest of the graph that have nothing else in common.
+    """
+    near = {place.name: len(place.degrees), **place.degrees}
+    names, rows = sorted(near), []
+    for graph in (_guessed(place.name, near, joint) for joint in (False, True)):
+        row = algorithm.weights(adjacency(graph))[[names.index(place.name)]]
+        rows.append(dict(zip(row.indices.tolist(), row.data.tolist(), strict=True)))
+    if rows[0] != rows[1] or max(rows[0]) >= len(names):
+        raise ConfigError(
+            f"{algorithm} on agents: its weights need more of the graph than a site knows, its "
+            "neighbours and how many neighbours each has; expected weights on its edges that "
+            "follow from these, such as Metropolis weights"
+        )
+    return {names[n]: w for n, w in rows[0].items()}
+
+
+def _guessed(me: str, near: Mapping[str, int], joint: bool) -> Graph:
+    """A graph in which the sites near have so many neighbours: each its own, or some they share.
+
+    Those they share have more neighbours than anybody.
+    """
+    names = sorted(near)
+    graph = nx.empty_graph(len(names))
+    graph.add_edges_from((names.index(me), n) for n, name in enumerate(names) if name != me)
+    for n, name in enumerate(names):
+        beyond = range(near[name] - graph.degree[n])
+        graph.add_edges_from((n, (0 if joint else n, "beyond", k)) for k in beyond)
+    if joint:
+        shared = list(graph)[len(names) :]
+        graph.add_edges_from((n, (n, k)) for n in shared for k in range(sum(near.values())))
+    return graph
 
 
 class Mission:
@@ -68,7 +107,7 @@ class Mission:
         say: Say = PLAINLY.say,
     ):  # fmt: skip
         """From the rows of the site's file, or from these; with an own algorithm or a named one."""
-        _check_algorithm(config, own)
+        _elastic(config, own)
         self._algorithm = own or config.algorithm
         self.config, self.name, self.joins = config, config.site.name, config.site.joins
         data = config.data
@@ -100,34 +139,22 @@ class Mission:
 
     def setup(self, ready: Ready, spent: Ledger) -> Setup:
         """The site's risk in the basis agreed on, and the algorithm that follows."""
-        config, net, case = self.config, ready.agreement.net, self.case(ready)
+        config, (place,), case = self.config, ready.places, self.case(ready)
         return Setup(
             name=self.name,
             risk=case.problem.train,
             algorithm=case.algorithm,
             limits=Limits(config.rounds, case.tol, config.max_bytes, config.max_transmissions),
-            diameter=net.diameter,
+            reach=place.reach,
             sites=ready.agreement.N,
             spent=spent,
             cap=inf if config.site.cap == inf else config.site.cap * self.unit(ready),
-            weights={} if case.algorithm.elastic else self._weights(net, case.algorithm),
+            weights={} if case.algorithm.elastic else _weights(place, case.algorithm),
         )
 
     def unit(self, ready: Ready) -> float:
         """The pull that counts as 1 in the setting `cap`."""
         return ready.problem.train.kappa * (ready.spread or 1.0)
-
-    def _weights(self, net: Network, algorithm: Algorithm) -> dict[str, float]:
-        """w_in by name, in the order in which a simulation adds."""
-        row = algorithm.weights(adjacency(net.graph))[[net.names.index(self.name)]]
-        found = {net.names[n]: float(w) for n, w in zip(row.indices, row.data, strict=True)}
-        strangers = sorted(found.keys() - {self.name, *self.config.site.neighbours})
-        if strangers:
-            raise ConfigError(
-                f"{algorithm} lets {self.name!r} hear {', '.join(strangers[:8])}, no neighbours of "
-                "it: expected weights on the edges of the graph only"
-            )
-        return found
 
     def case(self, ready: Ready) -> Case:
         """How the algorithm runs on what was agreed."""

@@ -53,7 +53,7 @@ class Setup:
     risk: Risk  # of one row: this site's
     algorithm: Algorithm
     limits: Limits  # with the tolerance in the norm of θ, and budgets of all sites together
-    diameter: int  # of the graph; N − 1 is always enough
+    reach: int  # steps to the farthest site at most; N − 1 is always enough
     sites: int  # N, that agreed and share a budget
     spent: Ledger = NOTHING  # by this site, on the agreement
     cap: float = math.inf  # on each entry of an edge's dual |γ_ij|
@@ -64,10 +64,10 @@ class Setup:
     def __post_init__(self) -> None:
         if len(self.risk.T) != 1:
             raise InputError(f"{len(self.risk.T)} risks: expected the one of {self.name}")
-        if not (0 <= self.diameter < NEVER - 1 and self.sites > 0 and self.cap > 0):
+        if not (0 <= self.reach < NEVER - 1 and self.sites > 0 and self.cap > 0):
             raise InputError(
-                f"diameter={self.diameter}, sites={self.sites}, cap={self.cap}: expected a "
-                f"diameter from 0 to {NEVER - 2}, at least one site and cap > 0"
+                f"reach={self.reach}, sites={self.sites}, cap={self.cap}: expected a "
+                f"reach from 0 to {NEVER - 2}, at least one site and cap > 0"
             )
 
     @cached_property

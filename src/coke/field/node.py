@@ -29,7 +29,7 @@ from coke.field.frames import Done, Frame, Word
 from coke.field.moves import Setup, Tellings
 from coke.maths.algorithms.stopping import NEVER, Quiet, counted
 from coke.maths.arrays import Array
-from coke.maths.ledger import Ledger
+from coke.maths.ledger import HEADER, Ledger
 
 Frames = tuple[tuple[str, Frame], ...]
 """(neighbour, frame), in order."""
@@ -222,27 +222,27 @@ class Node(NamedTuple):
         """
         setup, node, silenced = self.setup, self, set[bytes]()
         for payload, copies in Counter(telling.payload for telling in told.values()).items():
-            later = node.spent.told(len(payload))
+            later = node.spent.told(len(payload), header=HEADER)
             if payload and any(map(gt, later, setup.share)):
                 silenced.add(payload)
                 need = later if self.k == 1 else None
                 node = node._replace(need=self.need or need)
             length = 0 if payload in silenced else len(payload)
-            node = node._replace(ledger=node.ledger.told(length, copies=copies))
+            node = node._replace(ledger=node.ledger.told(length, copies=copies, header=HEADER))
         if silenced:
-            state, ends = setup.moves.silenced(node.state, self.open), setup.diameter
+            state, ends = setup.moves.silenced(node.state, self.open), setup.reach
             node = node._replace(state=state, countdown=min(self.countdown, ends), short=True)
         kept = {n: t._replace(payload=b"") if t.payload in silenced else t for n, t in told.items()}
         return node, kept
 
     def _counted(self, least: Quiet, moved: frozenset[str]) -> Node:
         """With the count and countdown that this round's words carry."""
-        tol, D = self.setup.limits.tol, self.setup.diameter
+        tol, reach = self.setup.limits.tol, self.setup.reach
         awaited, gap = (self.awaited - moved) & self.open.keys(), math.inf
         if tol is not None:
             gap = self._gap()
         fine = self.fine and tol is not None and gap <= tol
-        said = counted(least, fine and not awaited, D)
+        said = counted(least, fine and not awaited, reach)
         laps, lap = said.count, frozenset(self.open)
         if awaited:  # within a lap
             laps, lap = self.laps if fine else 0, awaited

@@ -82,10 +82,9 @@ class Farewell:
 
     def work(self) -> bool:
         """Tells those who lack something."""
-        node = self.training.trained
         for name in self.desk.due(self.missing):
             said = self._known[name].says(self._own(name))
-            self.desk.post([*node.resend(name), (name, said)])
+            self.desk.post([*self.training.resend(name), (name, said)])
         return False
 
     def hear(self, sender: str, letter: Check | Parted) -> None:

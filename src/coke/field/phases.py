@@ -1,7 +1,7 @@
 """What all phases of a site's time on a network share, and the first of them: to meet.
 
 Until training begins a site depends on every other, so what does not fit stops it. From then on
-nothing that a neighbour says does: it is refused and counted. A site that has begun to train before
+nothing that a neighbour says does: it is refused and counted. A site that has begun to agree before
 meets nobody first: whoever is away then must not hold it up.
 """
 
@@ -120,7 +120,7 @@ class Meet:
     name: ClassVar[str] = "meet"
     desk: Desk
     mission: Mission
-    begun: bool  # whether this site has trained before
+    begun: bool  # whether this site has been through this before
     greeted: set[str] = field(default_factory=set)
     missing: Sequence[str] = ()
     together: ClassVar[tuple[str, ...]] = ()

@@ -28,7 +28,7 @@ def keep(agent: Agent) -> dict[str, Any]:
     model.save(folder / "model.coke")
     if ready.noised is not None:  # the owner may keep the better one, and need tell nobody
         ready.model(ready.noised.alone[0]).save(folder / "model-alone.coke")
-    table = pa.Table.from_pylist(agent.store.rounds(learnt.rounds))
+    table = pa.Table.from_pylist(agent.lines())
     atomically(folder / "history.parquet", lambda part: pa.parquet.write_table(table, part))
     judged = _assessed(mission, ready, learnt, model) | {"model": str(folder / "model.coke")}
     return _summary(mission, ready, learnt) | judged
@@ -37,10 +37,11 @@ def keep(agent: Agent) -> dict[str, Any]:
 def _assessed(mission: Mission, ready: Ready, learnt: Learnt, model: Model) -> dict[str, Any]:
     """Whether joining paid here, and whether the agents have settled."""
     settled = True if learnt.converged else False if mission.case(ready).tol else None
-    ended = Ended(learnt.rounds, settled, learnt.ledger)
+    ended = Ended(learnt.rounds, settled, learnt.ledger, learnt.certificate)
     verdict = assessed_here(ready, model, ended)
     return {
         "settled": settled,
+        "certificate": ended.proven(),
         "verdict": None if verdict is None else verdict.document(),
         "warnings": list(filter(None, [ended.warning])),
     }

@@ -1,6 +1,6 @@
 """What a site keeps on its disk: written whole or not at all, read with suspicion.
 
-    agreement.coke   what it has heard of the agreement: `coke.field.agreeing`
+    agreement.coke   what it has heard beside words, a journal: `coke.field.agreeing`
     site-0, -1.coke  its state in training, one write a round, in turn
     history.jsonl    one line a round; lines beyond the state's round are from before a crash
     lock             the process that works here; the system frees it when that process dies
@@ -33,6 +33,7 @@ import numpy as np
 
 from coke.data.files import DIGEST, read_file, write_file
 from coke.errors import FileError
+from coke.field.journal import Journal, put
 
 if sys.platform == "win32":
     import msvcrt
@@ -52,7 +53,6 @@ BLOCK = 4096
 CHECK = 16
 HEAD = 16 + CHECK
 LAST = 2**63  # nobody writes so often
-_flush = getattr(os, "fdatasync", os.fsync)  # not every platform has the cheaper one
 
 
 class Store:
@@ -61,6 +61,7 @@ class Store:
     def __init__(self, folder: Path, *, flushed: bool = True):
         self.folder = folder
         self._image, self.history = Slots(folder, "site", flushed), folder / "history.jsonl"
+        self.heard = Journal(folder / "agreement.coke", flushed=flushed)
         self.spoilt: list[Path] = []  # files of the state that could not be read when it was
         self._lines: IO[bytes] | None = None  # the history, while it is written
         self._look()
@@ -100,6 +101,7 @@ class Store:
     def close(self) -> None:
         """Nothing more will be written."""
         self._image.close()
+        self.heard.close()
         if self._lines is not None:
             self._lines.close()
             self._lines = None
@@ -222,16 +224,7 @@ class Slots:
             write_file(path, data)
             self._files[i] = path.open("r+b")
             return
-        try:
-            file.seek(0)
-            file.write(data)
-            file.flush()
-            if self._flushed:
-                _flush(file.fileno())
-        except OSError as error:
-            raise FileError(
-                f"{path}: cannot be written: {error}; free space, and start again"
-            ) from error
+        put(file, 0, data, flushed=self._flushed)
 
 
 def _check(head: bytes, state: bytes) -> bytes:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from coke.errors import ConvergenceError, MessageError
 from coke.field.agreeing import Agree
 from coke.field.carriers.base import Event
+from coke.field.descending import Descend
 from coke.field.edge import STRIKES
-from coke.field.frames import Standing, decode
+from coke.field.frames import Frame, Proven, Standing, decode, is_word
 from coke.field.mission import Mission
+from coke.field.moves import Setup
 from coke.field.node import Advance, Node
 from coke.field.phases import ROUNDS, Desk
 from coke.field.state import image, restored
@@ -32,6 +34,7 @@ class Train:
     mission: Mission
     store: Store
     agreed: Agree
+    descend: Descend
     node: Node | None = None
     leaving: bool = False  # for good: every edge is closed
     missing: Sequence[str] = ()
@@ -44,15 +47,44 @@ class Train:
     def begin(self) -> None:
         """From the disk, or from zero; with the neighbours that the settings name now."""
         assert self.agreed.result is not None  # the phase before is over
-        setup = self.mission.setup(self.agreed.result, self.agreed.ledger)
+        setup = self.mission.setup(self.agreed.result, self.agreed.spent)
         self._since, neighbours = self.desk.clock(), sorted(self.desk.carrier.neighbours)
         if self.store.traces:
             self.node = self.store.image(partial(restored, setup=setup))
-            self._take_up(self.trained, neighbours)
+            if self.descend.done:
+                self._descended()
+            else:
+                self._take_up(self.trained, neighbours)
             return
-        self.node = Node(setup, setup.ends(neighbours), setup.start())
+        self.node = Node(setup, setup.ends(neighbours), self._start(setup), done=self.descend.done)
         for name in neighbours if self.mission.joins else ():
             self._keep(self.trained.join(name))
+
+    def proven(self, sender: str, letter: Proven) -> None:
+        """What a neighbour says that the root has said last: rounds are not needed, if they were.
+
+        Whoever has ended by rounds is content with that.
+        """
+        before = self.node
+        if before is not None and before.done:
+            return
+        if self.descend.hear(sender, letter) and before is not None:
+            self._descended()
+
+    def _descended(self) -> None:
+        """Rounds were made in vain: what is left of them is what they cost."""
+        before = self.trained
+        setup = replace(before.setup, spent=self.agreed.spent)
+        ends, state = setup.ends(sorted(before.ends)), self._start(setup)
+        self.node = Node(setup, ends, state, ledger=before.ledger, done=True)
+
+    def _start(self, setup: Setup) -> Any:
+        """The algorithm's state before round 1; from where a descent has come to."""
+        state, descent = setup.start(), self.descend.descent
+        if descent is None:
+            return state
+        u = descent.u[None]
+        return state._replace(theta=u, loss=setup.risk.losses(u))
 
     def _take_up(self, node: Node, neighbours: Sequence[str]) -> None:
         """Goes on with a node from the disk; a site that joins opens all but edges struck out."""
@@ -111,7 +143,7 @@ class Train:
 
         Once sites have come or gone nobody knows the graph: no more are taken to have come than
         there were. Everybody knows in time: a site next to the change counts from zero, so no count
-        elsewhere gets beyond the old diameter before a word from there has brought the news.
+        elsewhere gets beyond its old reach before a word from there has brought the news.
         """
         node, widest = self.trained, 2 * self.trained.setup.sites - 1
         if not node.open:
@@ -121,8 +153,8 @@ class Train:
                 "start it again"
             )
         wide = node.wide or node.open.keys() != set(self.agreed.first)
-        if wide and node.setup.diameter != widest:
-            setup = replace(node.setup, diameter=widest)
+        if wide and node.setup.reach != widest:
+            setup = replace(node.setup, reach=widest)
             node = self.node = node._replace(setup=setup, wide=True, laps=0)
         return node
 
@@ -155,7 +187,7 @@ class Train:
         """On disk first, then on its way."""
         before, node = self.trained, after.node
         self.node = node
-        if after.durable:  # which it is whenever a word has changed
+        if after.durable and not self.descend.done:  # which it is whenever a word has changed
             self.store.keep_image(image(node))
             new = [n for n, end in before.ends.items() if end.out is not node.ends[n].out]
             self.desk.restart(new)
@@ -165,8 +197,20 @@ class Train:
             line = {"round": node.k, "spoke": spoke, "loss": float(node.state.loss[0])}
             self.store.append({**line, "away": node.away, **node.spent._asdict()})
 
+    def resend(self, name: str) -> Iterable[tuple[str, Frame | Proven]]:
+        """What a neighbour may lack once this site has ended."""
+        if self.descend.done and name in self.agreed.first:
+            return [(name, self.descend.proven)]
+        return self.trained.resend(name)
+
     def hear(self, sender: str, data: bytes) -> None:
-        """A word of training, or where the sender's end of the edge stands."""
+        """A word of training, or where the sender's end of the edge stands.
+
+        Who makes rounds where the others have descended is told the end of that.
+        """
+        if self.descend.done and sender in self.agreed.first:
+            self.desk.post(self.resend(sender) if is_word(data) else ())
+            return
         frame = decode(data, self.trained.setup.moves.width)
         try:
             after = self.trained.hear(sender, frame)

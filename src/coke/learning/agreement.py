@@ -1,8 +1,7 @@
 """What all sites know alike, to the last bit, before they train: network, units, classes, features.
 
-`numbers` is one site's part of the conversation, whoever drives it: a simulation of all sites,
-ranks, or an agent in the field.
-The second half, where an algorithm needs it, is `coke.learning.basis`.
+`numbers` is one site's part of the conversation, whoever drives it: a simulation, ranks, or an
+agent in the field. The second half, where an algorithm needs it, is `coke.learning.basis`.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from coke.learning.choosing import choose
 from coke.learning.public import public_classes, public_units
 from coke.maths.arrays import Array, side_by_side
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
+from coke.maths.graph import Shape
 from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES, Loss, losses_of
 from coke.maths.losses.codes import coded, corners
 from coke.maths.losses.one_vs_rest import signs
@@ -33,8 +33,9 @@ from coke.privacy.noise import Budget
 from coke.privacy.private import Private, Public
 from coke.settings.declaration import AUTO, BALANCED, HASHED, PLAIN, PUBLIC, Settings
 from coke.talk.columns import agree_coding
-from coke.talk.conversation import Network, Talk
-from coke.talk.sums import Sweep, Told, add_integers, tell
+from coke.talk.conversation import Talk
+from coke.talk.sums import Sweep, add_integers
+from coke.talk.told import Told, tell
 from coke.threads import OneThread
 
 _ENOUGH = 5  # rows for each feature, for least squares of two classes
@@ -136,7 +137,7 @@ class Agreement:
     """The same at every site, once `numbers` has come to its end."""
 
     terms: Terms
-    net: Network  # who knows whom
+    shape: Shape  # of the network
     units: Scaling  # of inputs and target
     told: Told  # moments or ranges of all columns, and all classes
     public: Public | None = None  # what private sites tell instead
@@ -148,7 +149,7 @@ class Agreement:
     @property
     def N(self) -> int:
         """How many sites there are."""
-        return len(self.net.names)
+        return self.shape.sites
 
     @cached_property
     def sigma(self) -> float:
@@ -204,7 +205,7 @@ class Agreement:
         return self.N * ridge * self.kappa / 2
 
 
-def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreement]:
+def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreement]:
     """What the units follow from, by sums over all sites; with privacy, what is public instead."""
     private, units, auto = terms.private, terms.public, terms.settings.loss == OF_CLASSES
     if private is not None and units is not None:
@@ -213,8 +214,8 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreem
         terms, known = terms.with_loss(_NOTHING) if auto else terms, public_classes(terms.settings)
         y = numbers_of(y) if terms.numbers else coded(y, checked_classes(known))
         mine = (site.name, features, units.inputs(X), units.targets(y))
-        public = yield from private.agree(sweep, net.names, *mine)
-        return Agreement(terms, net, units, Told(_NOTHING.columns, known), public, private.spread)
+        public = yield from private.agree(sweep, shape.sites, *mine)
+        return Agreement(terms, shape, units, Told(_NOTHING.columns, known), public, private.spread)
     how, outputs = terms.settings.data.scale, len(terms.targets)
     site, terms, coding, everyones = yield from _known(sweep, site, terms)
     if units is None:
@@ -227,7 +228,7 @@ def numbers(sweep: Sweep, net: Network, site: Site, terms: Terms) -> Talk[Agreem
             balance = 1.0 / (len(shares) * np.maximum(shares, 1.0 / FINE))
             shares = np.full(len(shares), 1.0 / len(shares))
         units = _centred(units, shares) if terms.loss.codes else units
-    agreed = Agreement(terms, net, units, everyones, balance=balance, coding=coding)
+    agreed = Agreement(terms, shape, units, everyones, balance=balance, coding=coding)
     if not (terms.numbers or terms.loss.codes):  # margins are about one, of every output
         agreed = replace(agreed, spread=math.sqrt(agreed.outputs))
     if terms.settings.model != AUTO:
@@ -243,8 +244,8 @@ def _known(sweep: Sweep, site: Site, terms: Terms) -> Talk[tuple[Site, Terms, Co
     everyones = yield from tell(sweep, _told(site, terms) if plain else None)
     if everyones is not None:
         return site, terms, None, everyones
-    hashed = terms.settings.data.levels == HASHED
-    coding = yield from agree_coding(sweep, site, terms.columns, hashed=hashed)
+    hashed, seed = terms.settings.data.levels == HASHED, terms.settings.seed
+    coding = yield from agree_coding(sweep, site, terms.columns, hashed=hashed, seed=seed)
     site, terms = site.coded(coding), terms._replace(columns=coding.names)
     if (everyones := (yield from tell(sweep, _told(site, terms)))) is None:
         raise MessageError("raw columns, where a coding was agreed on before")

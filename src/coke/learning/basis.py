@@ -22,6 +22,7 @@ from coke.errors import ConfigError
 from coke.learning.agreement import Agreement
 from coke.maths.alike import alike
 from coke.maths.arrays import Array
+from coke.maths.features.merging import Detail
 from coke.maths.features.mixtures import RANKS, Gaussian, describe, expected_gram
 from coke.maths.features.whitening import Whitening, mixture_basis
 from coke.settings.declaration import LOOKING
@@ -62,10 +63,11 @@ def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
         total, spread = yield from add_grams(sweep, own.gram(), own.y)
     else:
         told = [Gaussian.of(own.X).truncated(RANKS[1])]
+        detail = Detail(0.3 * agreement.sigma * math.sqrt(ridge))
         if how == "mixture":
             told = describe(own.X, f, own.gram, ridge, agreement.terms.settings.seed)
-        s0 = 0.3 * agreement.sigma * math.sqrt(ridge)
-        mixture, spread = yield from describe_inputs(sweep, told, own.y, s0)
+            detail = detail._replace(features=f, ridge=ridge)
+        mixture, spread = yield from describe_inputs(sweep, told, own.y, detail)
         whitening = mixture_basis(f, mixture, ridge)
     if how not in LOOKING:
         P = total / agreement.N if how == "gram" else _public_gram(agreement)

@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from coke.learning.basis import Basis
+from coke.maths.algorithms import ALGORITHMS, Entry
 from coke.maths.algorithms.algorithm import Algorithm
+from coke.maths.algorithms.tree_newton import Aim
 from coke.maths.arrays import Array
 from coke.maths.features.whitening import Whitening
 from coke.maths.ledger import Spent
+from coke.maths.losses import Loss
 from coke.maths.losses.problem import Problem
+from coke.settings.declaration import AUTO, Settings
+from coke.settings.rules import against_descent
 from coke.threads import OneThread
+
+_APART = 10  # times finer for each of several targets
 
 
 class Case(NamedTuple):
@@ -22,6 +29,8 @@ class Case(NamedTuple):
     spent: Spent  # (n, 3)
     tol: float | None = None  # in the norm of θ, once nobody moves by more
     basis: Whitening | None = None  # of the problem; None: the plain features
+    goal: Aim | None = None  # what is to be proven of it at the end
+    descends: bool = False  # whether by sums over the tree, and not by rounds of the algorithm
     closes: bool = False  # whether anything is added up afterwards: see `coke.learning.closing`
 
     def theta(self, u: Array) -> Array:
@@ -30,6 +39,43 @@ class Case(NamedTuple):
             return u
         with OneThread().limit():
             return self.basis.theta(u.reshape(-1, len(self.basis.C))).reshape(u.shape)
+
+
+def resolved(settings: Settings) -> tuple[str, str]:
+    """The algorithm that "auto" stands for, and why."""
+    if settings.algorithm != AUTO:
+        return settings.algorithm, ""
+    asked = {
+        "a tolerance of movement is of rounds": settings.tol is not None,
+        "compiled rounds are COKE's": settings.fast,
+    }
+    why = "; ".join([*against_descent(settings), *(one for one, holds in asked.items() if holds)])
+    return ("coke", why) if why else ("tree-newton", "sums over a tree take the fewest bytes")
+
+
+def tol_of(settings: Settings, entry: Entry, loss: Loss) -> float | None:
+    """In spreads of the target; of a descent, for those who go on by rounds of COKE."""
+    usual = ALGORITHMS["coke"].tol if entry.descends else entry.tol
+    if settings.tol is not None or usual is None:
+        return settings.tol
+    return loss.rough * usual
+
+
+def goal_of(settings: Settings, loss: Loss) -> Aim | None:
+    """What is to be proven at the end; nothing without λ, of noise, or beyond a budget.
+
+    Of several targets each is to be near its optimum, however small its part of the sum.
+    """
+    if settings.max_bytes or settings.max_transmissions or settings.lam == 0:
+        return None
+    if settings.privacy != "none":
+        return None
+    targets = len(settings.data.targets)
+    finer = _APART * targets if targets > 1 else 1
+    return Aim(
+        accuracy=settings.accuracy / finer, sweeps=settings.rounds, sums=loss.statistics,
+        bend=loss.bend or loss.kappa, further=settings.sums and loss.smooth,
+    )  # fmt: skip
 
 
 class Wanted(NamedTuple):

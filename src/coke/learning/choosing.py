@@ -38,13 +38,14 @@ from coke.learning.choice import (
     power,
 )
 from coke.learning.judging import Contest, judged
+from coke.maths.algorithms.integers import Integers
 from coke.maths.arrays import Array
 from coke.maths.choice import errors as left
 from coke.maths.choice import evidence
 from coke.maths.choice.quantiles import NO_KNOTS, Sketch, scored
 from coke.maths.features.features import DrawnFeatures, draw_features, gram
 from coke.talk.conversation import Talk
-from coke.talk.sums import Integers, Sweep, add_integers
+from coke.talk.sums import Sweep, add_integers
 
 _FEW, _TIMES = 60, 2  # rows to look at, and times the columns, below which a site is small
 _CLEAR = 0.9  # of the errors of plain and linear: no judge is needed below

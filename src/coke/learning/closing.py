@@ -74,14 +74,13 @@ def _explained(sweep: Sweep, ready: Ready, own: Quadratic, theta: Array) -> Talk
 
 def closed(ready: Ready, case: Case, theta: Array) -> tuple[Closed, Ledger]:
     """What all sites add up to, given θ (N, K·D) of all, and what it cost."""
-    net, here = ready.agreement.net, ready.sites.names
     own = dict(zip(ready.names, theta, strict=True))
     talks = {
-        name: closing(partial(swept, net, name, []), ready, case, i, own[name])
-        for i, name in enumerate(here)
+        place.name: closing(partial(swept, place, []), ready, case, i, own[place.name])
+        for i, place in enumerate(ready.places)
     }
     found, spent = ready.engine.converse(talks)
-    return found[here[0]], Ledger.of(ready.engine.everyones(spent))
+    return found[ready.places[0].name], Ledger.of(ready.engine.everyones(spent))
 
 
 class _Looked:

@@ -20,15 +20,17 @@ import numpy as np
 
 from coke.data.units import Columns
 from coke.learning.choice import FINE, LINEAR, PLAIN, Candidate, Choice, Samples
+from coke.maths.algorithms.integers import Integers
 from coke.maths.alike import alike
 from coke.maths.arrays import Array
 from coke.maths.choice.conjugate import Conjugate, first_step
 from coke.maths.choice.errors import heights
 from coke.maths.features.features import DrawnFeatures
+from coke.maths.features.merging import Detail
 from coke.maths.features.mixtures import Gaussian, clustered
 from coke.maths.features.whitening import Whitening, mixture_basis
 from coke.talk.conversation import Talk
-from coke.talk.sums import Integers, Sweep, add_integers, describe_inputs
+from coke.talk.sums import Sweep, add_integers, describe_inputs
 
 _SWEEPS, _FEW = 8, 50  # and the frequencies that are looked at
 _REST, _WORST = 1e-3, 1e3  # least of what is left of a row; largest error that counts
@@ -84,7 +86,7 @@ def judged(sweep: Sweep, own: Samples, choice: Choice, contest: Contest) -> Talk
     for by, X in kinds.items():
         anything = Columns.of_moments(1.0, np.zeros(1), np.ones(1))
         told = clustered(X, 2, 0)
-        inputs[by], _ = yield from describe_inputs(sweep, told, anything, _DETAIL)
+        inputs[by], _ = yield from describe_inputs(sweep, told, anything, Detail(_DETAIL))
     judging = [
         _Judging.of(one, own.all / rows, kinds[one.quantiles], inputs[one.quantiles])
         for one in models

@@ -13,9 +13,11 @@ from scipy.special import expit, softmax
 from coke.data.blocks import decisions
 from coke.data.coding import Coding
 from coke.data.files import AGAIN, pack, read_packed, unpack, write_file
-from coke.data.raw import DATE, TEXT, RawRows
+from coke.data.kinds import NUMBERS as NUMBER_COLUMNS
+from coke.data.kinds import require
+from coke.data.raw import DATE, TEXT, RawRows, raw_numbers, raw_rows
 from coke.data.sources import Numbers
-from coke.data.tables import Labels, inputs_of, numbers, read_table
+from coke.data.tables import Labels, numbers, read_table
 from coke.data.units import Scaling
 from coke.errors import DataError, FileError, InputError, unknown
 from coke.learning.labels import label_array, plain_labels
@@ -52,6 +54,7 @@ class Model(NamedTuple):
     closed: Closed = NOTHING_CLOSED  # what they added up at the end
     targets: tuple[str, ...] = ("y",)  # names of the columns to predict
     coding: Coding | None = None  # what the columns become; None: numbers, which they are
+    centred: bool = True  # whether x_shift is the training rows' mean, which then fills gaps
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -182,7 +185,8 @@ class Model(NamedTuple):
     def inputs(self, X: Any) -> Numbers:
         """(T, d) of an array, a table, a file or raw rows: of the columns the model was trained on.
 
-        With a coding, gaps are filled and text and dates are made numbers, as they were then.
+        With a coding, gaps are filled and text and dates are made numbers, as they were then. A gap
+        in numbers that had none then is their mean.
         """
         if isinstance(X, str | Path) or hasattr(X, "__arrow_c_stream__"):
             X = self._read(read_table(X))
@@ -191,16 +195,24 @@ class Model(NamedTuple):
         if not (isinstance(X, np.ndarray) and X.dtype == np.float32):  # which stays as it is
             X = numbers(X)
         self._check_width(X)
-        if not finite(X):
-            raise DataError("X has NaN or infinite values: fill them in or leave those rows out")
-        return X
+        return X if finite(X) else self._with_means(X)
+
+    def _with_means(self, X: Numbers) -> Numbers:
+        """For what is missing."""
+        if not self.centred:
+            raise DataError(
+                "X has NaN or infinite values, and this model knows no means to fill in: train "
+                'with scale = "standard", or leave those rows out'
+            )
+        return np.where(np.isfinite(X), X, self.scaling.x_shift.astype(X.dtype))
 
     def _read(self, table: pa.Table) -> Any:
         lacking = [name for name in self.columns if name not in table.column_names]
         if lacking:
             raise DataError(f"columns {lacking[:8]} are missing: the model needs {self.columns}")
         if self.coding is None:
-            return inputs_of(table, self.columns)
+            require(table, (self.columns, NUMBER_COLUMNS))
+            return raw_rows(table, self.columns, raw_numbers(len(self.columns))).X
         return self.coding.read(table)
 
     def _filled(self, X: Any) -> Array:
@@ -229,6 +241,7 @@ class Model(NamedTuple):
             loss=self.loss, classes=labels, columns=list(self.columns), linear=linear,
             sharpness=self.closed.sharpness, targets=list(self.targets),
             coding=UNSET if self.coding is None else list(self.coding.codes),
+            centred=UNSET if self.centred else False,
         )  # fmt: skip
         return pack(KIND, meta, parts_of(self))
 
@@ -249,6 +262,7 @@ class Model(NamedTuple):
                 classes=label_array(meta.classes),
                 columns=tuple(meta.columns),
                 coding=Coding(tuple(meta.coding)) if meta.coding else None,
+                centred=meta.centred is UNSET or meta.centred,
             )
             closed = Closed(misses_in(arrays), meta.sharpness)
             model = model._replace(inputs_like=mixture_in(arrays), closed=closed)

@@ -34,6 +34,7 @@ class Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sharpness: float | None = None
     targets: list[str] = []  # of files without them: y, or y0, y1, …
     coding: list[ColumnCoding] | UnsetType = UNSET  # of files without it: columns are inputs
+    centred: bool | UnsetType = UNSET  # of files without it: shifts are means
 
 
 def parts_of(model: Model) -> Arrays:

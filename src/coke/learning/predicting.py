@@ -23,6 +23,7 @@ from coke.data.tables import plain
 from coke.errors import DataError
 from coke.learning.model import Model
 from coke.learning.scoring import ClassScore, NumberScore
+from coke.maths.arrays import finite
 from coke.maths.losses import LOSSES
 
 FORMATS = (".csv", ".parquet")
@@ -44,7 +45,7 @@ class Written(NamedTuple):
 
     rows: int
     score: Scores | None  # by target, where all of them were there
-    gaps: dict[str, int]  # column ↦ values that were filled in, where the model has a way to
+    gaps: dict[str, int]  # column ↦ values that were filled in
     others: dict[str, int]  # column ↦ texts that are none of the levels it was trained on by name
 
 
@@ -100,7 +101,8 @@ def predict_file(
     """How many rows were predicted, and how well; `out` is written whole or not at all."""
     coding, rows, gaps, others = model.coding, 0, Counter[str](), Counter[str]()
     source = open_inputs(data, model.columns, how, () if coding is None else coding.kinds())
-    passing, there = Passing(missing="refuse" if coding is None else "fill"), names_in(data, how)
+    filled = coding is not None or model.centred
+    passing, there = Passing(missing="fill" if filled else "refuse"), names_in(data, how)
     scoring, keep = _Scoring(model, there), _kept(model, asked, there)
     beside = beside_inputs(data, list(dict.fromkeys((*keep, *scoring.columns))), how)
 
@@ -108,10 +110,9 @@ def predict_file(
         nonlocal rows
         for chunk in complete(source, passing):
             X = chunk.X if coding is None else RawRows(chunk.X, source.kinds)
-            if coding is not None:
-                strange = coding.strange(*X)
-                gaps.update({name: n for name, (n, _) in strange.items()})
-                others.update({name: n for name, (_, n) in strange.items()})
+            strange = _strange(model, X)
+            gaps.update({name: n for name, (n, _) in strange.items()})
+            others.update({name: n for name, (_, n) in strange.items()})
             rows += len(chunk.y)
             some, found = beside(len(chunk.y)), _predicted(model, X, asked)
             scoring.add(X, found, some)
@@ -127,6 +128,17 @@ def predict_file(
 
     atomically(out, write)
     return Written(rows, scoring.document(), dict(+gaps), dict(+others))
+
+
+def _strange(model: Model, X: Numbers | RawRows) -> dict[str, tuple[int, int]]:
+    """Column ↦ how many of its values are gaps, and how many other levels, where any are."""
+    if isinstance(X, RawRows):
+        assert model.coding is not None  # or they would be numbers
+        return model.coding.strange(*X)
+    if finite(X):
+        return {}
+    holes = np.count_nonzero(~np.isfinite(X), axis=0).tolist()
+    return {name: (n, 0) for name, n in zip(model.columns, holes, strict=True) if n}
 
 
 def _kept(model: Model, asked: Asked, there: list[str]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Sites that have agreed and can begin to train: all of a simulation, a rank's, or one in a field.
 
-`agree` holds the conversation for all sites that the engine has here, `site_talk` is an agent's
-own, and `joining` that of a site which comes later, from what a neighbour says was agreed on.
+`agree` holds the conversation for all sites here, `site_talk` is an agent's own, and `joining` that
+of a site which comes later.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
+import networkx as nx
 import numpy as np
 
 from coke.data.site import Kept, Site, Sites
@@ -22,19 +23,21 @@ from coke.engines.ranks.engine import Ranks
 from coke.errors import CokeError, DataError, MessageError
 from coke.learning.agreement import Agreement, Terms, numbers
 from coke.learning.basis import Basis, Own, common_basis
-from coke.learning.case import Case, Second, Wanted
+from coke.learning.case import Case, Second, Wanted, goal_of, resolved, tol_of
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
 from coke.learning.public import check_labels
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
-from coke.maths.graph import Graph
+from coke.maths.graph import Graph, Steps
 from coke.maths.ledger import Spent
 from coke.maths.losses.problem import Problem
 from coke.privacy.private import Noised, Private
 from coke.settings.declaration import AUTO
-from coke.talk.conversation import Talk, flood, flooded, network, network_of, outcome
+from coke.talk.conversation import Talk, outcome
+from coke.talk.place import Place, shape_of
 from coke.talk.sums import Sweep, add_targets, given, swept
+from coke.talk.wave import wave, waves
 from coke.threads import OneThread
 
 
@@ -47,7 +50,8 @@ class Ready:
     targets: tuple[Columns, ...]  # what the sites here may tell of their scaled targets
     sites: Sites  # those here
     names: tuple[str, ...]  # of all sites, in the order of the run's rows
-    graph: Graph  # on these positions
+    graph: Graph  # on these positions; an agent sees none of its edges
+    places: tuple[Place, ...]  # of the sites here, in the network
     spent: Spent  # (n, 3) by the sites here, on agreeing
     noised: Noised | None = None  # with privacy
     engine: Engine = ALONE  # who else has a part of the sites
@@ -56,7 +60,8 @@ class Ready:
     @property
     def totals(self) -> tuple[bytes, ...]:
         """Of the agreement of a site in the field, for sites that join later."""
-        return () if self.second is None else (self.agreement.net.records(), *self.second.totals)
+        told = msgspec.msgpack.encode(self.agreement.shape)
+        return () if self.second is None else (told, *self.second.totals)
 
     def own(self, i: int) -> Own:
         """What site i of those here knows of its own rows."""
@@ -69,6 +74,11 @@ class Ready:
     def rows(self) -> Kept | None:
         """In the common units; None where they are out of reach."""
         return None if self.noised else self.sites.units(self.agreement.units)
+
+    @property
+    def reach(self) -> Steps:
+        """Steps from each of the sites here (n,) to the farthest of all, at most."""
+        return np.array([place.reach for place in self.places])
 
     @cached_property
     def spread(self) -> float:
@@ -119,13 +129,12 @@ class Ready:
         if self.second is not None:
             assert self.second.basis is not None  # it was wanted, or the site would not ask for it
             return self.second.basis, self.spent
-        net, here = self.agreement.net, self.sites.names
         talks = {
-            name: common_basis(partial(swept, net, name, []), self.agreement, self.own(i))
-            for i, name in enumerate(here)
+            place.name: common_basis(partial(swept, place, []), self.agreement, self.own(i))
+            for i, place in enumerate(self.places)
         }
         agreed, spent = self.engine.converse(talks)
-        return agreed[here[0]], self.spent + spent
+        return agreed[self.places[0].name], self.spent + spent
 
     def model(self, theta: Array, closed: Closed = NOTHING_CLOSED) -> Model:
         """The model of one θ (D,), such as an agent's own or the agents' mean."""
@@ -133,6 +142,7 @@ class Ready:
         if "whitened" in vars(self):
             basis = self.whitened[1]
         agreed, coding = self.agreement, self.agreement.coding
+        standard = agreed.terms.settings.data.scale == "standard"
         return Model(
             theta=theta.reshape(-1, agreed.features.size),
             features=agreed.features,
@@ -144,6 +154,7 @@ class Ready:
             inputs_like=() if basis is None else basis.inputs,
             closed=closed,
             targets=agreed.terms.targets,
+            centred=standard or agreed.choice is not None,  # whose units always are
         )
 
     def case(self, algorithm: str | Algorithm) -> Case:
@@ -156,22 +167,21 @@ class Ready:
                 problem=self.problem, algorithm=algorithm, spread=self.spread, spent=nothing,
                 tol=limit, closes=self._closes(basis=False),
             )  # fmt: skip
+        algorithm = resolved(settings)[0] if algorithm == AUTO else algorithm
         entry, loss = ALGORITHMS[algorithm], self.agreement.terms.loss
-        closes = self._closes(basis=entry.basis)
         problem, whitening, spread, spent = self.problem, None, 0.0, np.zeros_like(self.spent)
         if entry.basis:
             problem, (whitening, spread, _), spent = self.whitened
         else:
             spread = self.spread
-        seen = Seen(self.agreement.kappa, self.agreement.net.graph, spread)
+        seen = Seen(self.agreement.kappa, self.agreement.shape, spread)
         built = entry.build(msgspec.structs.asdict(settings), seen)
-        tol = settings.tol
-        if tol is None and entry.tol is not None:
-            tol = loss.rough * entry.tol
-        limit = None if tol is None else tol * spread
+        tol = tol_of(settings, entry, loss)
         return Case(
-            problem=problem, algorithm=built, spread=spread, spent=spent, tol=limit,
-            basis=whitening, closes=closes,
+            problem=problem, algorithm=built, spread=spread, spent=spent,
+            tol=None if tol is None else tol * spread, basis=whitening,
+            closes=self._closes(basis=entry.basis), descends=entry.descends,
+            goal=goal_of(settings, loss) if entry.basis else None,
         )  # fmt: skip
 
     def _closes(self, *, basis: bool) -> bool:
@@ -200,47 +210,49 @@ def agree(
     if terms.settings.classes:
         engine.guarded(lambda: check_labels(terms.settings, sites))
     with OneThread().limit():  # else the last bits of a Gram matrix depend on the machine's cores
-        net = network(names, graph)
-        told = dict(zip(net.names, flooded(net), strict=True))
+        found, spent = engine.converse(waves(names, graph, here))
+        places = tuple(found[name] for name in here)
         talks = {
-            name: numbers(partial(swept, net, name, []), net, Site(sites, i, name), terms)
-            for i, name in enumerate(here)
+            place.name: numbers(
+                partial(swept, place, []), place.shape, Site(sites, i, place.name), terms
+            )
+            for i, place in enumerate(places)
         }
-        found, added = engine.converse(talks)
-        spent = added + np.array([told[name] for name in here], np.int64)
-        ready = engine.guarded(partial(_made, sites, found[here[0]], spent))
+        agreed, added = engine.converse(talks)
+        ready = engine.guarded(partial(_made, sites, places, agreed[here[0]], spent + added))
     return replace(ready, names=names, graph=graph, engine=engine)
 
 
 def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Wanted) -> Talk[Ready]:
     """One site's conversation until it can train; `sites` holds this one."""
     totals, (name,) = list[bytes](), sites.names
-    net = yield from flood(name, neighbours)
-    sweep = partial(swept, net, name, totals)
-    agreed = yield from numbers(sweep, net, Site(sites, 0, name), terms)
-    ready, second = yield from _finished(sweep, sites, agreed, want)
+    place = yield from wave(name, neighbours)
+    sweep = partial(swept, place, totals)
+    agreed = yield from numbers(sweep, place.shape, Site(sites, 0, name), terms)
+    ready, second = yield from _finished(sweep, sites, place, agreed, want)
     return replace(ready, second=second._replace(totals=tuple(totals)))
 
 
 def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -> Ready:
     """The same for a site that comes later, from what a neighbour says was agreed on."""
     if not totals:
-        raise MessageError("nothing that was agreed on: expected the network's records first")
+        raise MessageError("nothing that was agreed on: expected the network's shape first")
     if terms.private is not None and terms.private.colluding is not None:
         raise CokeError("secure_sum: the sum was made without this site; begin a new run with it")
-    sweep, net = given(totals[1:]), network_of(totals[0])
+    (name,), sweep = sites.names, given(totals[1:])
+    place = Place.later(name, shape_of(totals[0]))
     with OneThread().limit():
-        agreed = outcome(numbers(sweep, net, Site(sites, 0, sites.names[0]), terms))
-        ready, second = outcome(_finished(sweep, sites, agreed, want))
+        agreed = outcome(numbers(sweep, place.shape, Site(sites, 0, name), terms))
+        ready, second = outcome(_finished(sweep, sites, place, agreed, want))
     return replace(ready, second=second._replace(totals=tuple(totals[1:])))
 
 
 def _finished(
-    sweep: Sweep, sites: Sites, agreement: Agreement, want: Wanted
+    sweep: Sweep, sites: Sites, place: Place, agreement: Agreement, want: Wanted
 ) -> Talk[tuple[Ready, Second]]:
     """The second half: the site's risk, and a basis or the spread where they are wanted."""
     with OneThread().limit():
-        ready = _made(sites, agreement, np.zeros((1, 3), np.int64))  # its ledger has what it spent
+        ready = _made(sites, (place,), agreement, np.zeros((1, 3), np.int64))  # see its ledger
         own = ready.own(0)
     if want.basis:
         basis = yield from common_basis(sweep, agreement, own)
@@ -251,7 +263,7 @@ def _finished(
     return ready, Second(None, spread, ())
 
 
-def _made(sites: Sites, agreement: Agreement, spent: Spent) -> Ready:
+def _made(sites: Sites, places: tuple[Place, ...], agreement: Agreement, spent: Spent) -> Ready:
     """The problem of these sites once the units are known."""
     terms, how = agreement.terms, agreement.making
     if agreement.coding is not None:
@@ -259,7 +271,7 @@ def _made(sites: Sites, agreement: Agreement, spent: Spent) -> Ready:
     targets = tuple(sites.targets(i, how) for i in range(len(sites.names)))
     ready = Ready(
         agreement=agreement, problem=sites.problem(how), targets=targets, sites=sites,
-        names=sites.names, graph=agreement.net.graph, spent=spent,
+        names=sites.names, graph=nx.empty_graph(len(places)), places=places, spent=spent,
     )  # fmt: skip
     if terms.private is not None:
         ready = _noised(ready, terms.private)

@@ -7,14 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from coke.engines.checkpoint import Saved, save_checkpoint
 from coke.engines.history import History
 from coke.engines.process import Record
 from coke.engines.ranks.engine import Ranks
 from coke.errors import ConvergenceError
+from coke.learning.case import resolved
 from coke.learning.closing import closed
+from coke.learning.descending import Descending
 from coke.learning.folder import Folder
 from coke.learning.model import Closed, Model
 from coke.learning.ready import Ready
@@ -23,7 +28,8 @@ from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits, at_first
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
-from coke.settings.declaration import KNOBS
+from coke.maths.losses.excess import Certificate
+from coke.settings.declaration import AUTO, KNOBS
 
 Watch = Callable[[str, Record, float | None], None]
 """(algorithm, what is known after a round, the tolerance in its units)."""
@@ -45,6 +51,7 @@ class Effects(NamedTuple):
     watch: Watch | None = None  # told of every round
     resume: bool = False  # go on from the folder's checkpoints
     every: float = 30.0  # seconds between checkpoints
+    handled: bool = True  # Ctrl-C waits for a round's end; else it is the caller's
 
 
 class Trained(NamedTuple):
@@ -59,19 +66,22 @@ class Trained(NamedTuple):
     model: Model | None = None  # of the agents' mean θ
     after: Ledger = Ledger()  # what was sent after the last round
     settled: bool | None = None  # within the tolerance; None: there was none
+    certificate: Certificate | None = None  # what was proven of the model
 
     @property
     def ended(self) -> Ended:
         """How it ended, and all that it took."""
         last = self.history.last()
         spent = Ledger(*(last[key] + more for key, more in self.after._asdict().items()))
-        return Ended(last["round"], self.settled, spent)
+        return Ended(last["round"], self.settled, spent, self.certificate)
 
 
 def train(
     ready: Ready, algorithm: str | Algorithm, effects: Effects | None = None, name: str = ""
 ) -> Trained:
     """All rounds of one algorithm, of the house or an own one; or as many as come before Ctrl-C."""
+    if algorithm == AUTO:
+        algorithm = resolved(ready.agreement.terms.settings)[0]
     said = algorithm if isinstance(algorithm, str) else name or type(algorithm).__name__
     return _Training(ready, said, algorithm, effects).run()
 
@@ -82,7 +92,7 @@ def train_all(ready: Ready, effects: Effects) -> list[Trained]:
     if effects.folder is not None and ready.engine.first:
         effects.folder.begin(settings, resume=effects.resume)
     done: list[Trained] = []
-    for name in dict.fromkeys([settings.algorithm, *settings.beside]):
+    for name in dict.fromkeys([resolved(settings)[0], *settings.beside]):
         training = _Training(ready, name, name, effects)
         done.append(training.run())
         if done[0].error is not None:
@@ -99,14 +109,15 @@ class _Training:
         self, ready: Ready, name: str, algorithm: str | Algorithm, effects: Effects | None
     ):
         self.ready, self.name, self.engine = ready, name, ready.engine
-        self.effects, self.handled = effects or Effects(), effects is not None
+        self.effects = effects or Effects(handled=False)
         self.settings = ready.agreement.terms.settings
         self.history = History(name, ready.problem.train.metric, ready.names)
         self.case = case = ready.case(algorithm)
         self.folder, self.fingerprint = self.effects.folder, ""
         if self.folder is not None:
             self.fingerprint = self.engine.fingerprint(case.problem, ready.graph, case.algorithm)
-        self.interrupted = False
+        self.interrupted, self.after = False, Ledger()
+        self.certificate: Certificate | None = None
 
     def run(self) -> Trained:
         saved = self.engine.guarded(self._saved) if self.effects.resume else None
@@ -116,10 +127,10 @@ class _Training:
             try:
                 for record in self._records(saved):
                     self.history.append(record)
-                    if not self.handled:
-                        continue
                     if self.effects.watch is not None:
                         self.effects.watch(self.name, record, self.case.tol)
+                    if not self.effects.handled:
+                        continue
                     due, stop = time.monotonic() - clock > self.effects.every, self.interrupted
                     if isinstance(self.engine, Ranks):  # whoever asks, all save and stop together
                         due, stop = self.engine.any(due, stop)  # a Ctrl-C meanwhile: the next round
@@ -137,19 +148,40 @@ class _Training:
                 self._save(record)
         elif saved:
             theta = saved.checkpoint.state["theta"]
+        if theta is not None and error is None and not self.interrupted:
+            theta = self._proven(theta, record, saved)
         if self.folder and len(self.history) and self.engine.first:
             self.history.to_parquet(self.folder.history(self.name))
-        model, after = None, Ledger()
+        model, after = None, self.after
         if theta is not None:
             theta, found = self.case.theta(theta), Closed()
             if error is None and self.case.closes:
-                found, after = closed(self.ready, self.case, theta)
+                found, more = closed(self.ready, self.case, theta)
+                after = Ledger(*map(sum, zip(after, more, strict=True)))
             model = self.ready.model(theta.mean(axis=0), found)
         return Trained(
             name=self.name, history=self.history, theta=theta, last=record,
             seconds=time.process_time() - started, error=error, model=model, after=after,
-            settled=self._settled(record, saved),
+            settled=self._settled(record, saved), certificate=self.certificate,
         )  # fmt: skip
+
+    def _proven(self, theta: Array, record: Record | None, saved: Saved | None) -> Array:
+        """What all sites adopt (N, D), with the proof of it; θ as it is where there is no goal."""
+        if self.case.descends or self.case.goal is None:
+            return theta
+        if record is not None:
+            state = record.state
+        else:
+            assert saved is not None
+            here = self.engine.agents(len(theta))
+            rows = saved.checkpoint.rows(np.asarray(here, np.int64)).state
+            state = SimpleNamespace(**rows)
+        found = Descending(self.ready, self.case, state)
+        for _ in found.sweeps():
+            pass
+        self.certificate = found.certificate
+        self.after = Ledger.of(self.engine.everyones(found.spent))
+        return np.tile(found.u, (len(theta), 1))
 
     def _settled(self, record: Record | None, saved: Saved | None) -> bool | None:
         at = record or saved  # each says so
@@ -158,6 +190,15 @@ class _Training:
         return False if self.case.tol else None
 
     def _records(self, saved: Saved | None) -> Iterator[Record]:
+        """Rounds, or sweeps over the tree."""
+        if not self.case.descends:
+            yield from self._rounds(saved)
+            return
+        found = Descending(self.ready, self.case)
+        yield from found.records()
+        self.certificate = found.certificate
+
+    def _rounds(self, saved: Saved | None) -> Iterator[Record]:
         settings, at = self.settings, saved.checkpoint if saved else None
         if saved and at:
             before = [saved.config.get(name) for name in _LIMITS]
@@ -171,6 +212,7 @@ class _Training:
             tol=case.tol,
             max_bytes=settings.max_bytes,
             max_transmissions=settings.max_transmissions,
+            reach=self.ready.reach,
         )
         graph = self.ready.graph
         return self.engine.rounds(case.problem, graph, case.algorithm, limits, case.spent, at)
@@ -178,7 +220,8 @@ class _Training:
     def _saved(self) -> Saved | None:
         if self.folder is None:
             return None  # there is no resuming without a folder
-        return self.folder.saved(self.name, self.fingerprint)
+        found = self.folder.saved(self.name, self.fingerprint)
+        return None if self.case.descends else found  # sweeps are few, and begin anew
 
     def _save(self, record: Record) -> None:
         if self.folder is None:
@@ -195,7 +238,7 @@ class _Training:
     def _between_rounds(self) -> Iterator[None]:
         """The first Ctrl-C waits for the round's end, so that state and history agree."""
         main = threading.current_thread() is threading.main_thread()
-        if not (self.handled and main):
+        if not (self.effects.handled and main):
             yield  # a library's caller handles its own signals, and only the main thread may
             return
         before = signal.signal(signal.SIGINT, self._interrupt)

@@ -7,15 +7,18 @@ on its own rows, `pooled` the optimum of all rows in one place, `linear` a plain
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from coke.learning.tally import Shown
 from coke.maths.ledger import Ledger
+from coke.maths.losses.excess import Certificate
 from coke.maths.sizes import sized
 
 HELD, LEFT = "held-out rows", "training rows, each as if it had been left out"
+_PROVE = "the model may be off; allow more rounds or a larger accuracy, or raise lambda"
 KEYS = {True: ("r2", "rmse"), False: ("accuracy", "log_loss")}
 
 
@@ -59,20 +62,44 @@ class Ended(NamedTuple):
     rounds: int
     settled: bool | None  # within the tolerance; None: none was asked for
     ledger: Ledger
+    certificate: Certificate | None = None  # what was proven of the model
 
     @property
     def warning(self) -> str:
-        """What to say of a run that has not settled; nothing of one that has."""
+        """What to say of a run that has not settled; nothing of one that has, or is proven."""
+        rounds, proven = f"after {self.rounds} rounds", self.certificate
+        if proven is not None:
+            late = f"not settled {rounds}" if self.settled is False else rounds
+            return "" if proven.holds else f"{late}, {proven}; {_PROVE}"
         if self.settled is not False:
             return ""
         return (
-            f"not settled after {self.rounds} rounds: the limit or a budget came first, and the "
-            "model may be off; allow more rounds, or a larger tol"
+            f"not settled {rounds}: the limit or a budget came first, and the model may be off; "
+            "allow more rounds, or a larger tol"
         )
+
+    def proven(self) -> dict[str, Any] | None:
+        """Of the model, for machines."""
+        found = self.certificate
+        if found is None:
+            return None
+        numbers = {"within": found.share, **found._asdict()}
+        told = {key: value if math.isfinite(value) else None for key, value in numbers.items()}
+        return {"text": str(found), "certified": found.holds, **told}
 
     def __str__(self) -> str:
         words = {True: "settled after", False: "not settled after", None: "after"}[self.settled]
-        return f"{sized(self.ledger.bytes)} sent; {words} {self.rounds} rounds"
+        said = f"{sized(self.ledger.bytes)} sent; {words} {self.rounds} rounds"
+        return said if self.certificate is None else f"{said}, {self.certificate}"
+
+
+def weakest(documents: Sequence[Mapping[str, Any] | None]) -> Certificate | None:
+    """Of what sites say was proven; None where one of them knows nothing."""
+    names, told = Certificate._fields, [one for one in documents if one is not None]
+    if len(told) < len(documents):
+        return None
+    numbers = ([math.inf if one[name] is None else one[name] for name in names] for one in told)
+    return max((Certificate(*each) for each in numbers), key=lambda one: one.gap)
 
 
 @dataclass(frozen=True)
@@ -90,7 +117,6 @@ class Verdict:
     pooled: Figure | None = None
     linear: Figure | None = None
     linear_wins: bool = False
-    certificate: str | None = None  # how far from the optimum at most, where that is proven
     sites: Mapping[str, AtSite] = field(default_factory=dict)
     shown: Shown | None = None  # predictions, where somebody looks
 
@@ -104,7 +130,7 @@ class Verdict:
         if self.pooled is not None:
             said.append(f"{self.pooled} if all rows were pooled")
         parts = [f"{'R²' if self.numbers else 'accuracy'} {', '.join(said)}", str(self.ended)]
-        return "; ".join([*parts, *([self.certificate] if self.certificate else [])])
+        return "; ".join(parts)
 
     @property
     def notes(self) -> list[str]:
@@ -140,7 +166,7 @@ class Verdict:
         return {
             "text": str(self), "measure": KEYS[numbers][0], "rows": self.rows, "of": self.how,
             **{name: one and one.document(numbers) for name, one in figures.items()},
-            "worst": worst, "linear_wins": self.linear_wins, "certificate": self.certificate,
+            "worst": worst, "linear_wins": self.linear_wins, "certificate": self.ended.proven(),
             "sites": {name: one.document(numbers) for name, one in self.sites.items()},
             "notes": self.notes, "warnings": self.warnings,
         }  # fmt: skip

@@ -16,6 +16,7 @@ from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
 
 Graph = Any  # nx.Graph: networkx ships no types
+Steps = NDArray[np.integer[Any]]  # from one agent to another, in edges
 
 
 def _random_connected(n: int, edges: int | None, rng: np.random.Generator) -> Graph:
@@ -154,8 +155,40 @@ def steps(A: sparse.csr_array, agents: NDArray[np.int64]) -> NDArray[np.int32]:
     return np.asarray(found, dtype=np.int32)
 
 
+class Shape(NamedTuple):
+    """What sums over a spanning tree tell of a graph."""
+
+    sites: int
+    edges: int
+    inner: int  # sites with children in the tree
+    apart: int  # Σ over all pairs of sites of the steps between them along the tree
+
+    @property
+    def can_be(self) -> bool:
+        """Whether some graph is like that."""
+        N = self.sites
+        pairs = N * (N - 1) // 2
+        whole = N > 0 and N - 1 <= self.edges <= pairs and 0 <= self.inner <= N
+        return whole and pairs <= self.apart <= N * pairs
+
+    @property
+    def degree(self) -> float:
+        """d̄, the mean number of neighbours."""
+        return 2 * self.edges / self.sites
+
+    @property
+    def distance(self) -> float:
+        """Mean steps between two sites along the tree; 0 of a site alone."""
+        return 2 * self.apart / max(1, self.sites * (self.sites - 1))
+
+    @property
+    def messages(self) -> int:
+        """Of one sum: one from all but the root, and a broadcast of each site with children."""
+        return self.sites - 1 + self.inner
+
+
 class Tree(NamedTuple):
-    """A spanning tree that every site computes alike from the same graph."""
+    """A spanning tree, for methods that are given one."""
 
     root: Any
     parent: dict[Any, Any]  # of all but the root
@@ -180,11 +213,7 @@ class Tree(NamedTuple):
 
 def spanning_tree(graph: Graph) -> Tree:
     """Breadth first from the centre of the graph; ties go to the smaller number or name."""
-    return grown(graph, steps(adjacency(graph), np.arange(len(graph))).max(axis=1))
-
-
-def grown(graph: Graph, farthest: NDArray[np.int32]) -> Tree:
-    """The same where it is known how far away anybody is from each site."""
+    farthest = steps(adjacency(graph), np.arange(len(graph))).max(axis=1)
     root = min(name for name, far in zip(graph, farthest, strict=True) if far == farthest.min())
     parent, children = {}, dict[Any, list[Any]]()
     for at, child in nx.bfs_edges(graph, root, sort_neighbors=sorted):

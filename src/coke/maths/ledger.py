@@ -1,7 +1,7 @@
 """Every message and every byte, in two accounts.
 
 The paper's: a broadcast reaches all neighbours and counts once, silence is free. The wire's: a
-copy for each neighbour, a header on each, and a silent agent still sends the header, for
+copy for each neighbour, a header on each, and a silent agent still sends the header of a word, for
 otherwise nobody could tell silence from absence.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 HEADER = 13  # bytes: flags 1, epoch 2, step 4, tag 4, quiet 2 (the edge protocol's word)
+LETTERHEAD = 3  # bytes: kind 1, number 2 (a message of a conversation, or of sums over a tree)
 
 Spent = NDArray[np.int64]
 """(N, 3) what each agent has sent: the three numbers of a ledger, a row for each."""
@@ -26,12 +27,14 @@ class Ledger(NamedTuple):
     bytes: int = 0
     wire_bytes: int = 0
 
-    def told(self, size: int, *, messages: int = 1, copies: int = 1) -> Ledger:
+    def told(
+        self, size: int, *, messages: int = 1, copies: int = 1, header: int = LETTERHEAD
+    ) -> Ledger:
         """With so many more messages of one size, each to so many neighbours at once."""
         return Ledger(
             self.transmissions + messages * (size > 0),
             self.bytes + messages * size,
-            self.wire_bytes + messages * copies * (size + HEADER),
+            self.wire_bytes + messages * copies * (size + header),
         )
 
     def sent(self, messages: Collection[Sized], *, broadcast: bool) -> Ledger:

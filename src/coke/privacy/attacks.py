@@ -5,8 +5,9 @@ An agent's θ_iᵏ minimises a quadratic whose linear part is known to whoever h
     A_i θ_iᵏ − b_i = ½ rᵏ − (G + ρ d_i) θ_iᵏ,    rᵏ = −γ_iᵏ⁻¹ + ρ Σ_n (θ̂_i + θ̂_n)ᵏ⁻¹,
 
 one linear equation in (A_i, b_i) a message, and D + 1 messages determine both. Of K outputs a
-message has K such equations in one A_i, so (D + K)/K messages do. From A_i and b_i follow rows of
-small sites, the row that came between two runs, and who was in the data.
+message has K such equations in one A_i, so (D + K)/K messages do. A gradient at a known place is
+such an equation too, ½∇R_i(u) − Gu = A_i u − b_i: what a leaf of the tree tells its parent. From
+A_i and b_i follow rows of small sites, the row that came between two runs, and who was in the data.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from coke.maths.losses.risk import Regulariser, Risk
 from coke.privacy.noise import Statistics
 
 STEPS = 60  # of Levenberg and Marquardt
+PRIOR = 0.1  # weight of a guess of A_i beside equations that count 1
 FOUND = 1e-9  # a residual this small is a solution
 
 
@@ -69,18 +71,42 @@ def reconstruct(
     """(A_i, b_i) by least squares from all rounds in which i spoke.
 
     A `guess` of A_i, such as the agreed P, helps where messages are coarse: least squares with
-    1e-2 ‖A − guess‖² added.
+    PRIOR² ‖A − guess‖² added.
     """
     D = view.hat.shape[1] // outputs
     theta, right = _equations(view, known, D)
-    rounds, K, _ = theta.shape
+    off = np.sqrt(1.0 + np.vecdot(theta, theta))  # each equation counts alike
+    return _solved(theta, right, off, guess)
+
+
+class Gradients(NamedTuple):
+    """What a parent on the tree is told of a leaf, m times."""
+
+    u: Array  # (m, K·D)  where
+    g: Array  # (m, K·D)  ∇R_i(u), rounded
+    step: Array  # (m,)   to multiples of this
+
+
+def from_gradients(told: Gradients, G: Regulariser, guess: Array, outputs: int = 1) -> Statistics:
+    """(A_i, b_i) by least squares, each equation weighed by its rounding, against a guess of A_i.
+
+    A is found along differences of places only: with fewer than D of them the rest is the guess.
+    """
+    D = told.u.shape[1] // outputs
+    u, g = (x.reshape(len(x), outputs, D) for x in (told.u, told.g))
+    unsure = 3.0 * np.linalg.norm(guess) / D  # of an entry of the guess
+    off = 0.5 * told.step[:, None] / np.sqrt(12.0) / (PRIOR * unsure)
+    return _solved(u, 0.5 * g - u @ matrix(G, D), np.maximum(off, 1e-9), guess)
+
+
+def _solved(theta: Array, right: Array, off: Array, guess: Array | None) -> Statistics:
+    """A θ − b = right (R, K, D), each equation (R, K) divided by how far it may be off."""
+    rounds, K, D = theta.shape
     left = np.concatenate([theta, np.broadcast_to(-np.eye(K), (rounds, K, K))], axis=2)
-    left, right = left.reshape(rounds * K, -1), right.reshape(rounds * K, -1)
-    size = np.linalg.norm(left, axis=1, keepdims=True)
-    left, right = left / size, right / size
+    left, right = ((x / off[:, :, None]).reshape(rounds * K, -1) for x in (left, right))
     if guess is not None:
-        prior = 0.1 * np.eye(D, D + K)
-        left, right = np.vstack([left, prior]), np.vstack([right, 0.1 * guess])
+        prior = PRIOR * np.eye(D, D + K)
+        left, right = np.vstack([left, prior]), np.vstack([right, PRIOR * guess])
     solution = np.linalg.lstsq(left, right, rcond=None)[0]
     A = solution[:D]
     return Statistics(0.5 * (A + A.T), solution[D:].ravel())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,7 +63,7 @@ class Private(NamedTuple):
     def agree(
         self,
         sweep: Sweep,
-        names: Sequence[str],
+        N: int,
         site: str,
         features: DrawnFeatures,
         X: Array,
@@ -73,7 +72,7 @@ class Private(NamedTuple):
         """Σ 1/T_i², for how many rows a site has is public; or a secure sum of all statistics."""
         if self.colluding is None:
             total = yield from add_up(sweep, np.array([1.0 / len(y) ** 2]))
-            return Public(AllSites(len(names), float(total[0])), None)
+            return Public(AllSites(N, float(total[0])), None)
         share = Share(
             path=self._place("share", site),
             name=site,
@@ -82,7 +81,7 @@ class Private(NamedTuple):
             colluding=self.colluding,
             again=self.again,
         )
-        release, everyone = yield from secure_sum(sweep, names, share)
+        release, everyone = yield from secure_sum(sweep, N, share)
         return Public(everyone, release)
 
     def noised(

@@ -17,10 +17,10 @@ from coke.talk.sums import Sweep
 MOST = 2047  # sites: their numbers are below 2⁵², and the sum must be below 2⁶³
 
 
-def secure_sum(sweep: Sweep, names: Sequence[str], share: Share) -> Talk[tuple[Release, AllSites]]:
-    """One site's part: what it may train on as its own, and how large the noise in it is."""
-    if len(names) > MOST:
-        raise ConfigError(f"secure_sum over {len(names)} sites: expected at most {MOST}")
+def secure_sum(sweep: Sweep, N: int, share: Share) -> Talk[tuple[Release, AllSites]]:
+    """One of N sites' part: what it may train on as its own, and how large the noise in it is."""
+    if N > MOST:
+        raise ConfigError(f"secure_sum over {N} sites: expected at most {MOST}")
     own = {share.name: share.member}
 
     def everybody(children: Sequence[bytes]) -> bytes:
@@ -30,7 +30,7 @@ def secure_sum(sweep: Sweep, names: Sequence[str], share: Share) -> Talk[tuple[R
         return msgspec.msgpack.encode(known)
 
     roster = _decode_roster((yield from sweep(everybody)))
-    if sorted(roster) != sorted(names) or roster[share.name] != own[share.name]:
+    if len(roster) != N or roster.get(share.name) != own[share.name]:
         raise MessageError(f"keys of {len(roster)} sites: expected one of each site, and our own")
     words = share.words(roster)
 
@@ -39,7 +39,7 @@ def secure_sum(sweep: Sweep, names: Sequence[str], share: Share) -> Talk[tuple[R
         return sum(heard, words).astype("<u8").tobytes()
 
     total = _decode_words((yield from sweep(added)), len(words))
-    return share.release(roster, total), AllSites(len(names), 1.0 / least_rows(roster) ** 2)
+    return share.release(roster, total), AllSites(N, 1.0 / least_rows(roster) ** 2)
 
 
 def _decode_roster(data: bytes) -> Roster:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from coke.maths.sizes import sized
-from coke.report.plots import COLOURS, STYLE, plain_ticks
+from coke.report.plots import COLOURS, STYLE, plain_ticks, plainly
 from coke.studies.compare.compare import METHODS
 from coke.studies.compare.goal import Goal, Row
 
@@ -67,7 +67,7 @@ def _above_optimum(axes: Any, rows: Sequence[Row], goal: Goal) -> None:
     axes.set(yscale="log")
     axes.set_ylabel(f"{'training MSE' if goal.by_loss else 'objective'} above optimum")
     axes.set_title(HOLLOW, fontsize=8)
-    plain_ticks(axes.yaxis, "{:g}".format)
+    plain_ticks(axes.yaxis, plainly)
     _bytes(axes, least)
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import html
 from collections.abc import Sequence
-from importlib import resources
-from string import Template
 
 import numpy as np
 
@@ -16,7 +13,6 @@ from coke.learning.train import Trained
 from coke.learning.verdict import AtSite, Verdict
 from coke.maths.graph import Graph
 from coke.report.plots import (
-    audit_plot,
     coverage_plot,
     curves_plot,
     importance_plot,
@@ -25,14 +21,12 @@ from coke.report.plots import (
     png,
     speakers_plot,
 )
+from coke.report.shell import figures, folded, image, note, page, section
 from coke.report.tables import Row, html_table
 from coke.report.verdict import sites_html, verdict_html
 from coke.report.verdict_plots import gain_plot, predictions_plot
-from coke.studies.audit import Finding
 
 CAPTIONS = {
-    "audit": "Each attack's result beside guessing. Errors of the Gram matrix: the lower the worse "
-    "for the site. Shares of rows found or ranked right: the higher the worse.",
     "loss-bytes": "Loss of the agents' models on everybody's rows, averaged over agents, against "
     "bytes sent, agreement included; a broadcast counts once.",
     "loss-rounds": "The same against rounds.",
@@ -49,6 +43,13 @@ CAPTIONS = {
     "coverage": "Share of each site's test rows inside the 90 % intervals; with fewer than 20 test "
     "rows nothing is said. The line is what was asked for.",
 }
+WORDS = (
+    "train, test: every agent's model on its own rows, as the paper scores. global: every agent's "
+    "model on everybody's rows, averaged. local-only never communicates; one-shot-average averages "
+    "the local models once, over a tree; optimum has all rows in one place. bytes: the paper's "
+    "account (a broadcast counts once, silence is free). wire bytes: a copy per neighbour, "
+    "headers, silent words."
+)
 
 
 def verdict_pictures(verdict: Verdict, graph: Graph, own: Trained) -> dict[str, bytes]:
@@ -102,54 +103,17 @@ def html_report(
     verdict: Verdict | None = None,
 ) -> str:  # fmt: skip
     """A page that needs no other file; one row per algorithm or yardstick, the run's own first."""
-    page = Template(resources.files("coke").joinpath("resources/report.html").read_text("utf-8"))
-    return page.substitute(
-        title=html.escape(f"{rows[0]['algorithm']} on {rows[0]['agents']} sites"),
-        verdict="" if verdict is None else verdict_html(verdict.document()),
-        words=_words(words) + ("" if verdict is None else sites_html(verdict)),
-        table=html_table(rows),
-        figures="\n".join(_figure(name, image) for name, image in images.items()),
-        settings=html.escape(settings),
+    return page(
+        f"{rows[0]['algorithm']} on {rows[0]['agents']} sites",
+        "" if verdict is None else verdict_html(verdict.document()),
+        figures([image(bits, CAPTIONS[name]) for name, bits in images.items()]),
+        section("What came out, and what it cost", html_table(rows), note(WORDS)),
+        _chosen(words),
+        "" if verdict is None else sites_html(verdict),
+        section("Settings", folded("all keys, as JSON", settings)),
     )
 
 
-def audit_report(document: Row, found: Sequence[Finding]) -> str:
-    """A page for a site's owner: what a neighbour could learn, beside guessing."""
-    page = Template(resources.files("coke").joinpath("resources/report.html").read_text("utf-8"))
-    rows = [
-        {
-            "algorithm": one.attack,
-            "measure": one.measure,
-            "found": one.value,
-            "guessing": one.guessing,
-            "which means": one.meaning,
-        }
-        for one in found
-    ]
-    notes = "\n".join(document["warnings"]) or "No warnings."
-    return page.substitute(
-        title=html.escape(f"what others could learn of {document['site']}"),
-        verdict="",
-        words="",
-        table=html_table(rows),
-        figures=_figure("audit", png(audit_plot(found))),
-        settings=html.escape(
-            f"{document['algorithm']}, privacy {document['privacy']}, {document['rounds']} rounds "
-            f"overheard; the neighbour is {document['neighbour']}\n{notes}"
-        ),
-    )
-
-
-def _words(words: Sequence[str]) -> str:
-    if not words:
-        return ""
+def _chosen(words: Sequence[str]) -> str:
     said = "\n".join(f"<li>{html.escape(line)}</li>" for line in words)
-    return f"<h2>What the sites chose</h2>\n<ul>{said}</ul>"
-
-
-def _figure(name: str, image: bytes) -> str:
-    data, caption = base64.b64encode(image).decode(), html.escape(CAPTIONS[name])
-    source = f"data:image/png;base64,{data}"
-    return (
-        f'<figure><img alt="{caption}" src="{source}"><figcaption>{caption}</figcaption></figure>'
-    )
+    return section("What the sites chose", f"<ul>{said}</ul>") if words else ""

@@ -11,7 +11,7 @@ import matplotlib as mpl
 import networkx as nx
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from coke.engines.history import History
@@ -20,14 +20,15 @@ from coke.learning.model import Model
 from coke.maths.graph import Graph
 from coke.maths.losses import LOSSES
 from coke.maths.sizes import sized
-from coke.studies.audit import Finding
 
 COLOURS = (  # colour-blind safe, the first eight (Okabe and Ito, Tol); as many as there are methods
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255",
-    "#999933", "#AA4499", "#44AA99", "#661100", "#888888", "#332288",
+    "#999933", "#AA4499", "#44AA99", "#661100", "#888888", "#332288", "#117733",
 )  # fmt: skip
 UNITS = {loss.metric: loss.unit for loss in LOSSES.values()}
 FEW = 60  # agents that can be drawn with their names
+DPI = 150  # sharp on a fine screen, where pages show pictures smaller than they are
+HALF = 5.6  # inches: two of these stand side by side on a page, and their text can be read
 STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -35,14 +36,13 @@ STYLE: dict[Any, Any] = {
     "axes.grid": True,
     "grid.alpha": 0.25,
     "legend.frameon": False,
-    "savefig.dpi": 130,
 }
 
 
 def png(figure: Figure) -> bytes:
     """The picture as bytes, without the version that would make two runs differ."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
     return buffer.getvalue()
 
 
@@ -64,7 +64,7 @@ def loss_plot(histories: Sequence[History], best: float | None, x: str) -> Figur
     """Losses against `x`, "round" or "bytes", on log axes, beside the optimum if it is known."""
     metric, of = histories[0].labels.metric, _everywhere(histories)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7, 4.4), layout="constrained")
+        figure = Figure(figsize=(HALF, 4.2), layout="constrained")
         axes = figure.subplots()
         drawn, beyond = [] if best is None else [best], _beyond(histories[0], metric)
         for colour, history in zip(COLOURS, histories, strict=False):
@@ -83,7 +83,7 @@ def loss_plot(histories: Sequence[History], best: float | None, x: str) -> Figur
             axes.set(xscale="log", yscale="log" if min(drawn) > 0 else "linear")
             plain_ticks(axes.xaxis, "{:,.0f}".format if x == "round" else lambda n: sized(int(n)))
             if min(drawn) > 0:
-                plain_ticks(axes.yaxis, "{:g}".format)
+                plain_ticks(axes.yaxis, plainly)
         else:
             axes.text(0.5, 0.5, "nobody spoke", ha="center", transform=axes.transAxes)
         axes.set_ylabel(f"{UNITS[metric]}, {'all' if of else 'own'} training rows")
@@ -102,6 +102,11 @@ def _differ(history: History, metric: str) -> bool:
     """Whether losses on held-out rows are another line, by more than a twentieth at the end."""
     train, test = (float(history[f"global_{rows}_{metric}"][-1]) for rows in ("train", "test"))
     return math.isfinite(train) and abs(test - train) > 0.05 * abs(train)
+
+
+def plainly(x: float) -> str:
+    """A number without an exponent."""
+    return f"{x:,.10f}".rstrip("0").rstrip(".") if abs(x) < 1e15 else f"{x:g}"
 
 
 def plain_ticks(axis: Any, text: Callable[[float], str]) -> None:
@@ -123,7 +128,7 @@ def speakers_plot(history: History) -> Figure:
     """Who spoke when, agent by agent, and the share of agents that spoke."""
     sites, rounds = [shortened(name, 16) for name in history.labels.sites], history["round"]
     with mpl.rc_context({**STYLE, "axes.grid": False}):
-        figure = Figure(figsize=(7, 4.6), layout="constrained")
+        figure = Figure(figsize=(HALF, 4.2), layout="constrained")
         top, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         extent = (rounds[0] - 0.5, rounds[-1] + 0.5, len(sites) - 0.5, -0.5)
         image = {"aspect": "auto", "interpolation": "nearest", "cmap": "Blues"}
@@ -163,7 +168,7 @@ def network_plot(graph: Graph, history: History, errors: Sequence[float], unit: 
     """The network; the darker a site, the larger the error of the common model there."""
     few, told = len(graph) <= FEW, np.array(errors)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7, 4.6), layout="constrained")
+        figure = Figure(figsize=(HALF, 4.2), layout="constrained")
         axes = figure.subplots()
         steps = min(50, 1 + 50_000 // len(graph))  # each takes N² work
         at = nx.circular_layout(graph) if few else nx.spring_layout(graph, iterations=steps, seed=0)
@@ -177,7 +182,7 @@ def network_plot(graph: Graph, history: History, errors: Sequence[float], unit: 
             # Names outside the circle, where they have room.
             side = "center" if abs(a) < 0.25 else "left" if a > 0 else "right"
             name = shortened(history.labels.sites[i], 14)
-            text = axes.text(1.1 * a, 1.12 * b, name, ha=side, va="center", fontsize=7)
+            text = axes.text(1.1 * a, 1.12 * b, name, ha=side, va="center", fontsize=8)
             text.set_parse_math(False)  # a name may hold a dollar sign
         figure.colorbar(nodes, ax=axes, label=unit, shrink=0.8)
         axes.set_axis_off()
@@ -193,7 +198,7 @@ def importance_plot(ranked: dict[str, float], most: int = 12) -> Figure:
         names = [*names[:most], f"{len(shares) - most} others"]
         shares = [*shares[:most], sum(shares[most:])]
     with mpl.rc_context({**STYLE, "axes.grid.axis": "x"}):
-        figure = Figure(figsize=(7, 1.2 + 0.3 * len(names)), layout="constrained")
+        figure = Figure(figsize=(HALF, 1.2 + 0.3 * len(names)), layout="constrained")
         axes = figure.subplots()
         at = np.arange(len(names))
         grey = ["#bbbbbb"] * (len(names) - most)
@@ -210,7 +215,7 @@ def importance_plot(ranked: dict[str, float], most: int = 12) -> Figure:
 def curves_plot(model: Model, columns: Sequence[str]) -> Figure:
     """Partial dependence on some columns, all on one scale so that they can be compared."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(7, 2.4 * -(-len(columns) // 2)), layout="constrained")
+        figure = Figure(figsize=(HALF, 2.4 * -(-len(columns) // 2)), layout="constrained")
         grid = figure.subplots(-(-len(columns) // 2), 2, sharey=True, squeeze=False)
         for axes, column in zip(grid.flat, columns, strict=False):
             x, f = model.partial_dependence(column)
@@ -218,6 +223,7 @@ def curves_plot(model: Model, columns: Sequence[str]) -> Figure:
                 again, at = divmod(i, len(COLOURS))  # where colours come again
                 axes.plot(x, y, color=COLOURS[at], ls=("-", "--", ":")[again % 3])
             axes.set_xlabel(shortened(column, 32), parse_math=False)
+            axes.xaxis.set_major_locator(MaxNLocator(4))
         for axes in grid.flat[len(columns) :]:
             axes.set_axis_off()
         for axes in grid[:, 0]:
@@ -235,7 +241,7 @@ def coverage_plot(coverage: dict[str, float | None]) -> Figure:
     shares = 100 * np.array([np.nan if share is None else share for share in coverage.values()])
     with mpl.rc_context(STYLE):
         height = 1.2 + 0.2 * min(len(names), FEW)
-        figure = Figure(figsize=(7, height), layout="constrained")
+        figure = Figure(figsize=(HALF, height), layout="constrained")
         axes = figure.subplots()
         axes.axvline(90, color="black", linewidth=1, ls="--")
         axes.scatter(shares, np.arange(len(names)), color=COLOURS[0], s=30 if few else 8, zorder=3)
@@ -243,23 +249,4 @@ def coverage_plot(coverage: dict[str, float | None]) -> Figure:
         axes.set_yticks(range(0, len(names), step), names[::step], fontsize=8, parse_math=False)
         axes.set(xlabel="test rows inside, %", ylim=(len(names) - 0.5, -0.5))
         axes.set_xlim(min(80.0, float(np.nanmin(shares)) - 2), 100.5)
-    return figure
-
-
-def audit_plot(found: Sequence[Finding]) -> Figure:
-    """Every attack's result beside guessing, on a log scale."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(8, 1.2 + 0.6 * len(found)), layout="constrained")
-        axes = figure.subplots()
-        at = np.arange(len(found))
-        values = np.maximum([min(one.value, 1e3) for one in found], 1e-16)
-        guesses = np.maximum([one.guessing for one in found], 1e-16)
-        axes.hlines(at, values, guesses, color="#bbbbbb", lw=2, zorder=1)
-        axes.scatter(values, at, color=COLOURS[1], label="attack", zorder=3)
-        axes.scatter(guesses, at, color=COLOURS[0], marker="|", s=120, label="guessing", zorder=3)
-        names = [f"{one.attack}\n{one.measure}" for one in found]
-        axes.set_yticks(at, names, fontsize=8, parse_math=False)
-        axes.invert_yaxis()
-        axes.set(xscale="log")
-        axes.legend(fontsize=8, loc="lower left", ncols=2, bbox_to_anchor=(0, 1))
     return figure

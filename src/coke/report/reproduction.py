@@ -17,6 +17,7 @@ from coke.studies.reproduce.published import (
     FIGURES,
     MARKS,
     METHODS,
+    RANDOM,
     RHO,
     SETTINGS,
     Setting,
@@ -38,7 +39,9 @@ def extent(results: Sequence[Result]) -> str:
     names = {"iid": "i.i.d.", "sorted": "sorted"}
     seeds = [f"{_counted(len(s), 'seed')} of {names[split]} splits" for split, s in splits.items()]
     lengths = [f"{_counted(n, 'round')} ({', '.join(titles)})" for n, titles in rounds.items()]
-    return f"{', '.join(seeds)}; {', '.join(lengths)}."
+    others = {(job.rho, job.graph) for job in (result.job for result in results)} - {(RHO, RANDOM)}
+    instead = [f" Not the captions': ρ = {rho:g}, {graph} graphs." for rho, graph in sorted(others)]
+    return f"{', '.join(seeds)}; {', '.join(lengths)}.{''.join(instead)}"
 
 
 def _counted(n: int, what: str) -> str:

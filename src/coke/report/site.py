@@ -9,18 +9,23 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Sequence
-from importlib import resources
-from string import Template
 from typing import NamedTuple
 
+from coke.report.shell import figure, figures, note, page, section
 from coke.report.tables import Row, by_name, html_table
 from coke.report.verdict import verdict_html
 
-WIDE, HIGH, LEFT, MOST = 640, 150, 70, 1000  # of a panel, its margin, and the rounds shown
+WIDE, HIGH, LEFT, HEAD = 640, 150, 70, 18  # of a panel, its margin, and its name above it
+MOST = 1000  # rounds shown
 LARGEST = 1e300  # number shown: their differences are numbers, too
 CAPTION = (
     "Loss on the site's own rows, and how far it was from being content: below the line nothing on "
     "its edges moves by more than the tolerance. Dots are rounds with news."
+)
+WORDS = (
+    "All losses are of the site's own rows: nobody knows the others'. bytes: the paper's account "
+    "(a broadcast counts once, silence is free). wire bytes: a copy per neighbour, headers, silent "
+    "words. The site's settings are in its file."
 )
 
 
@@ -36,7 +41,6 @@ class _Panel(NamedTuple):
 
 def site_report(document: Row, rounds: Sequence[Row]) -> str:
     """A page about one site in the field: what came out, its rounds, the state of its edges."""
-    page = Template(resources.files("coke").joinpath("resources/report.html").read_text("utf-8"))
     apart = ("asymmetry", "site", "frames", "targets", "verdict", "warnings")
     known = {k: v for k, v in document.items() if k not in apart} | by_name(document)
     name = str(document["site"])
@@ -44,14 +48,12 @@ def site_report(document: Row, rounds: Sequence[Row]) -> str:
         f"asymmetry of the edge to {n}": "not known" if gap is None else f"{gap:g}"
         for n, gap in document["asymmetry"].items()
     }
-    figure = f"<figure>{_picture(rounds)}<figcaption>{html.escape(CAPTION)}</figcaption></figure>"
-    return page.substitute(
-        title=html.escape(f"{name} among {document['agents']} sites"),
-        verdict=verdict_html(document["verdict"]) if document.get("verdict") else "",
-        words="",
-        table=html_table([{"algorithm": name, **known, **edges}]),
-        figures=figure if rounds else "",
-        settings=html.escape(f"rows and settings of {name}: see its file"),
+    row = {"algorithm": name, **known, **edges}
+    return page(
+        f"{name} among {document['agents']} sites",
+        verdict_html(document["verdict"]) if document.get("verdict") else "",
+        figures([figure(_picture(rounds), CAPTION)] if rounds else []),
+        section("What came out, and what it cost", html_table([row]), note(WORDS)),
     )
 
 
@@ -64,8 +66,8 @@ def _picture(rounds: Sequence[Row]) -> str:
         _Panel("loss on own rows", _numbers(few, "loss")),
         _Panel("moves / tolerance", away, news, level=1.0, scale=math.log10),
     )
-    panels = "".join(_panel(curve, i * (HIGH + 40)) for i, curve in enumerate(curves))
-    height = len(curves) * (HIGH + 40)
+    panels = "".join(_panel(curve, i * (HIGH + HEAD + 30)) for i, curve in enumerate(curves))
+    height = len(curves) * (HIGH + HEAD + 30)
     return (
         f'<svg viewBox="0 0 {LEFT + WIDE + 20} {height}" role="img" font-size="12" '
         f'font-family="sans-serif" fill="#444"><title>{html.escape(CAPTION)}</title>{panels}</svg>'
@@ -88,10 +90,10 @@ def _panel(curve: _Panel, top: int) -> str:
 
     def place(k: float, x: float) -> tuple[str, str]:
         along, up = (k - first) / ((last - first) or 1), (curve.scale(x) - below) / span
-        return f"{LEFT + WIDE * along:.1f}", f"{top + 10 + HIGH * (1 - up):.1f}"
+        return f"{LEFT + WIDE * along:.1f}", f"{top + HEAD + HIGH * (1 - up):.1f}"
 
     line = " ".join(",".join(place(k, x)) for k, x in curve.points)
-    parts = [f'<rect x="{LEFT}" y="{top + 10}" width="{WIDE}" height="{HIGH}" fill="none"/>']
+    parts = [f'<rect x="{LEFT}" y="{top + HEAD}" width="{WIDE}" height="{HIGH}" fill="none"/>']
     if curve.level is not None:
         _, y = place(first, curve.level)
         parts.append(f'<path d="M{LEFT},{y}h{WIDE}" stroke-dasharray="6 4"/>')
@@ -99,15 +101,15 @@ def _panel(curve: _Panel, top: int) -> str:
     marked = [place(k, x) for k, x in curve.points if k in curve.dots]
     parts += [f'<circle cx="{x}" cy="{y}" r="2.5" fill="#0072b2"/>' for x, y in marked]
     return f'<g stroke="#888">{"".join(parts)}</g>' + _labels(curve.name, top, {
-        (LEFT - 6, top + 20, "end"): f"{high:.3g}",
-        (LEFT - 6, top + HIGH + 10, "end"): f"{low:.3g}",
-        (LEFT, top + HIGH + 25, "start"): f"round {first}",
-        (LEFT + WIDE, top + HIGH + 25, "end"): f"{last}",
+        (LEFT - 6, top + HEAD + 10, "end"): f"{high:.3g}",
+        (LEFT - 6, top + HEAD + HIGH, "end"): f"{low:.3g}",
+        (LEFT, top + HEAD + HIGH + 15, "start"): f"round {first}",
+        (LEFT + WIDE, top + HEAD + HIGH + 15, "end"): f"{last}",
     })  # fmt: skip
 
 
 def _labels(name: str, top: int, texts: dict[tuple[int, int, str], str]) -> str:
-    whole = {(LEFT + 8, top + 25, "start"): name, **texts}
+    whole = {(LEFT, top + HEAD - 5, "start"): name, **texts}
     return "".join(
         f'<text x="{x}" y="{y}" text-anchor="{at}">{html.escape(text)}</text>'
         for (x, y, at), text in whole.items()

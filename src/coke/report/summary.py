@@ -8,6 +8,7 @@ import numpy as np
 
 from coke.engines.history import GAPS, LOSSES
 from coke.errors import InputError
+from coke.learning.case import resolved
 from coke.learning.choice import Choice
 from coke.learning.model import Model
 from coke.learning.ready import Ready
@@ -28,6 +29,7 @@ def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
     several = len(ready.agreement.terms.targets) > 1
     return {
         "algorithm": trained.name,
+        "why": resolved(ready.agreement.terms.settings)[1],
         "agents": len(ready.names),
         "edges": ready.graph.number_of_edges(),
         "rounds": last["round"],
@@ -52,7 +54,7 @@ def yardsticks(ready: Ready) -> list[dict[str, Any]]:
         "local-only": (alone, 0),
         "one-shot-average": (
             problem.everywhere(alone.mean(axis=0)),
-            ready.agreement.net.tree.messages,
+            ready.agreement.shape.messages,
         ),
         "optimum": (problem.everywhere(ready.optimum), 0),
     }

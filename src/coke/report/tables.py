@@ -25,14 +25,23 @@ def by_name(row: Row) -> Row:
 
 def html_table(rows: Sequence[Row]) -> str:
     """The same for a page."""
-    head = "".join(f"<th>{html.escape(row['algorithm'])}</th>" for row in rows)
-    body = "\n".join(
-        f"<tr><th>{html.escape(name)}</th>"
-        + "".join(f"<td>{html.escape(value)}</td>" for value in values)
-        + "</tr>"
-        for name, values in lines(rows)
+    return html_grid(["", *(row["algorithm"] for row in rows)], [[k, *v] for k, v in lines(rows)])
+
+
+def html_grid(heads: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 0) -> str:
+    """A row a line, its first cell a heading; so many columns at the end are words."""
+    kinds = [""] * (len(heads) - words) + [' class="text"'] * words
+    head = "".join(f"<th{k}>{html.escape(h)}</th>" for k, h in zip(kinds, heads, strict=True))
+    body = "\n".join(_line(row, kinds) for row in rows)
+    table = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+    return f'<div class="wide">\n{table}\n</div>'
+
+
+def _line(row: Sequence[str], kinds: Sequence[str]) -> str:
+    cells = "".join(
+        f"<td{kind}>{html.escape(cell)}</td>" for kind, cell in zip(kinds[1:], row[1:], strict=True)
     )
-    return f"<table><thead><tr><th></th>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+    return f"<tr><th>{html.escape(row[0])}</th>{cells}</tr>"
 
 
 def shown(key: str, value: Any) -> str:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from coke.learning.verdict import Figure, Verdict
+from coke.report.shell import note, section, warning
+from coke.report.tables import html_grid
 
 
 def verdict_html(verdict: Mapping[str, Any]) -> str:
     """The sentence of a verdict's document, its warnings, and what stands behind it."""
-    warned = "".join(
-        f'<p class="warning">Warning: {_safe(one)}.</p>' for one in verdict["warnings"]
-    )
-    notes, text = "; ".join(map(_safe, verdict["notes"])), _safe(verdict["text"])
-    return f'<p class="verdict">{text}.</p>\n{warned}<p class="note">{notes}.</p>'
+    text = re.sub(r"(\d) (%|[kMGT]?B)\b", "\\1\u00a0\\2", verdict["text"])
+    warned = "".join(map(warning, verdict["warnings"]))
+    notes = note("; ".join(verdict["notes"]) + ".")
+    return f'<p class="verdict">{html.escape(text)}.</p>\n{warned}{notes}'
 
 
 def sites_html(verdict: Verdict) -> str:
@@ -32,16 +34,7 @@ def sites_html(verdict: Verdict) -> str:
         ]
         for name, at in verdict.sites.items()
     ]  # fmt: skip
-    body = "\n".join(f"<tr><th>{_safe(name)}</th>{_cells(cells)}</tr>" for name, *cells in rows)
-    head = "".join(f"<th>{_safe(text)}</th>" for text in heads)
-    return (
-        f"<h2>{what} by site</h2>\n<div class='wide'><table><thead><tr>{head}</tr></thead>\n"
-        f"<tbody>{body}</tbody></table></div>"
-    )
-
-
-def _cells(cells: list[str]) -> str:
-    return "".join(f"<td>{cell}</td>" for cell in cells)
+    return section(f"{what} by site", html_grid(heads, rows))
 
 
 def _cell(figure: Figure | None) -> str:
@@ -54,7 +47,3 @@ def _error(figure: Figure) -> str:
 
 def _signed(gain: float | None) -> str:
     return "–" if gain is None else f"{gain:+.3f}".replace("-", "−")
-
-
-def _safe(text: str) -> str:
-    return html.escape(text)

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from coke.learning.tally import Shown
 from coke.learning.verdict import AtSite, Verdict
 from coke.maths.arrays import Array
-from coke.report.plots import COLOURS, FEW, STYLE, shortened
+from coke.report.plots import COLOURS, FEW, HALF, STYLE, shortened
 
 _LEAST = 0.04  # of the scores that a picture spans
 _CLASSES = 20  # whose numbers can be read in a picture
@@ -24,7 +24,7 @@ def gain_plot(verdict: Verdict) -> Picture:
     names = [shortened(name, 22) for name in verdict.sites]
     with mpl.rc_context({**STYLE, "axes.grid.axis": "x"}):
         height = 1.5 + 0.22 * min(len(names), FEW)
-        figure = Picture(figsize=(7, height), layout="constrained")
+        figure = Picture(figsize=(HALF, height), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
         sites = list(verdict.sites.values())
         common = np.full(len(sites), _score(verdict.together.score))
@@ -104,3 +104,4 @@ def _points(axes: Any, true: Array, predicted: Array, every: Array) -> None:
     axes.scatter(true, predicted, s=8, color=COLOURS[0], alpha=0.35, linewidths=0)
     axes.plot([low, high], [low, high], color="black", linewidth=1, ls="--")
     axes.set(xlim=(low, high), ylim=(low, high), xlabel="true")
+    axes.xaxis.set_major_locator(MaxNLocator(4))  # numbers may be long

@@ -40,6 +40,7 @@ def _of(setting: str) -> str:
     return " and ".join(name for name, entry in ALGORITHMS.items() if setting in entry.uses)
 
 
+_PROVEN = ", ".join(name for name, entry in ALGORITHMS.items() if entry.basis)
 _TOL = ", ".join(f"{e.tol:g} for {name}" for name, e in ALGORITHMS.items() if e.tol is not None)
 _dealt = partial(Knob, scope=Scope.RUN, faces=COMMANDS)  # how one file's rows become sites
 _read = partial(Knob, scope=Scope.RUN, faces=COMMANDS | Face.SITE)  # how a file is read
@@ -165,9 +166,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is learnt, and how: all that a run, a study or a site can be told."""
 
     algorithm: Annotated[str, _trains(
-        "Algorithm.", choices={name: entry.about for name, entry in ALGORITHMS.items()})] = "coke"
+        "Algorithm.", choices={name: entry.about for name, entry in ALGORITHMS.items()})] = AUTO
     beside: Annotated[list[str], Knob(
-        "Another algorithm to run as well; may be repeated.", choices=_names(*ALGORITHMS),
+        "Another algorithm to run as well; may be repeated.",
+        choices=_names(*(name for name in ALGORITHMS if name != AUTO)),
         scope=Scope.RUN, faces=Face.RUN)] = []
     loss: Annotated[str, Knob(
         "Loss.", choices={name: loss.about for name, loss in LOSSES.items()})] = AUTO
@@ -191,9 +193,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rounds: Annotated[int, _learns(
         "At most so many rounds.", "[1, inf)", "at least 1", resume=True)] = 1000
     tol: Annotated[float | None, _trains(
-        f"Stop once no prediction moves by more, in the target's spread; 0 runs all rounds, as do "
-        f"those without a default ({_TOL}).",
+        "Stop once no site's parameters move or differ by more, in norm, in the target's spread; "
+        f"0 runs all rounds, as do those without a default ({_TOL}).",
         "[0, inf]", "a number, 0 for all rounds", resume=True)] = None
+    accuracy: Annotated[float, _trains(
+        "How far above the optimum the objective may be at most, relative to it; proven at the end "
+        f"of {_PROVEN}.", "(0, 1]", "a share above 0 and up to 1; 0.01 is usual")] = 0.01
+    sums: Annotated[bool, _trains(
+        "Whether a site's neighbour may see sums of gradients of the sites behind it.")] = True
     max_bytes: Annotated[int | None, _spends(
         "Budget of all sites together.", "[1, inf)", "a positive number")] = None
     max_transmissions: Annotated[int | None, _spends(

@@ -15,12 +15,16 @@ from coke.settings.declaration import Features
 class Until(msgspec.Struct, frozen=True):
     """When to stop: after so many rounds, or earlier.
 
-    tol : once no prediction moves by more, in units of the target's spread; None for the
-        algorithm's own ("coke": 1e-3, others run all rounds).
+    accuracy : of the methods in a common basis: how far above the optimum's objective the model's
+        may be at most, relative to it. They stop once that is proven, or warn.
+    tol : once no site's parameters move or differ by more, in norm and in units of the target's
+        spread; in a common basis that fits, about the root mean square change of predictions.
+        None for the algorithm's own ("coke": 1e-3, the paper's methods run all rounds).
     max_bytes, max_transmissions : a budget of all sites together, agreement included.
     """
 
     rounds: int = 1000
+    accuracy: float = 0.01
     tol: float | None = None
     max_bytes: int | None = None
     max_transmissions: int | None = None
@@ -47,16 +51,33 @@ class DP(msgspec.Struct, frozen=True):
     classes: Any = ()
 
 
-class Coke(msgspec.Struct, frozen=True):
-    """COKE with nothing to tune, in a basis that the sites agree on.
+class Auto(msgspec.Struct, frozen=True):
+    """The cheapest method that will do, in a basis that the sites agree on.
 
     whitening : where it comes from: "mixture", "moments", "gram", "range" (of scale="public") or
         "sample", public inputs in the array `sample`.
+    sums : whether a site's neighbour may see sums of gradients of the sites behind it; without
+        that the sites come to a consensus.
     """
 
-    algorithm: ClassVar[str] = "coke"
+    algorithm: ClassVar[str] = "auto"
     whitening: str = "mixture"
     sample: Any = None
+    sums: bool = True
+
+
+class TreeNewton(msgspec.Struct, frozen=True):
+    """Newton's method by sums over a tree; `whitening` and `sample` as in `Auto`."""
+
+    algorithm: ClassVar[str] = "tree-newton"
+    whitening: str = "mixture"
+    sample: Any = None
+
+
+class Coke(Auto, frozen=True):
+    """COKE with nothing to tune; `sums` are for what its proof leaves to do."""
+
+    algorithm: ClassVar[str] = "coke"
 
 
 class CokePaper(msgspec.Struct, frozen=True):
@@ -92,7 +113,7 @@ class Agents(msgspec.Struct, frozen=True):
     carrier: str = "zenoh"
 
 
-CHOSEN = {kind.algorithm: kind for kind in (Coke, CokePaper, DKLA, Diffusion)}
+CHOSEN = {kind.algorithm: kind for kind in (Auto, TreeNewton, Coke, CokePaper, DKLA, Diffusion)}
 
 
 def group_of(name: str, given: Any) -> Any:

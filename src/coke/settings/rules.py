@@ -54,6 +54,27 @@ def _solvable(settings: Settings) -> Iterator[str]:
         yield 'whitening = "range" takes the ranges of scale = "public": give them'
 
 
+def against_descent(settings: Settings) -> Iterator[str]:
+    """Why these settings leave no sums over the tree to go down by."""
+    budget = settings.max_bytes is not None or settings.max_transmissions is not None
+    against = {
+        "sums over the tree are not allowed": not settings.sums,
+        f"the {settings.loss} loss has no gradient everywhere": not LOSSES[settings.loss].smooth,
+        "a budget is each site's own affair": budget,
+        "nothing can be proven without a regulariser": settings.lam == 0,
+        "noised statistics have no objective to be near to": settings.privacy != "none",
+    }
+    yield from (reason for reason, holds in against.items() if holds)
+
+
+def _descending(settings: Settings) -> Iterator[str]:
+    """A tree method that is asked for by name needs what "auto" would look at."""
+    for name in (settings.algorithm, *settings.beside):
+        why = "; ".join(against_descent(settings)) if ALGORITHMS[name].descends else ""
+        if why:
+            yield f'algorithm = "{name}": {why}; expected other settings, or "auto" or "coke"'
+
+
 def _plainly(settings: Settings) -> Iterator[str]:
     """What only sites that choose can do."""
     f = settings.features
@@ -226,7 +247,7 @@ def on_agents(settings: Settings) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    *(_solvable, _plainly, _weighed, _several, _compiled, _out_of_core, _private),
+    *(_solvable, _descending, _plainly, _weighed, _several, _compiled, _out_of_core, _private),
 )
 FACES: dict[Face, tuple[Rule, ...]] = {
     Face.COMPARE: (_compared,),

@@ -1,7 +1,8 @@
 """What a neighbour could learn from this configuration: the attacks, run against one's own data.
 
 Everything happens in one process, on rows that are all here: a rehearsal, for the owner's eyes. The
-site that is attacked is the one with the fewest neighbours, which is the most exposed.
+site that is attacked is the most exposed: in rounds the one with the fewest neighbours, of sums
+over the tree a leaf of it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,17 +29,14 @@ from coke.maths.losses.problem import Quadratic
 from coke.privacy.attacks import (
     Known,
     Probing,
-    auc,
     from_probes,
     full_view,
-    membership_scores,
     neighbours_view,
-    population,
     probe,
     reconstruct,
-    recovered_rows,
 )
-from coke.privacy.noise import Statistics, projected
+from coke.studies.audit_tree import audited_descent
+from coke.studies.findings import GRAM, Audit, Finding, of_gram, of_rows, off
 from coke.threads import OneThread
 
 if TYPE_CHECKING:
@@ -46,14 +44,10 @@ if TYPE_CHECKING:
 
 PATIENCE = 400  # rounds between two lies
 WORK = 500_000  # agents' rounds that a rehearsal of lying may take; it is left out beyond
-FEW = 20  # rows that can be searched for one by one
-SEARCHED = 200  # starting points of such a search
-SOME = 400  # rows of each kind for the membership test
 RETRAINED = (
     "the rows or settings are not those of the run before: whoever heard both runs can tell "
     "a row that came or went"
 )
-SMALL = 24  # entries of θ up to which membership of products is computed in seconds
 
 
 class _Overheard(NamedTuple):
@@ -61,16 +55,6 @@ class _Overheard(NamedTuple):
 
     hats: Array  # (R, N, K·D)
     spoke: Mask  # (R, N)
-
-
-class Finding(NamedTuple):
-    """One attack and what it found."""
-
-    attack: str
-    measure: str
-    value: float
-    guessing: float  # what the same measure is without the attack
-    meaning: str
 
 
 def overheard(ready: Ready, case: Case, rounds: int) -> _Overheard:
@@ -81,61 +65,49 @@ def overheard(ready: Ready, case: Case, rounds: int) -> _Overheard:
     )
 
 
-def victim_of(ready: Ready) -> tuple[int, int]:
+def _victim_of(ready: Ready) -> tuple[int, int]:
     """The site with the fewest neighbours, and one of them."""
     i = min(ready.graph, key=lambda n: (ready.graph.degree[n], n))
     return i, min(ready.graph[i])
 
 
-def audited(ready: Ready, case: Case, rounds: int, probes: bool = True) -> list[Finding]:
+def audited(ready: Ready, case: Case, rounds: int, probes: bool = True) -> Audit:
     """Every attack that fits the configuration, against the most exposed site."""
+    if case.descends:
+        return audited_descent(ready, case, probes)
     risk, how = case.problem.train.sums, case.algorithm
     if risk is None or not isinstance(how, COKE):
         raise InputError(
             f"{how} on the {case.problem.train.metric} loss: the attacks are on what ADMM sends of "
-            "quadratic risks; audit coke, coke-paper or dkla"
+            "quadratic risks; audit coke, coke-paper, dkla or tree-newton"
         )
-    i, n = victim_of(ready)
+    i, n = _victim_of(ready)
     heard = overheard(ready, case, rounds)
     known = Known(risk.G, how.rho, ready.graph.degree[i], how.warm)
     truth = risk.A[i]
     guess = risk.A.mean(axis=0)  # what the agreement tells anyway
-    base = _off(guess, truth)
+    base = off(guess, truth)
     with OneThread().limit():
         prior, K = _prior(case, guess), ready.agreement.outputs
         whole = reconstruct(full_view(*heard, ready.graph, i), known, prior, K)
         near = reconstruct(neighbours_view(*heard, ready.graph, i, n), known, prior, K)
     private = ready.noised is not None
     found = [
-        _gram("hears the site and all its neighbours", _off(whole.A, truth), base, private),
-        _gram("is one neighbour", _off(near.A, truth), base, private),
+        of_gram("hears the site and all its neighbours", off(whole.A, truth), base, private),
+        of_gram("is one neighbour", off(near.A, truth), base, private),
     ]
     patience = PATIENCE if how.codec is None else PATIENCE // 10  # ours settles ten times sooner
     if probes and 2 * len(truth) * patience * len(risk.T) <= WORK:
         found.append(_probed(risk, ready, how, known, Probing(n, i, np.empty(0), patience)))
     if ready.rows is not None:
-        found += _rows(ready, case, whole, i)
-    return found
+        found += of_rows(ready, case, whole, i)
+    return Audit(ready.names[i], ready.names[n], f"{rounds} rounds", found)
 
 
 def _prior(case: Case, guess: Array) -> Array | None:
     """Coarse messages need a prior; exact ones do better without."""
     codec = case.algorithm.codec if isinstance(case.algorithm, COKE) else None
     return None if codec is None else guess
-
-
-def _off(found: Array, truth: Array) -> float:
-    return float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
-
-
-def _gram(who: str, off: float, base: float, private: bool) -> Finding:
-    said = "no better than what the agreement tells everybody"
-    if off < 1e-3:
-        what = "noised Gram matrix, which is no secret," if private else "Gram matrix"
-        said = f"the site's {what} is known to whoever does this"
-    elif off < 0.5 * base:
-        said = "partly known"
-    return Finding(who, "relative error of the Gram matrix", off, base, said)
 
 
 def _probed(risk: Quadratic, ready: Ready, how: COKE, known: Known, plan: Probing) -> Finding:
@@ -147,56 +119,12 @@ def _probed(risk: Quadratic, ready: Ready, how: COKE, known: Known, plan: Probin
     one = replace(risk, b=risk.b[:, :D])
     probes = np.random.default_rng(0).normal(size=(2 * D, D))
     replies = probe(one, ready.graph, how, plan._replace(probes=probes))
-    truth, base = risk.A[i], _off(risk.A.mean(axis=0), risk.A[i])
+    truth, base = risk.A[i], off(risk.A.mean(axis=0), risk.A[i])
     found = from_probes(probes, replies, known)
-    off = _off(found, truth) if np.isfinite(found).all() else np.inf
-    said = "a patient liar learns it" if off < 0.5 * base else "not with so few probes"
-    return Finding("lies on its own edge", "relative error of the Gram matrix", off, base, said)
-
-
-def _rows(ready: Ready, case: Case, found: Statistics, i: int) -> list[Finding]:
-    """From the Gram matrix to rows, and to who is in the data."""
-    plain, rows = _plain(case, found), ready.rows
-    assert rows is not None
-    X, y = rows.X[i], ready.agreement.making.coded(rows.y[i])
-    out = []
-    if len(X) <= FEW:
-        rng = np.random.default_rng(0)
-        spread = np.maximum(X.std(axis=0), 1e-3)
-        starts = X.mean(axis=0) + spread * rng.normal(size=(SEARCHED, X.shape[1]))
-        got, _ = recovered_rows(ready.agreement.features, plain, len(X), starts)
-        hit = sum(bool((np.abs(got - x).max(axis=1) < 1e-3).any()) for x in X) if len(got) else 0
-        said = f"{hit} of {len(X)} rows read off"
-        out.append(Finding("inverts the features", "share of rows found", hit / len(X), 0.0, said))
-    if ready.agreement.features.size <= SMALL and sum(map(len, rows.y)) > 2 * SOME:
-        out.append(_membership(ready, plain, i, (X, y)))
-    return out
-
-
-def _plain(case: Case, found: Statistics) -> Statistics:
-    """In the plain features: A = C Ã Cᵀ, b = C b̃."""
-    if case.basis is None:
-        return Statistics(projected(found.A), found.b)
-    C = case.basis.C
-    b = found.b.reshape(-1, len(C)) @ C.T
-    return Statistics(projected(C @ found.A @ C.T), b.ravel())
-
-
-def _membership(ready: Ready, found: Statistics, i: int, own: tuple[Array, Array]) -> Finding:
-    (X, y), rows = own, ready.rows
-    assert rows is not None
-    others = [n for n in range(len(rows.X)) if n != i]
-    Z = ready.agreement.features(np.concatenate([rows.X[n] for n in others]))
-    z = np.concatenate([ready.agreement.making.coded(rows.y[n]) for n in others])
-    rng, half = np.random.default_rng(0), len(Z) // 2
-    order, some = rng.permutation(len(Z)), rng.permutation(len(X))[:SOME]
-    Z, z, X_some, y_some = Z[order], z[order], X[some], y[some]
-    usual = population(Z[:half], z[:half])
-    mine = membership_scores(found, len(X), usual, ready.agreement.features(X_some), y_some)
-    theirs = membership_scores(found, len(X), usual, Z[half:][:SOME], z[half:][:SOME])
-    share = auc(mine, theirs)
-    said = "who is in the data can be told" if share > 0.6 else "hardly better than guessing"
-    return Finding("asks who is in the data", "ranked right (AUC)", share, 0.5, said)
+    miss = off(found, truth) if np.isfinite(found).all() else np.inf
+    learns = miss < 0.5 * base
+    said = "a patient liar learns it" if learns else "not with so few probes"
+    return Finding("lies on its own edge", GRAM, miss, base, said, learns)
 
 
 def warnings(ready: Ready, folder: Path | None = None) -> list[str]:
@@ -247,8 +175,3 @@ def _changed(path: Path, ready: Ready) -> bool:
     before = read_file(path) if path.exists() else now
     write_file(path, now)
     return before != now
-
-
-def as_rows(findings: list[Finding]) -> list[dict[str, Any]]:
-    """For JSON and tables."""
-    return [finding._asdict() for finding in findings]

@@ -1,28 +1,34 @@
 """Raw columns: what sites tell of theirs, and the coding that all conclude from it.
 
 One sweep more, and only where some site has text, dates or gaps: that site says so in place of its
-numbers for the units (`coke.talk.sums.tell`), and these are told once columns are numbers.
+numbers for the units (`coke.talk.told.tell`), and these are told once columns are numbers. Another
+one for medians, where numbers or dates have gaps.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 
 from coke.data.coding import LONGEST, MIXED, TOLD, Coding, ColumnCoding, ToldColumn
 from coke.data.raw import DATE, NUMBER, TEXT
 from coke.data.site import Site
 from coke.errors import DataError, MessageError
+from coke.maths.arrays import Array
+from coke.maths.choice.quantiles import Quantiles
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep
 
 _LARGEST = 1e150  # beyond it numbers cannot be scaled
 _MOST = 2.0**53
 
+_Medians = list[float | None]
+_Some = TypeVar("_Some", bound=list[Any])
 _Column = tuple[str, float, float, tuple[float, float, float, float], dict[str, int], float]
 _Wire = tuple[float, list[_Column]]
 
@@ -77,7 +83,9 @@ def _can_be(told: ToldColumn, T: float) -> bool:
     return told.what in known and not (told.levels or told.rest)
 
 
-def agree_coding(sweep: Sweep, site: Site, names: Sequence[str], *, hashed: bool) -> Talk[Coding]:
+def agree_coding(
+    sweep: Sweep, site: Site, names: Sequence[str], *, hashed: bool, seed: int
+) -> Talk[Coding]:
     """One site's part in agreeing on what the columns of these names become."""
     T, columns = site.here.raw(site.i, hashed=hashed)
     own, d = ToldRaw(T, tuple(columns)), len(names)
@@ -96,8 +104,64 @@ def agree_coding(sweep: Sweep, site: Site, names: Sequence[str], *, hashed: bool
             f"columns {mixed[:20]} hold one kind at one site and another elsewhere: expected "
             "numbers, text or dates at all sites alike; mend them, or leave them out: drop"
         )
+    medians = yield from _medians(sweep, lambda: site.here.sample(site.i, seed)[0], own, told)
     codes = [ColumnCoding.of(name, it, told.T, hashed=hashed) for name, it in each.items()]
+    for j, median in medians.items():
+        codes[j] = msgspec.structs.replace(codes[j], fill=median)
     coding = Coding(tuple(codes))
     if not coding.names:
         raise DataError(f"no column is of any use as an input: {'; '.join(coding.words)}")
     return coding
+
+
+def _medians(
+    sweep: Sweep, sample: Callable[[], Array], own: ToldRaw, told: ToldRaw
+) -> Talk[dict[int, float]]:
+    """Of the columns of numbers and dates in which some site has gaps, about the median of all.
+
+    From 17 quantiles of each in a sample of every site's rows; the root says the median alone.
+    """
+    kinds, each = (NUMBER, DATE), enumerate(told.columns)
+    gaps = [j for j, column in each if column.what in kinds and column.n < told.T]
+    if not gaps:
+        return {}
+    X, size = sample(), len(gaps)
+    mine = [_quantiles(X[:, j], own.columns[j].n) for j in gaps]
+
+    def merged(children: Sequence[bytes]) -> bytes:
+        heard = (_decoded(child, size) for child in children)
+        columns = [[one for one in column if one] for column in zip(mine, *heard, strict=True)]
+        found = [column[0].merged(column[1:]).encode() if column else b"" for column in columns]
+        return msgspec.msgpack.encode(found)
+
+    def medians(data: bytes) -> bytes:
+        return msgspec.msgpack.encode([one.median if one else None for one in _decoded(data, size)])
+
+    found = dict(
+        zip(gaps, _listed((yield from sweep(merged, medians)), _Medians, size), strict=True)
+    )
+    if not all(x is None or abs(x) < _LARGEST for x in found.values()):
+        raise MessageError("medians that cannot be")
+    return {j: x for j, x in found.items() if x is not None}
+
+
+def _quantiles(x: Array, n: float) -> Quantiles | None:
+    """Of the values that are there, which stand for n; None where there is none."""
+    x = x[np.isfinite(x)]
+    return Quantiles.of(x, n) if len(x) else None
+
+
+def _decoded(data: bytes, size: int) -> list[Quantiles | None]:
+    """The quantiles of so many columns, where somebody has values of them."""
+    return [Quantiles.decode(one) if one else None for one in _listed(data, list[bytes], size)]
+
+
+def _listed(data: bytes, kind: type[_Some], size: int) -> _Some:
+    """A list of so many things of a kind."""
+    try:
+        found = msgspec.msgpack.decode(data, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise MessageError(f"{len(data)} bytes tell nothing of gaps: {error}") from error
+    if len(found) != size:
+        raise MessageError(f"{len(found)} columns with gaps: expected {size}")
+    return found

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from coke.errors import InputError
+from coke.errors import GraphError, InputError
 
 CA = "ca"  # the authority's id, and so no site's
 LONGEST = 255  # characters of a name; an id has 63 at most, as a part of a DNS name
@@ -17,6 +17,8 @@ _MADE, _DEVICES = ".*-[0-9a-f]{20}", r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)
 _TAKEN = re.compile(f"{CA}|{_MADE}|{_DEVICES}")  # by others: ids made here, devices of Windows
 _ENDS = {"Cc", "Cs", "Zl", "Zp"}  # controls, halves of characters, ends of lines and paragraphs
 _TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+SHORT = 4  # bytes of a short id
+_NUMBERED = re.compile(r"^site-0*(?=\d+$)", re.ASCII)
 _SLUG = 40  # characters of a name that its id shows
 
 
@@ -66,3 +68,23 @@ def by_id(names: Iterable[str]) -> dict[str, str]:
         if other != name:
             raise InputError(f"sites {other!r} and {name!r} have one id: rename one of them")
     return found
+
+
+def short_id(name: str) -> int:
+    """What sites call each other while they find each other: a digest, so two may share one.
+
+    Site 7 of a simulation is `site-07` of a network that is written for it, and has the same id.
+    """
+    plain = _NUMBERED.sub("", name)
+    return int.from_bytes(blake2b(plain.encode(), digest_size=SHORT).digest(), "little")
+
+
+def short_ids(names: Iterable[str]) -> dict[str, int]:
+    """Name ↦ id; two names of one id are refused."""
+    found, ids = dict[int, str](), dict[str, int]()
+    for name in names:
+        ids[name] = short_id(name)
+        other = found.setdefault(ids[name], name)
+        if other != name:
+            raise GraphError(f"sites {other!r} and {name!r} have one short id: rename one of them")
+    return ids

@@ -1,8 +1,8 @@
 """Before training: the sites agree on what is common, by sums over a spanning tree.
 
-Nobody is elected. Each site floods whom it knows, so everyone learns the same graph and computes
-the same tree, diameter and step size. Then sums go up the tree and the total comes down, the same
-bytes to all: numbers for scaling and class labels, and descriptions of the inputs for P.
+Nobody is elected: a wave gives every site its place in a tree (`coke.talk.wave`). Then sums go up
+the tree and the total comes down, the same bytes to all: numbers for scaling and class labels
+(`coke.talk.told`), and descriptions of the inputs for P.
 Every function here is one site's part of a conversation (`coke.talk.conversation`).
 """
 
@@ -10,43 +10,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from coke.data.units import LABELS, Columns
+from coke.data.units import Columns
 from coke.errors import DataError, MessageError
-from coke.maths.algorithms.codecs import pack_integers, unpack_integers
+from coke.maths.algorithms.integers import LARGEST, Integers, pack_integers, unpack_integers
 from coke.maths.algorithms.mixtures import decode_mixture, encode_mixture
 from coke.maths.arrays import Array
-from coke.maths.features.mixtures import RANKS, Component, Gaussian, kind_of, reduced
-from coke.talk.conversation import Network, Talk, Turn
-
-_LARGEST = 2**48  # whole number in a sum, far from where sums of many sites overflow
-_HALF, _HALVES = 1 << 14, 3  # whole numbers are packed in so large parts, and so many more at most
+from coke.maths.features.merging import Detail
+from coke.maths.features.mixtures import Component, Gaussian, kind_of
+from coke.talk.conversation import Talk, Turn
+from coke.talk.place import Place
 
 Part = Callable[[Sequence[bytes]], bytes]
 """A site's message, of its children's."""
-Integers = NDArray[np.int64]
 
 
 def swept(
-    net: Network,
-    me: str,
+    place: Place,
     totals: list[bytes],
     own: Part,
     concluded: Callable[[bytes], bytes] = bytes,
 ) -> Talk[bytes]:
     """A sum over the tree: up go partial sums, down comes the root's total, the same to all.
 
-    `own` makes a site's message of its own part and its children's messages, in their names' order.
+    `own` makes a site's message of its own part and its children's messages, in their order.
     The root says what is `concluded` from the total, where that is shorter. It is noted in
     `totals`, for sites that join later.
     """
-    parent = net.tree.parent.get(me)
-    children = net.tree.children.get(me, [])
+    parent, children = place.parent, place.children
     heard = (yield Turn({}, children)) if children else {}
     total = own([heard[child] for child in children])
     if parent is not None:
@@ -81,75 +75,6 @@ def given(totals: Iterable[bytes]) -> Sweep:
     return told
 
 
-DROP = 'drop such columns, and rows with missing = "drop", or begin a new run'
-RAW = msgspec.msgpack.encode(None)  # of a site whose columns are not all numbers yet
-_Wire = tuple[float, bytes, bytes, bytes, bytes, list[str | int | float | bool]]
-
-
-class Told(NamedTuple):
-    """What sites tell each other for scaling, σ = "auto" and class labels."""
-
-    columns: Columns  # of the inputs and, for regression, the target; empty where not needed
-    labels: tuple[Any, ...] = ()
-
-    def merged(self, other: Told) -> Told:
-        """Of both sites."""
-        labels = _union(self.labels, other.labels)
-        return Told(self.columns.merged(other.columns), labels)
-
-    def encode(self) -> bytes:
-        """In float64: inputs come in units from nanometres to parsecs."""
-        arrays = [np.asarray(part, "<f8").tobytes() for part in self.parts]
-        return msgspec.msgpack.encode((self.columns.T, *arrays, self.labels))
-
-    @classmethod
-    def decode(cls, data: bytes, sizes: Sequence[int]) -> Told:
-        """What such bytes say, if the four arrays have these sizes and make sense."""
-        try:
-            T, *raw, labels = msgspec.msgpack.decode(data, type=_Wire)
-            arrays = [np.frombuffer(part, "<f8").astype(np.float64) for part in raw]
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise MessageError(f"{len(data)} bytes tell nothing of columns: {error}") from error
-        mean, sd, low, high = arrays
-        good = [len(part) for part in arrays] == list(sizes) and 0 < T < 2**53
-        good = good and all(np.isfinite(part).all() for part in arrays) and len(labels) <= LABELS
-        if not (good and (sd >= 0).all() and (low <= high).all()):
-            raise MessageError(f"numbers of columns that cannot be, in {len(data)} bytes")
-        return cls(Columns(T, mean, sd, low, high), tuple(labels))
-
-    @property
-    def parts(self) -> tuple[Array, Array, Array, Array]:
-        """The columns' four arrays."""
-        return self.columns.mean, self.columns.sd, self.columns.low, self.columns.high
-
-
-def _union(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
-    """All labels, sorted."""
-    try:
-        return tuple(sorted({*a, *b}))
-    except TypeError as error:
-        raise DataError(
-            "class labels of different kinds cannot be sorted: use all text or all numbers"
-        ) from error
-
-
-def tell(sweep: Sweep, own: Told | None) -> Talk[Told | None]:
-    """The numbers of all sites together; None where a site has no numbers yet."""
-    sizes = [] if own is None else [len(part) for part in own.parts]
-
-    def merged(children: Sequence[bytes]) -> bytes:
-        if own is None or RAW in children:
-            return RAW
-        return reduce(Told.merged, (Told.decode(child, sizes) for child in children), own).encode()
-
-    total = yield from sweep(merged)
-    if total != RAW and own is None:
-        raise DataError(
-            f"the others agreed on numbers without gaps, which are not all here: {DROP}"
-        )
-    return None if total == RAW else Told.decode(total, sizes)
-
-
 class _Inputs(NamedTuple):
     """What the sites agree on for P and the thresholds."""
 
@@ -157,22 +82,24 @@ class _Inputs(NamedTuple):
     spread: float  # standard deviation of the target
 
 
-def describe_inputs(sweep: Sweep, own: Sequence[Component], y: Columns, s0: float) -> Talk[_Inputs]:
-    """All sites' mixtures merged, as many components as the largest description has."""
+def describe_inputs(
+    sweep: Sweep, own: Sequence[Component], y: Columns, how: Detail
+) -> Talk[_Inputs]:
+    """All sites' mixtures merged, as many components as the largest description has, or more."""
     d = len(own[0].mean)
-    merged = partial(_merged_mixtures, own, d, s0)
+    merged = partial(_merged_mixtures, own, d, how)
     total, spread = yield from _after_targets(sweep, y, merged)
-    return _Inputs([part.gaussian() for part in decode_mixture(total, d, s0)], spread)
+    return _Inputs([part.gaussian() for part in decode_mixture(total, d, how.s0)], spread)
 
 
 def _merged_mixtures(
-    own: Sequence[Component], d: int, s0: float, children: Sequence[bytes]
+    own: Sequence[Component], d: int, how: Detail, children: Sequence[bytes]
 ) -> bytes:
     """A site's message to its parent: its own description and its children's, merged."""
-    heard = [decode_mixture(data, d, s0) for data in children]
+    heard = [decode_mixture(data, d, how.s0) for data in children]
     kind = max([kind_of(len(own)), *(data[0] for data in children)])
     parts = [part.gaussian() for description in (own, *heard) for part in description]
-    return encode_mixture([g.truncated(RANKS[kind]) for g in reduced(parts, kind)], s0)
+    return encode_mixture(how.merged(parts, kind), how.s0)
 
 
 def add_grams(sweep: Sweep, A: Array, y: Columns) -> Talk[tuple[Array, float]]:
@@ -207,44 +134,15 @@ def add_integers(
     k = len(own)
     if not np.isfinite(own).all():
         raise DataError("numbers that are not finite in a sum over sites: look at the rows")
-    mine = np.rint(np.clip(own, -_LARGEST, _LARGEST)).astype(np.int64)
+    mine = np.rint(np.clip(own, -LARGEST, LARGEST)).astype(np.int64)
 
     def added(children: Sequence[bytes]) -> bytes:
-        return _packed_whole(sum((_whole(child, k) for child in children), mine))
+        return pack_integers(sum((unpack_integers(child, k) for child in children), mine))
 
     if concluded is None:
-        return _whole((yield from sweep(added)), k)
-    total = yield from sweep(added, lambda data: _packed_whole(concluded(_whole(data, k))))
-    return _whole(total, size)
-
-
-def _packed_whole(n: Integers) -> bytes:
-    """How many high halves come first, each with its length; what is below is coded last."""
-    halves, low = [], n
-    while np.abs(low).max(initial=0) >= _HALF:
-        high, low = np.divmod(low, _HALF)
-        halves.append(low)
-        low = high
-    parts = [pack_integers(part) for part in (low, *halves[::-1])]
-    return (
-        bytes([len(halves)])
-        + b"".join(len(p).to_bytes(4, "little") + p for p in parts[:-1])
-        + parts[-1]
-    )
-
-
-def _whole(data: bytes, size: int) -> Integers:
-    """The numbers that were packed, if no more than sums of sites can be."""
-    found, rest, halves = np.zeros(size, np.int64), data[1:], data[0] if data else _HALVES + 1
-    if halves > _HALVES:
-        raise MessageError(f"{len(data)} bytes are no sum of whole numbers")
-    for left in range(halves, -1, -1):  # the last has no length before it
-        head, length = (4, int.from_bytes(rest[:4], "little")) if left else (0, len(rest))
-        found = _HALF * found + unpack_integers(rest[head : head + length], size)
-        if len(rest) < head + length or np.abs(found).max(initial=0) > _LARGEST:
-            raise MessageError(f"{len(data)} bytes are no sum of whole numbers up to {_LARGEST}")
-        rest = rest[head + length :]
-    return found
+        return unpack_integers((yield from sweep(added)), k)
+    total = yield from sweep(added, lambda data: pack_integers(concluded(unpack_integers(data, k))))
+    return unpack_integers(total, size)
 
 
 def add_up(sweep: Sweep, own: Array) -> Talk[Array]:

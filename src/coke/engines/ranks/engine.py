@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from coke.engines.fingerprint import digest_of, marks
-from coke.engines.process import Checkpoint, Engine, Record, Rows
+from coke.engines.process import Checkpoint, Engine, Judge, Record, Rows
 from coke.engines.ranks.collectives import all_or_none, everyones, posted
 from coke.engines.ranks.rounds import simulate_block
 from coke.errors import GraphError, InputError
@@ -221,6 +221,9 @@ class Ranks(Engine):
             digest = np.frombuffer(found, np.uint8).copy()
         self.comm.Bcast(digest)
         return digest.tobytes().hex()
+
+    def judge(self, problem: Problem) -> Judge:
+        return partial(self._judged, self.whole(problem), close=True)
 
     def rounds(
         self, problem: Problem, graph: Graph, algorithm: Algorithm, limits: Limits,

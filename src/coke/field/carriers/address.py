@@ -34,7 +34,7 @@ class Endpoint(NamedTuple):
         return f"{self.protocol}/{self.host}:{self.port}"
 
 
-class Place(NamedTuple):
+class Spot(NamedTuple):
     """One site's place in a network: where it listens, whom it talks to, who it is."""
 
     name: str
@@ -47,7 +47,7 @@ class Place(NamedTuple):
     patience_ms: int = 1000  # the longest a send waits for a full link, which is then closed
     allow_plaintext_loopback: bool = False  # tcp/127.0.0.1:PORT without any identity, for tests
 
-    def checked(self) -> Place:
+    def checked(self) -> Spot:
         """Itself, or a `ConfigError` that says what is wrong."""
         site_name(self.network)
         by_id((self.name, *self.neighbours))
@@ -65,7 +65,7 @@ class Place(NamedTuple):
         return f"coke/{site_id(self.network)}/{sender}/{receiver}"
 
 
-def _check_secure(site: Place) -> None:
+def _check_secure(site: Spot) -> None:
     endpoints = [*map(Endpoint.parse, site.listen), *site.calls().values()]
     for at in endpoints:
         if at.protocol == "tcp" and not (site.allow_plaintext_loopback and at.host == "127.0.0.1"):

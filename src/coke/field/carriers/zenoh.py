@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coke.errors import ConfigError
-from coke.field.carriers.address import Endpoint, Place, tls_context
+from coke.field.carriers.address import Endpoint, Spot, tls_context
 from coke.field.carriers.base import EVENTS, Carrier, Clock, Event
 from coke.field.identity import Identity, load
 from coke.talk.names import by_id, site_id
@@ -45,7 +45,7 @@ FIRST, LAST = 1.0, 60.0  # seconds until we ask why a neighbour is missing; twic
 def opener(site: SiteTable) -> Callable[[], Carrier]:
     """How that site goes on the network; its address and certificates are checked now."""
     own = None if site.identity is None else load(Path(site.identity), site.name, datetime.now(UTC))
-    place = Place(
+    place = Spot(
         name=site.name, network=site.network, listen=tuple(site.listen),
         neighbours={name: address or None for name, address in site.neighbours.items()},
         identity=own, allow_plaintext_loopback=site.plaintext_loopback,
@@ -73,7 +73,7 @@ def _shake_hands(secret: ssl.SSLSocket) -> None:
         secret.recv(1)  # in TLS 1.3 the refusal of our certificate comes only now
 
 
-def _open(place: Place) -> Any:
+def _open(place: Spot) -> Any:
     """Zenoh, and a session of it."""
     try:
         zenoh: Any = importlib.import_module("zenoh")
@@ -94,7 +94,7 @@ def _open(place: Place) -> Any:
 class ZenohCarrier(Carrier):
     """A site's carrier over zenoh; it connects, and connects again, by itself until closed."""
 
-    def __init__(self, place: Place, clock: Clock = time.monotonic) -> None:
+    def __init__(self, place: Spot, clock: Clock = time.monotonic) -> None:
         super().__init__(place.checked().name, place.neighbours, place.allowance, clock)
         self._place, self._stop = place, threading.Event()
         self._names = by_id(self.neighbours)
@@ -169,7 +169,7 @@ class ZenohCarrier(Carrier):
         super()._look()
 
 
-def _zenoh_settings(site: Place) -> dict[str, Any]:
+def _zenoh_settings(site: Spot) -> dict[str, Any]:
     """The settings that differ from zenoh's own, as path ↦ value."""
     own = site.identity
     block = "transport/link/tx/queue/congestion_control/block/wait_before_close"
@@ -210,7 +210,7 @@ def _tls_settings(own: Identity) -> dict[str, Any]:
     }
 
 
-def _access_control(site: Place) -> dict[str, Any]:
+def _access_control(site: Spot) -> dict[str, Any]:
     """Each neighbour, known by its certificate's common name, on its own two keys; nobody else."""
     rules = {n: _rules(site, n) for n in sorted(by_id(site.neighbours))}
     return {
@@ -222,7 +222,7 @@ def _access_control(site: Place) -> dict[str, Any]:
     }
 
 
-def _rules(site: Place, neighbour: str) -> list[dict[str, Any]]:
+def _rules(site: Spot, neighbour: str) -> list[dict[str, Any]]:
     own = site_id(site.name)
     allowed = [
         ("ingress", "put", site.key(neighbour, own)),

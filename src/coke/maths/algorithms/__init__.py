@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from coke.maths.algorithms.algorithm import Algorithm
-    from coke.maths.graph import Graph
+    from coke.maths.graph import Shape
 
 
 class Seen(NamedTuple):
     """What sites know of each other before they train; an algorithm may be made from it."""
 
     kappa: float  # curvature of the loss
-    graph: Graph
+    shape: Shape  # of the network
     spread: float  # of the target
 
 
@@ -32,6 +32,7 @@ class Entry(NamedTuple):
     basis: bool = False  # whether it runs in a basis that the sites agree on first
     tol: float | None = None  # where no tolerance is given; None: all rounds
     not_for: Mapping[str, str] = {}  # "agents" or "audit" ↦ why it cannot run there
+    descends: bool = False  # by sums over a tree; `make` is who goes on where a site is missing
 
     def build(self, settings: Mapping[str, Any], seen: Seen | None = None) -> Algorithm:
         """The algorithm with those of the settings that it takes."""
@@ -45,6 +46,10 @@ class Entry(NamedTuple):
 
 _COKE, _CTA = "coke.maths.algorithms.coke", "coke.maths.algorithms.cta"
 ALGORITHMS: dict[str, Entry] = {
+    "auto": Entry("the cheapest that will do", f"{_COKE}:automatic", basis=True),
+    "tree-newton": Entry(
+        "sums over a tree, certified", f"{_COKE}:automatic", basis=True, descends=True
+    ),
     "coke": Entry("nothing to tune", f"{_COKE}:automatic", basis=True, tol=1e-3),
     "coke-paper": Entry("the paper's, censored", f"{_COKE}:paper", ("rho", "v", "mu")),
     "dkla": Entry("the paper's, never silent", f"{_COKE}:dkla", ("rho",)),

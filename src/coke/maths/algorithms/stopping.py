@@ -5,11 +5,11 @@ each neighbour last said. It counts ok rounds, but never beyond the least count 
 
     c_i ← 1 + min(c_i, c_n over the neighbours n) if ok, else 0.
 
-So c_i = m + 1 says that m rounds ago everybody within m steps was ok. At c_i > diameter there was a
-round in which all were: the site declares the end and sets a countdown of as many rounds as the
-diameter, which spreads by the minimum. Hence all sites stop after the same round. Each site has an
-equal share of a budget; one whose next message would exceed it stays silent and declares the end,
-too.
+So c_i = m + 1 says that m rounds ago everybody within m steps was ok. Let r_i be steps from i to
+the farthest site, at most: its *reach*. At c_i > r_i there was a round in which all were ok: the
+site declares the end and sets a countdown of r_i rounds, which spreads by the minimum. Hence all
+sites stop after the same round, and the one in the middle declares it first. Each site has an equal
+share of a budget; one whose next message would exceed it stays silent and declares the end, too.
 
 Words carry one number: the count, or minus the countdown. Arrays run over the agents at hand.
 """
@@ -27,7 +27,7 @@ from scipy import sparse
 from coke.errors import InputError
 from coke.maths.algorithms.algorithm import Spoken
 from coke.maths.arrays import Array, Mask, Sizes
-from coke.maths.graph import degrees, steps
+from coke.maths.graph import Steps, degrees, steps
 from coke.maths.ledger import HEADER, Ledger, Spent
 
 Counts = NDArray[np.int64]
@@ -46,6 +46,7 @@ class Limits(NamedTuple):
     tol: float | None = None  # once nobody moves by more, in the norm of θ
     max_bytes: int | None = None  # of all agents together
     max_transmissions: int | None = None
+    reach: Steps | None = None  # (n,) of the agents at hand; None: found by search
 
     def checked(self) -> Limits:
         """The same, or why not."""
@@ -95,9 +96,9 @@ class Quiet(NamedTuple):
         """Who stops after this round, if this is the least of its own and its neighbours'."""
         return self.countdown <= 1
 
-    def declared(self, who: Flags, diameter: int) -> Quiet:
+    def declared(self, who: Flags, reach: Any) -> Quiet:
         """With an end declared by some (A,) that can or may not go on."""
-        ends = np.where(who, np.minimum(self.countdown, diameter), self.countdown)
+        ends = np.where(who, np.minimum(self.countdown, reach), self.countdown)
         return Quiet(self.count, ends, self.short | who)
 
     def each(self, change: Callable[[Any], Any]) -> Quiet:
@@ -114,15 +115,15 @@ def at_first(agents: int) -> Quiet:
     return Quiet(np.zeros(agents, np.int64), np.full(agents, NEVER), np.zeros(agents, np.bool_))
 
 
-def counted(least: Quiet, ok: Any, diameter: int) -> Quiet:
+def counted(least: Quiet, ok: Any, reach: Any) -> Quiet:
     """What a word of this round says, from the least of the last round's words and one's own.
 
     By operators that arrays and single numbers share: an agent counts for itself alone.
     """
     count = ok * (least.count + (least.count < NEVER - 1))
     running = least.countdown - (least.countdown < NEVER)
-    late = (count > diameter) & (running > diameter)
-    return Quiet(count, running - late * (running - diameter), least.short)
+    late = (count > reach) & (running > reach)
+    return Quiet(count, running - late * (running - reach), least.short)
 
 
 class Here(NamedTuple):
@@ -172,11 +173,13 @@ class Stopping:
         self._i, self._n = edges.row, edges.col  # both ends of every edge, both ways
 
     @cached_property
-    def diameter(self) -> int:
-        """Of the graph: a search from every agent, each at its own process."""
+    def reach(self) -> Steps:
+        """Steps from each agent here to the farthest (n,): as told, or by a search from each."""
+        if self._limits.reach is not None:
+            return self._limits.reach
         A, agents = self.here.A, self.here.agents
-        far = [steps(A, agents[some]).max() for some in _few(len(agents), _SEARCHES)]
-        return int(self.here.max(np.array([max(far)]))[0])
+        far = [steps(A, agents[some]).max(axis=1) for some in _few(len(agents), _SEARCHES)]
+        return np.concatenate(far)
 
     def begin(self, k: int, spent: Spent, quiet: Quiet) -> Account:
         """After round k, or before round 1."""
@@ -199,8 +202,8 @@ class Stopping:
             self._refuse(over, at.ledger, later)
         if over.any():
             later = at.spent + _cost(np.where(over, 0, said.size), self.d)
-        quiet = counted(at.least, self._ok(told, theta), self.diameter)
-        now = self.booked(at, later, quiet.declared(over[:, 0], self.diameter))
+        quiet = counted(at.least, self._ok(told, theta), self.reach)
+        now = self.booked(at, later, quiet.declared(over[:, 0], self.reach))
         return now._replace(over=over) if over.any() else now
 
     def booked(self, at: Account, spent: Spent, quiet: Quiet | None = None) -> Account:

@@ -5,6 +5,8 @@ floats with six bits after the leading one. Two such sketches merge into that of
 every value stands for the rows between the middles to its neighbours. The knots need not be evenly
 spaced in the column, which is why they find the logarithm in a column of counts.
 
+`Quantiles` are the same of one column in its own units, to the last bit, for medians.
+
 Decoded values are exact, and the knots' scores are sums, quotients and roots in a fixed order: all
 sites have the same bits.
 """
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from coke.errors import MessageError
-from coke.maths.algorithms.codecs import pack_integers, unpack_integers
+from coke.maths.algorithms.integers import pack_integers, unpack_integers
 from coke.maths.arrays import Array
 
 SCORES = np.linspace(-3.0, 3.0, 17)
@@ -28,6 +30,7 @@ _MASS = np.diff(
     np.rint(2.0**30 * ndtr((SCORES[1:] + SCORES[:-1]) / 2)) / 2.0**30, prepend=0, append=1
 )
 _LEAST, _STEPS, _MOST = -10, 64, 64  # smallest exponent, steps between powers of two, largest
+_LARGEST = 1e150  # beyond it numbers cannot be scaled
 NO_KNOTS = np.empty((2, 0, 0))
 
 Codes = NDArray[np.int64]  # (d, 17)
@@ -51,7 +54,7 @@ class Sketch(NamedTuple):
             return self
         parts = (self, *others)
         values = np.concatenate([_values(part.codes) for part in parts], axis=1)
-        weights = np.concatenate([part.T * _MASS for part in parts])
+        weights = _weights([part.T for part in parts])
         codes = [_coded(_at_scores(column, weights)) for column in values]
         return Sketch(sum(part.T for part in parts), np.array(codes).reshape(self.codes.shape))
 
@@ -83,10 +86,56 @@ class Sketch(NamedTuple):
         return np.stack([values, scores])
 
 
+class Quantiles(NamedTuple):
+    """The values of one column at the normal scores, as they are."""
+
+    T: float  # rows
+    values: Array  # (17,)
+
+    @classmethod
+    def of(cls, x: Array, T: float) -> Quantiles:
+        """Of the values x (n,), which stand for T."""
+        return cls(T, _at_scores(x, np.full(len(x), T / len(x))))
+
+    def merged(self, others: Sequence[Quantiles]) -> Quantiles:
+        """Of all rows together."""
+        if not others:
+            return self
+        parts = (self, *others)
+        values = np.concatenate([part.values for part in parts])
+        weights = _weights([part.T for part in parts])
+        return Quantiles(float(sum(part.T for part in parts)), _at_scores(values, weights))
+
+    @property
+    def median(self) -> float:
+        """About it: between the values of rows near the middle."""
+        return float(self.values[len(SCORES) // 2])
+
+    def encode(self) -> bytes:
+        """In float64: columns come in all units."""
+        return np.array([self.T, *self.values], "<f8").tobytes()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Quantiles:
+        """What such bytes say of a column, if that can be."""
+        if len(data) != 8 * (1 + len(SCORES)):
+            raise MessageError(f"{len(data)} bytes are no quantiles of a column")
+        T, *values = np.frombuffer(data, "<f8").tolist()
+        x = np.array(values)
+        if not (0 < T < 2**53 and (np.abs(x) < _LARGEST).all() and (np.diff(x) >= 0).all()):
+            raise MessageError("quantiles of a column that cannot be")
+        return cls(T, x)
+
+
 def scored(knots: Array, X: Array) -> Array:
     """The normal scores (T, d) of rows X, linear between the knots, level beyond them."""
     columns = [np.interp(X[:, j], *knots[:, j]) for j in range(X.shape[1])]
     return np.column_stack(columns) if columns else X
+
+
+def _weights(T: Sequence[float]) -> Array:
+    """Of the values at all scores, of parts that stand for so many rows."""
+    return np.concatenate([rows * _MASS for rows in T])
 
 
 def _at_scores(x: Array, weights: Array) -> Array:

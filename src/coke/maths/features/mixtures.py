@@ -3,7 +3,7 @@
 A component is a weight, a mean and a covariance FᵀF + diag(s²) with few factors F. One Gaussian
 will do for most sites; where the Gram matrix it predicts is far from the site's own (`fits`), the
 inputs are split by k-means into 2 or 16 clusters with fewer factors each. On the way through the
-tree components merge by Ward's rule.
+tree components merge (`coke.maths.features.merging`).
 
 For x ~ N(m, S) the Gram matrix of random Fourier features is known in closed form: with a_i = ω_iᵀm
 and q_ij = ω_iᵀSω_j,
@@ -162,66 +162,6 @@ def _points(X: Array, K: int) -> NDArray[np.int64] | None:
 def kind_of(n: int) -> int:
     """1, 2 or 16: the most components that a description of n components may have."""
     return min(K for K in RANKS if n <= K)
-
-
-def reduced(mixture: Sequence[Gaussian], most: int) -> list[Gaussian]:
-    """At most so many components: the pair nearest by Ward's cost is merged, again and again.
-
-    w₁w₂/(w₁ + w₂) ‖m₁ − m₂‖² is what a merger adds to the spread within components. The order
-    of the components decides ties, so that every site merges alike.
-    """
-    parts, gone = list(mixture), set[int]()
-    if len(parts) <= most:
-        return parts
-    ward = _Ward(parts)
-    while len(parts) - len(gone) > most:
-        i, j = ward.nearest()
-        parts[i] = parts[i].merged(parts[j])
-        ward.merge(i, j, parts[i])
-        gone.add(j)
-    return [part for i, part in enumerate(parts) if i not in gone]
-
-
-class _Ward:
-    """Of each component the nearest one after it, kept up while pairs merge: O(n²) in all."""
-
-    def __init__(self, mixture: Sequence[Gaussian]):
-        self._weight = np.array([part.weight for part in mixture])
-        self._mean = np.stack([part.mean for part in mixture])
-        self._here = np.ones(len(mixture), np.bool_)
-        self._cost, self._at = np.full(len(mixture), np.inf), np.zeros(len(mixture), np.int64)
-        for i in range(len(mixture)):
-            self._look(i)
-
-    def nearest(self) -> tuple[int, int]:
-        """The pair of least cost; of several the first."""
-        i = int(self._cost.argmin())
-        return i, int(self._at[i])
-
-    def merge(self, i: int, j: int, both: Gaussian) -> None:
-        """Component i is both now, and j is none."""
-        self._weight[i], self._mean[i] = both.weight, both.mean
-        self._here[j], self._cost[j] = False, np.inf
-        new = self._costs(i, slice(0, i))
-        # Ward's cost is reducible: a merger comes nearer to nobody, but for rounding.
-        nearer = (new < self._cost[:i]) | ((new == self._cost[:i]) & (i < self._at[:i]))
-        lost = self._here & np.isin(self._at, (i, j))
-        self._cost[:i][nearer], self._at[:i][nearer] = new[nearer], i
-        lost[:i] &= ~nearer
-        for k in {i, *np.flatnonzero(lost).tolist()}:
-            self._look(k)
-
-    def _look(self, i: int) -> None:
-        costs = self._costs(i, slice(i + 1, None))
-        if costs.size:
-            j = int(costs.argmin())
-            self._cost[i], self._at[i] = costs[j], i + 1 + j
-
-    def _costs(self, i: int, others: slice) -> Array:
-        """Of merging component i with each of those; ∞ where there is none any more."""
-        apart, w = self._mean[others] - self._mean[i], self._weight[others]
-        costs = w * self._weight[i] / (w + self._weight[i]) * np.vecdot(apart, apart)
-        return np.where(self._here[others], costs, np.inf)
 
 
 def expected_gram(features: DrawnFeatures, mixture: Sequence[Gaussian]) -> Array:

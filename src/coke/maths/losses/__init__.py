@@ -45,6 +45,7 @@ class Loss:
     joint: bool = False  # whether it is of all classes at once, with K − 1 outputs
     codes: bool = False  # whether its targets are numbers that stand for classes, see `codes`
     probabilities: bool = False  # whether predictions say how probable a class is
+    smooth: bool = True  # whether it has a gradient everywhere, by which to go down on a tree
     rough: float = 1.0  # how much coarser than of numbers a tolerance may be
 
     @cached_property
@@ -129,7 +130,7 @@ LOSSES: dict[str, Loss] = {
     ),
     "hinge": Loss(
         about="max(0, 1 − yf)", kind=CLASSES, metric="hinge", unit="mean hinge loss",
-        kappa=0.25, row="coke.maths.losses.hinge:Hinge", rough=10.0,
+        kappa=0.25, row="coke.maths.losses.hinge:Hinge", smooth=False, rough=10.0,
     ),
 }  # fmt: skip
 

@@ -75,6 +75,11 @@ class OneVsRest:
         return self.first.T
 
     @property
+    def G(self) -> Regulariser:
+        """Of every part."""
+        return self.first.G
+
+    @property
     def size(self) -> int:
         """K·D."""
         return len(self.parts) * self.first.size

@@ -50,6 +50,11 @@ class Risk(Protocol):
         ...
 
     @property
+    def G(self) -> Regulariser:
+        """The regulariser, common to all agents and outputs."""
+        ...
+
+    @property
     def size(self) -> int:
         """D, entries of θ."""
         ...

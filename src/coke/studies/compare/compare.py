@@ -11,6 +11,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from coke.engines.process import simulate
 from coke.errors import CokeError, InputError, unknown
+from coke.learning.descending import Descending
 from coke.learning.ready import Ready
 from coke.learning.rivals import line_making
 from coke.maths.algorithms.algorithm import Algorithm
@@ -22,6 +23,7 @@ from coke.maths.ledger import Ledger
 from coke.maths.losses import CLASSES, NUMBERS
 from coke.maths.losses.problem import Quadratic
 from coke.maths.losses.risk import local_only
+from coke.settings.rules import against_descent
 from coke.studies.compare.boosted import Boosted, Forests, installed
 from coke.studies.compare.goal import Goal, Row, Trace
 from coke.studies.compare.sweep import Swept, sweep
@@ -35,10 +37,12 @@ from coke.studies.compare.tree_methods import (
 )
 
 GRID = tuple(product((1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1), (0.1, 1.0), (0.85, 0.95)))  # ρ, v, μ
-HORIZONS = {"coke": 300, "coke-tuned": 1000, "tree-gradient": 300, "cta": 2000}
+FURTHER = 10  # times nearer than the goal, so that a method that stops by itself has settled
+HORIZONS = {"coke": 300, "tree-newton": 300, "coke-tuned": 1000, "tree-gradient": 300, "cta": 2000}
 MOMENTS = 7  # per input: mean, spread and five factors of a Gaussian, float32 each (tree-pcg)
 METHODS = (
     "coke",
+    "tree-newton",
     "coke-paper",
     "dkla-paper",
     "coke-tuned",
@@ -84,6 +88,7 @@ class Comparison:
         )
         self._calls: dict[str, Callable[[], Row]] = {
             "coke": self.coke,
+            "tree-newton": self.tree_newton,
             "coke-paper": partial(self.plain, "coke-paper", "coke-paper", rounds),
             "dkla-paper": partial(self.plain, "dkla-paper", "dkla", rounds),
             "coke-tuned": self.coke_tuned,
@@ -103,7 +108,13 @@ class Comparison:
     def methods(self) -> tuple[str, ...]:
         """Those to run where none is named."""
         left = (() if self.goal.by_loss else (*QUADRATIC, *SLOW)) + BOOSTED * (not installed())
-        return tuple(name for name in METHODS if name not in left)
+        never = ("tree-newton",) if self._against else ()
+        return tuple(name for name in METHODS if name not in (*left, *never))
+
+    @property
+    def _against(self) -> str:
+        """Why there is no descending by sums over the tree here."""
+        return "; ".join(against_descent(self.ready.agreement.terms.settings))
 
     def row(self, method: str) -> Row:
         """What that method costs; where it fails, why: other rows are not lost with it."""
@@ -134,6 +145,18 @@ class Comparison:
         )  # fmt: skip
         traces = (self._trace(r.k, case.theta(r.state.theta), r.ledger) for r in records)
         return self.goal.settle("coke", traces, self.agreed.bytes)
+
+    def tree_newton(self) -> Row:
+        """Newton's method by sums over the tree, in the same basis; what `auto` mostly takes."""
+        if self._against:
+            raise InputError(f"{self._against}; leave tree-newton out")
+        case = self.ready.case("tree-newton")
+        assert case.goal is not None  # or there would be something against it
+        nearer = (self.goal.factor - 1.0) / FURTHER
+        goal = case.goal._replace(accuracy=nearer, sweeps=HORIZONS["tree-newton"])
+        records = Descending(self.ready, case._replace(goal=goal)).records()
+        traces = (self._trace(r.k, case.theta(r.state.theta[:1]), r.ledger) for r in records)
+        return self.goal.settle("tree-newton", traces, self.agreed.bytes)
 
     def plain(self, method: str, algorithm: str | Algorithm, rounds: int) -> Row:
         """A method of the paper, on the plain features, with float64 messages."""

@@ -80,7 +80,7 @@ class Goal:
     def __init__(self, ready: Ready, factor: float):
         if not factor > 1:
             raise InputError(f"goal={factor}: expected a factor above 1, such as 1.01")
-        problem = ready.problem
+        problem, self.factor = ready.problem, factor
         self.problem, self.metric, self.held = problem, problem.train.metric, Held(ready)
         self.measure = KEYS[ready.agreement.terms.numbers][0]
         # Where sums over the rows say all, the loss on everybody's rows is free in every round.
@@ -144,7 +144,8 @@ def _cheapest(rows: Sequence[Row]) -> str:
     best = min(useful, key=lambda row: row.wire_bytes)
     if best.method in ("local-only", "one-shot-average"):
         return f"Take {best.method}: on these data that is accurate enough, and nothing is cheaper."
-    trees = "" if not best.method.startswith("tree") else ", if a spanning tree and a root are fine"
+    needs = best.method.startswith("tree") and best.method != "tree-newton"  # which hands over
+    trees = ", if a spanning tree and a root are fine" if needs else ""
     said = f"Take {best.method}{trees}: {sized(best.wire_bytes)} on the wire"
     ours = [row for row in useful if row.method == "coke" and row is not best]
     return said + (f", coke {sized(ours[0].wire_bytes)}." if ours else ".")

@@ -20,7 +20,8 @@ from coke.maths.losses.problem import Quadratic, across, pulled
 from coke.maths.losses.risk import Risk
 
 FLOAT64, FLOAT32 = 8, 4
-LARGE = LIMIT / 4  # of an entry's sum, about N in a whitened basis; then messages hold innovations
+UNIT = 2.0**10  # of what messages hold, so that sums beyond LIMIT can be told
+LARGE = UNIT * LIMIT / 4  # of an entry's sum, about N in a whitened basis: 10⁶
 STEP = 0.25  # over κ: the best of one for all data
 
 
@@ -84,12 +85,12 @@ def coded_gradient(
         if not np.abs(partial).sum(axis=0).max() < LARGE:
             raise ConvergenceError(f"round {k}: the gradient method diverges in this basis")
         for i in reversed(tree.order[1:]):
-            message = codec.encode(partial[i] - up[i])
-            up[i] += codec.decode(message, D)
+            message = codec.encode((partial[i] - up[i]) / UNIT)
+            up[i] += UNIT * codec.decode(message, D)
             partial[tree.parent[i]] += up[i]
             ledger = ledger.told(len(message))
-        message = codec.encode(partial[tree.root] - total)
-        total = total + codec.decode(message, D)
+        message = codec.encode((partial[tree.root] - total) / UNIT)
+        total = total + UNIT * codec.decode(message, D)
         ledger = tree.told_down(ledger, len(message))
         u, before = u - STEP / kappa * total / N + 0.5 * (u - before), u
         yield Point(k, u, ledger)

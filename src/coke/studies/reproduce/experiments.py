@@ -22,7 +22,17 @@ from coke.learning.ready import Ready, agree
 from coke.maths.graph import Graph, build_graph
 from coke.maths.losses.risk import local_only
 from coke.settings.reading import checked_settings
-from coke.studies.reproduce.published import ETA, LEVELS, METHODS, RHO, ROUNDS, SETTINGS, K, Setting
+from coke.studies.reproduce.published import (
+    ETA,
+    LEVELS,
+    METHODS,
+    RANDOM,
+    RHO,
+    ROUNDS,
+    SETTINGS,
+    K,
+    Setting,
+)
 from coke.studies.reproduce.recipes import paper_file, paper_rows, raw_table
 from coke.studies.reproduce.workers import team
 from coke.threads import OneThread
@@ -37,6 +47,8 @@ class Job(msgspec.Struct, frozen=True):
     split: str  # "iid", as in the paper, or "sorted" by target
     seed: int
     rounds: int = ROUNDS
+    rho: float = RHO  # of COKE and DKLA; the paper's, unless another is looked for
+    graph: str = RANDOM  # with as many edges as the caption says, or a ring, star, …
 
 
 class Curve(msgspec.Struct):
@@ -100,7 +112,8 @@ def _unit_rows(rows: Rows) -> Rows:
 def _graph_of(job: Job) -> Graph:
     """The job's network."""
     setting = SETTINGS[job.setting]
-    return build_graph("random", setting.agents, edges=setting.edges, seed=job.seed)
+    edges = setting.edges if job.graph == RANDOM else None
+    return build_graph(job.graph, setting.agents, edges=edges, seed=job.seed)
 
 
 def _ready_of(job: Job) -> Ready:
@@ -120,7 +133,7 @@ def _ready_of(job: Job) -> Ready:
     settings = checked_settings(
         {
             "model": "plain", "lambda": setting.lam, "seed": job.seed, "data": {"scale": "none"},
-            "features": features, "rho": RHO, "v": setting.v, "mu": setting.mu, "eta": ETA,
+            "features": features, "rho": job.rho, "v": setting.v, "mu": setting.mu, "eta": ETA,
         }
     )  # fmt: skip
     return agree(sites, _graph_of(job), Terms(settings, rows.columns))
@@ -211,7 +224,7 @@ def _data_digest(setting: str) -> str | None:
 def _place(cache: Path, job: Job, data: str | None) -> Path:
     """Named by all that the result depends on, so that a changed setting is run again."""
     levels = _levels_of(job.setting)
-    constants = (coke.__version__, METHODS, RHO, ETA, K, CURVE)
+    constants = (coke.__version__, METHODS, ETA, K, CURVE)
     what = msgspec.json.encode([constants, job, SETTINGS[job.setting], levels, data])
     digest = hashlib.blake2b(what, digest_size=8).hexdigest()
     return cache / f"{job.setting}-{job.split}-{job.seed}-{digest}.json"

@@ -11,6 +11,7 @@ from typing import NamedTuple
 METHODS = ("cta", "dkla", "coke")
 ROUNDS = 2000
 RHO, ETA = 1e-2, 0.99
+RANDOM = "random"  # the networks, with as many edges as a caption says
 
 
 class Setting(NamedTuple):

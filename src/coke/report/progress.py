@@ -1,4 +1,4 @@
-"""How far a command has come: bars on a terminal, a line every few seconds elsewhere."""
+"""How far a run has come: bars on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from coke.cli.console import console
-
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from coke.data.sources import Watch as Passes
     from coke.engines.process import Record
     from coke.learning.ready import Ready
@@ -45,6 +45,7 @@ class _Bars:
         if name not in self._known:
             self._known[name] = self._progress.add_task(name, total=total, note="")
         self._progress.update(self._known[name], completed=done, note=note)
+        console = self._progress.console
         if not console.is_terminal and time.monotonic() - self._said > _EVERY:
             self._said = time.monotonic()
             told = note or f"{done:,} rows"
@@ -58,7 +59,7 @@ class _Rate(ProgressColumn):
 
 
 @contextmanager
-def reading(settings: Settings) -> Iterator[Passes | None]:
+def reading(settings: Settings, console: Console) -> Iterator[Passes | None]:
     """While rows are read; whom to tell of the passes over those that memory may not hold."""
     if not (settings.data.out_of_core or settings.data.on_disk):
         with console.status("reading rows, one pass over them"):
@@ -74,7 +75,7 @@ def reading(settings: Settings) -> Iterator[Passes | None]:
 
 
 @contextmanager
-def training(ready: Ready) -> Iterator[Watch]:
+def training(ready: Ready, console: Console) -> Iterator[Watch]:
     """While agents train; whom to tell of every round.
 
     A bar is as full as the way to the tolerance is done, on a log scale: nobody knows how many
@@ -101,14 +102,21 @@ class _Way:
         self._T, self._rounds, self._tol = T, rounds, tol
         self._far, self._began = 0.0, time.monotonic()
 
+    def _away(self, record: Record) -> tuple[str, float]:
+        """How far what is left is from what may be; 0 where nobody knows."""
+        if hasattr(record.state, "away"):
+            left = float(record.state.away[0])
+            return "accuracy", left if math.isfinite(left) else 0.0
+        return "tol", record.consensus_gap / self._tol if self._tol else 0.0
+
     def at(self, record: Record, metric: str) -> tuple[int, int, str]:
         """How much of a whole is done, and what there is to say."""
         share, away = record.k / self._rounds, f"{record.k} of {self._rounds} rounds"
-        if self._tol and record.consensus_gap > 0:
-            off = record.consensus_gap / self._tol
+        goal, off = self._away(record)
+        if off > 0:
             self._far = max(self._far, off)
             share = 1.0 - math.log(max(off, 1.0)) / math.log(max(self._far, 2.0))
-            away = f"round {record.k}, {off:.2g} × tol"
+            away = f"round {record.k}, {off:.2g} × {goal}"
         passed = max(time.monotonic() - self._began, 1e-3)
         loss, sent = record.score.global_train, record.ledger.transmissions
         note = (

@@ -1,0 +1,296 @@
+"""A site's part in going down F(u) = Σ_i R_i(u) on the tree, to a common u that is certified.
+
+The root orders, orders go down, and answers come up, each the sum of a subtree:
+
+    COMMON    how to round           ↦ proof of what the sites have found before, and F(0)
+    BEGIN     where from, and c      ↦ sites, F(0), F(u), and what the gradient at u is
+    STEP      a change of u          ↦ F(u), and what the gradient at u is more than expected
+    SHIFT     the mean gradient      ↦ proof: Σ_i e_i and F(u)
+    HESSIAN   nothing                ↦ Σ_i A_i
+    END       what was proven
+
+Of a subtree's gradient both ends of an edge know the same rough value, the edge's *known*: with
+every order both add n c Δ, n the sites below, and with every answer what is decoded of the rest.
+So γ_i = Σ_children known − known sums to zero over all sites, whatever was rounded, and nears
+−∇R_i(u): the duals that a proof needs.
+
+Sites that have come to a consensus bring their own duals. Their models differ a little: the root
+says how to round its own, every child knows what its parent said last, and each tells its children
+by how many steps the common u is off from that.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from coke.errors import MessageError
+from coke.maths.algorithms import tree_newton as newton
+from coke.maths.algorithms.integers import pack_integers, unpack_integers
+from coke.maths.algorithms.tree_newton import BEGIN, COMMON, END, HESSIAN, SHIFT, STEP, Aim, Order
+from coke.maths.arrays import Array
+from coke.maths.losses.excess import Certificate, excess, values
+from coke.maths.losses.problem import matrix
+from coke.maths.losses.risk import Risk
+from coke.talk.conversation import Talk, Turn
+from coke.talk.place import Place
+from coke.talk.tree import PROOF, above, mark_of, read, steps
+
+_COUNT, _ONE = struct.Struct("<Iff"), struct.Struct("<f")
+_LARGEST = float(np.finfo(np.float32).max)
+_ROUNDED = 0.02  # of what may be left to gain, to lose by rounding a common model
+
+
+class Settled(NamedTuple):
+    """What a consensus has come to, at one site."""
+
+    hat: Array  # (D,) what it said last,
+    said: Mapping[str, Array]  # to each of its children on the tree,
+    above: Array | None  # (D,) and what its parent did
+    gamma: Array  # (D,) its dual
+
+
+class Descent:
+    """One site's: where it is, and what it and its neighbours on the tree know of gradients."""
+
+    def __init__(self, place: Place, risk: Risk, goal: Aim, settled: Settled | None = None):
+        """`risk` is of this site alone."""
+        self.place, self._risk, self._goal, self._settled = place, risk, goal, settled
+        self.u, self.k, self.done = np.zeros(risk.size), 0, False
+        self.certificate: Certificate | None = None
+        self._c, self._zero, self._excess = 1.0, math.nan, excess(risk)
+        self._count, self._counts = 1, dict.fromkeys(place.children, 1)
+        self._known, self._change = self.u, self.u
+        self._below = dict.fromkeys(place.children, self.u)
+        self._root: newton.Root | None = None
+        self._order = b""
+        if place.parent is None:
+            self._order = self._begun() if settled is None else self._rounding(settled.hat)
+
+    @property
+    def gamma(self) -> Array:
+        """γ_i, the dual (D,): what the edges below know, less what the one above does."""
+        if self._settled is not None:
+            return self._settled.gamma
+        below = sum(self._below.values(), np.zeros_like(self.u))
+        return below if self.place.parent is None else below - self._known
+
+    @property
+    def away(self) -> float:
+        """What is left to gain by the root's estimate, in parts of what may be; 0 elsewhere."""
+        return 0.0 if self._root is None else self._root.away
+
+    @property
+    def loss(self) -> float:
+        """Mean loss of u on the site's own rows."""
+        return float(self._risk.losses(self.u[None])[0])
+
+    def talk(self) -> Talk[None]:
+        """All of it."""
+        while not self.done:
+            yield from self.sweep()
+
+    def sweep(self) -> Talk[None]:
+        """One order, and what it comes to."""
+        parent, children = self.place.parent, self.place.children
+        order = self._order if parent is None else (yield Turn({}, [parent]))[parent]
+        self.k += 1
+        kind = self._taken(order)
+        told = {child: self._passed(order, child) for child in children}
+        alike = len(set(told.values())) == 1
+        if kind == END:
+            self.done = True
+            if children:
+                yield Turn(told, (), broadcast=alike)
+            return
+        heard = (yield Turn(told, children, broadcast=alike)) if children else {}
+        answer = self._answer(kind, order[0] >> 3, heard)
+        if parent is not None:
+            yield Turn({parent: answer}, ())
+
+    # What goes down.
+
+    def _begun(self, from_here: Array | None = None) -> bytes:
+        """From the root's own minimum, or from where all are."""
+        risk, kappa = self._risk, self._risk.kappa
+        start = risk.alone()[0] if from_here is None else None
+        at = from_here if start is None else start
+        c = kappa if self._goal.sums else newton.curvature(self._secant(at), kappa)
+        A = risk.gram(0)
+        own = A + (2.0 / kappa) * matrix(risk.G, len(A))
+        near = newton.Secants.near(own, c, shared=self._goal.sums)
+        self._root = newton.Root(near, self._goal, self.place.shape.sites)
+        return self._encoded(self._root.began(start), bytes([int(math.log2(c)) % 256]))
+
+    def _secant(self, u: Array | None) -> float:
+        """How much the root's own risk bends on the way to u."""
+        if u is None or not u.any():
+            return 0.0
+        change = self._risk.gradient(u[None]) - self._risk.gradient(0.0 * u[None])
+        return float(change[0] @ u / (u @ u))
+
+    def _rounding(self, hat: Array) -> bytes:
+        """So that rounding costs a small part of what the accuracy allows."""
+        at, goal = hat[None], self._goal
+        left = goal.accuracy * values(self._risk, at) + goal.slack * values(self._risk, 0.0 * at)
+        part = 24.0 * _ROUNDED / (self._risk.kappa * len(hat))
+        q = math.sqrt(part * max(float(left[0]), 0.0))
+        step = math.floor(math.log2(q)) if 0 < q < math.inf else 0
+        return bytes([COMMON, max(min(step, 50), -50) % 256])
+
+    def _encoded(self, order: Order, more: bytes = b"") -> bytes:
+        body = b"" if order.x is None else newton.stepped(order.x, order.step)[1]
+        return bytes([order.kind + 8 * order.fine]) + more + body
+
+    def _passed(self, order: bytes, child: str) -> bytes:
+        """What a site tells a child of an order."""
+        if self._settled is None or order[0] != COMMON:
+            return order
+        e = newton.exponent(order[1])
+        return order[:2] + pack_integers(steps(self.u, e) - steps(self._settled.said[child], e))
+
+    def _taken(self, order: bytes) -> int:
+        """What an order asks for, once what it tells is taken over."""
+        kind = order[0] % 8 if len(order) > (order[:1] in _LONGER) else END + 1
+        if kind > END or order[0] >> 3 > newton.FINEST:
+            raise MessageError(f"{len(order)} bytes are no order of a tree's root")
+        if kind not in (COMMON, END) and not self._goal.further:
+            raise MessageError("an order to add up gradients, which this site does not allow")
+        size = len(self.u)
+        if kind == COMMON:
+            self._adopted(order)
+        elif kind == BEGIN:
+            self._settled, self._c = None, 2.0 ** newton.exponent(order[1])
+            self._change = newton.decoded(order[2:], size)[0]
+            self.u = self.u + self._change
+        elif kind == END:
+            self._ended(order[1:])
+        elif kind != HESSIAN:
+            self._moved(newton.decoded(order[1:], size)[0], shift=kind == SHIFT)
+        return kind
+
+    def _adopted(self, order: bytes) -> None:
+        """The common model, from what the parent said last."""
+        if self._settled is None:
+            raise MessageError("an order to bring consensus together, of which there was none")
+        e, above = newton.exponent(order[1]), self._settled.above
+        n = steps(self._settled.hat if above is None else above, e)
+        self.u = np.ldexp((n + unpack_integers(order[2:], len(n))).astype(np.float64), e)
+
+    def _moved(self, x: Array, *, shift: bool) -> None:
+        """With a step of u by x and what follows for gradients; or with these shifted by x."""
+        c = 1.0 if shift else self._c
+        self._known = self._known + (c * self._count) * x
+        self._below = {n: known + (c * self._counts[n]) * x for n, known in self._below.items()}
+        if not shift:
+            self.u, self._change = self.u + x, x if x.any() else self._change
+
+    def _ended(self, data: bytes) -> None:
+        self.certificate = self._certificate(read(PROOF, data))
+
+    def _certificate(self, told: Sequence[float]) -> Certificate:
+        gap, objective, zero = told
+        return Certificate(gap, objective, zero, self._goal.accuracy, self._goal.slack)
+
+    # What comes up.
+
+    def _answer(self, kind: int, fine: int, heard: Mapping[str, bytes]) -> bytes:
+        if kind == HESSIAN:
+            return self._grams(heard)
+        if kind in (BEGIN, STEP):
+            return self._gradient(fine, heard, first=kind == BEGIN)
+        return self._proof(heard, first=kind == COMMON)
+
+    def _gradient(self, fine: int, heard: Mapping[str, bytes], *, first: bool) -> bytes:
+        """The subtree's objective, and of its gradient what is not known above."""
+        told, coarsest = self._added(heard, first=first)
+        whole = sum(self._below.values(), self._risk.gradient(self.u[None])[0])
+        if self.place.parent is None:
+            self._order = self._decided(whole, float(told[-1]), coarsest)
+            return b""
+        head = _COUNT.pack(int(told[0]), *told[1:]) if first else _ONE.pack(*told)
+        return head + self._news(whole, first, fine)
+
+    def _added(self, heard: Mapping[str, bytes], *, first: bool) -> tuple[Array, float]:
+        """The subtree's numbers, once its gradients are taken over; and their coarsest step."""
+        head, own = (_COUNT, [1.0, self._value(0.0 * self.u)]) if first else (_ONE, [])
+        told, coarsest = np.array([*own, self._value(self.u)]), 0.0
+        for child, data in heard.items():
+            numbers = read(head, data[: head.size])
+            more, step = newton.decoded(data[head.size :], len(self.u))
+            self._below[child], coarsest = self._below[child] + more, max(coarsest, step)
+            self._counts[child] = int(numbers[0]) if first else self._counts[child]
+            told = told + numbers
+        if first:
+            self._count, self._zero = int(told[0]), float(told[1])
+        return np.minimum(told, _LARGEST), coarsest
+
+    def _news(self, whole: Array, first: bool, fine: int) -> bytes:
+        """Of the subtree's gradient what the edge above does not know yet."""
+        rest = whole - self._known
+        step = newton.common_step(self._change, self._c, self.place.shape.sites)
+        if first or fine:
+            step = newton.own_step(rest, fine)
+        more, data = newton.stepped(rest, step)
+        self._known = self._known + more
+        return data
+
+    def _decided(self, gradient: Array, objective: float, step: float) -> bytes:
+        """The root's next order."""
+        assert self._root is not None
+        N = self.place.shape.sites
+        noise = len(self.u) * step * step / (12.0 * N)
+        at = (objective / N, self._zero / N, noise)
+        return self._encoded(self._root.after(self.u, gradient / N, *at))
+
+    def _proof(self, heard: Mapping[str, bytes], *, first: bool) -> bytes:
+        """The subtree's Σ_i e_i, rounded up, and F(u), rounded down; and F(0), the first time."""
+        gap = float(self._excess(self.gamma[None], self.u[None])[0])
+        objective, zero = self._value(self.u), self._value(0.0 * self.u) if first else 0.0
+        mark = mark_of(self.u) if first else b""
+        for data in heard.values():
+            if data[: len(mark)] != mark:
+                raise MessageError("a site below has come to another model: nothing is proven")
+            more = read(PROOF, data[len(mark) :])
+            gap, objective, zero = gap + more[0], objective + more[1], zero + more[2]
+        told = above(gap), -above(-objective), -above(-zero)
+        if self.place.parent is not None:
+            return mark + PROOF.pack(*told)
+        self._zero = told[2] if first else self._zero
+        self._order = self._judged((*told[:2], self._zero))
+        return b""
+
+    def _judged(self, told: tuple[float, float, float]) -> bytes:
+        """The root's next order after a proof."""
+        found = self._certificate(told)
+        if self._root is None and not found.holds and self._goal.further:
+            return self._begun(self.u)
+        if self._root is None or (order := self._root.judged(found)).kind == END:
+            return bytes([END]) + PROOF.pack(*told)
+        return self._encoded(order)
+
+    def _grams(self, heard: Mapping[str, bytes]) -> bytes:
+        """The subtree's Σ_i A_i."""
+        A = self._risk.gram(0)
+        lower = np.tril_indices(len(A))
+        total = A[lower].copy()
+        for data in heard.values():
+            total += read(struct.Struct(f"<{len(total)}d"), data)
+        if self.place.parent is not None:
+            return total.astype("<f8").tobytes()
+        assert self._root is not None
+        H = np.zeros_like(A)
+        H[lower] = (self._goal.bend / self.place.shape.sites) * total
+        H = H + np.tril(H, -1).T + 2.0 * matrix(self._risk.G, len(A))
+        self._order = self._encoded(self._root.knows(H, self.u))
+        return b""
+
+    def _value(self, u: Array) -> float:
+        return float(values(self._risk, u[None])[0])
+
+
+_LONGER = {bytes([COMMON]), bytes([BEGIN])}  # orders of two bytes at least

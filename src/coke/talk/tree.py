@@ -1,0 +1,41 @@
+"""Numbers as messages on the tree carry them."""
+
+from __future__ import annotations
+
+import struct
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coke.errors import MessageError
+from coke.maths.arrays import Array
+
+PROOF = struct.Struct("<fff")  # Σ_i e_i, F(u) and F(0): `coke.maths.losses.excess`
+
+
+def steps(x: Array, e: int) -> NDArray[np.int64]:
+    """The nearest multiples of 2ᵉ, in steps."""
+    return np.rint(np.ldexp(x, -e)).astype(np.int64)
+
+
+def mark_of(u: Array) -> bytes:
+    """Four bytes that tell one model from another."""
+    return crc32(u.tobytes()).to_bytes(4, "little")
+
+
+def above(x: float) -> float:
+    """A float32 that is no less."""
+    with np.errstate(over="ignore"):
+        near = np.float32(x)
+        return float(near if near >= x else np.nextafter(near, np.float32(np.inf)))
+
+
+def read(form: struct.Struct, data: bytes) -> tuple[float, ...]:
+    """The numbers in a message of that form; MessageError where they are none."""
+    if len(data) != form.size:
+        raise MessageError(f"{len(data)} bytes of a sum over the tree: expected {form.size}")
+    found = form.unpack(data)
+    if any(x != x for x in found):
+        raise MessageError("a sum over the tree that is no number")
+    return found

@@ -1,0 +1,71 @@
+"""Networks that go down the tree, held where one likes, and the simulation they must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.testing import assert_array_equal
+
+from coke.field.agent import Agent
+from coke.field.carriers.memory import Fault
+from coke.field.frames import TALK
+from coke.learning.train import train
+from coke.maths.ledger import Ledger
+from coke.talk.descent import Descent
+from kit.agents import Net
+
+TREE: dict[str, Any] = {
+    "algorithm": "tree-newton", "tol": None, "rounds": 400,
+    "features": {"n_features": 6, "sigma": 2.0},
+}  # fmt: skip
+
+
+def descent(net: Net, name: str) -> Descent | None:
+    """How far that site's has come, if it has begun."""
+    return net.agents[name]._descend.descent
+
+
+def held(net: Net, k: int) -> Fault:
+    """From its k-th order on nobody tells anything of a descent."""
+
+    def fault(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
+        return () if frame[0] == TALK and swept(net, k)(sender) else (frame,)
+
+    return fault
+
+
+def swept(net: Net, k: int) -> Callable[[str], bool]:
+    """Whether a site has come to the k-th order."""
+
+    def there(name: str) -> bool:
+        found = descent(net, name) if name in net.agents else None
+        return found is not None and found.k >= k
+
+    return there
+
+
+def root_of(net: Net) -> str:
+    """Of the tree that all agree on."""
+    return next(place.name for place in net.task().places if place.parent is None)
+
+
+def are_the_simulation(net: Net, agents: Iterable[Agent]) -> None:
+    """The model, its proof, sweeps and bytes, to the bit; but for rounds made in vain."""
+    trained = train(net.task(), net.settings["algorithm"])
+    assert trained.theta is not None
+    assert trained.certificate is not None
+    assert trained.certificate.holds
+    spent = np.zeros(3, np.int64)
+    for agent, theta in zip(agents, trained.theta, strict=True):
+        assert agent.agreed is not None
+        end = agent.outcome()
+        assert_array_equal(agent.mission.theta(agent.agreed, end.theta), theta)
+        assert end.certificate == trained.certificate
+        assert end.converged
+        assert end.rounds == trained.ended.rounds == len(agent.lines())
+        assert agent.node is not None
+        vain = agent.node.ledger if agent._descend.done else Ledger()
+        spent += np.subtract(end.ledger, vain)
+    assert_array_equal(spent, trained.ended.ledger)

@@ -1,0 +1,177 @@
+"""Down the tree: one model at all sites, duals that sum to zero, and a proof that holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from coke.errors import MessageError
+from coke.learning.descending import Descending, descent_of
+from coke.learning.ready import Ready
+from coke.learning.train import train
+from coke.maths.algorithms.tree_newton import (
+    BEGIN,
+    END,
+    HESSIAN,
+    SHIFT,
+    STEP,
+    decoded,
+    stepped,
+)
+from coke.maths.losses.excess import values
+from coke.talk.conversation import outcome
+from coke.talk.descent import Descent
+from kit.hard import HardCase, hard_cases
+
+CASES = list(hard_cases(25, seed=7))
+
+
+def descended(ready: Ready) -> Descending:
+    found = Descending(ready, ready.case("tree-newton"))
+    for _ in found.sweeps():
+        pass
+    return found
+
+
+def truth(ready: Ready, u: Any) -> float:
+    """Σ_i R_i(u) − min."""
+    problem = ready.case("tree-newton").problem
+    risk, N = problem.train, len(problem.train.T)
+    at, best = (values(risk, np.tile(x, (N, 1))).sum() for x in (u, problem.optimum))
+    return float(at - best)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_hard_tables_are_certified(case: HardCase) -> None:
+    """Within 1 % of the optimum, and the proof is no less than the truth."""
+    ready = case.ready()
+    found = descended(ready)
+    sites = list(found._sites.values())
+    for site in sites[1:]:
+        assert_array_equal(site.u, sites[0].u)
+        assert site.certificate == sites[0].certificate
+    assert found.certificate is not None
+    assert found.certificate.holds
+    assert truth(ready, found.u) <= found.certificate.gap * (1.0 + 1e-6) + 1e-12
+
+
+@pytest.mark.parametrize("case", CASES[:6], ids=lambda case: case.name)
+def test_both_ends_of_an_edge_know_the_same(case: HardCase) -> None:
+    """After every sweep, to the bit: so the duals sum to zero, but for rounding in the sum."""
+    ready = case.ready()
+    found = Descending(ready, ready.case("tree-newton"))
+    above = {place.name: place.parent for place in ready.places if place.parent is not None}
+    for _ in found.sweeps():
+        sites = found._sites
+        for child, parent in above.items():
+            assert_array_equal(sites[child]._known, sites[parent]._below[child])
+        duals = np.array([site.gamma for site in sites.values()])
+        assert np.abs(duals.sum(axis=0)).max() <= 1e-14 * np.abs(duals).sum(axis=0).max()
+
+
+@pytest.mark.parametrize("loss", ["least-squares", "huber", "logistic", "softmax"])
+def test_other_losses_are_certified_too(loss: str) -> None:
+    for case in hard_cases(4, seed=3, loss=loss):
+        found = descended(case.ready(**{"lambda": 1e-3}))
+        assert found.certificate is not None
+        assert found.certificate.holds, case.name
+
+
+@pytest.mark.parametrize("loss", ["quadratic", "hinge", "logistic"])
+def test_a_consensus_is_brought_together_and_proven(loss: str) -> None:
+    """COKE's models differ a little; all sites adopt one, and the proof holds of it."""
+    case = next(hard_cases(1, seed=5, loss=loss))
+    ready = case.ready(**{"lambda": 1e-2}, tol=1e-4)
+    trained = train(ready, "coke")
+    assert trained.theta is not None
+    assert trained.certificate is not None
+    assert not np.ptp(trained.theta, axis=0).any()
+    risk, N = ready.problem.train, len(ready.names)
+    best = values(risk, np.tile(ready.optimum, (N, 1))).sum()
+    above = values(risk, trained.theta).sum() - best
+    assert above <= trained.certificate.gap * (1.0 + 1e-6) + 1e-9
+    assert trained.certificate.share <= 0.05
+
+
+def test_a_refused_proof_is_mended_where_sums_are_allowed() -> None:
+    """One round is no consensus: with sums the sites go on, without they say what is proven."""
+    case = CASES[0]
+    loose = {"lambda": 1e-3, "rounds": 3, "tol": 0.0}
+    alone = train(case.ready(**loose, sums=False), "coke")
+    mended = train(case.ready(**loose | {"rounds": 40}), "coke")
+    assert alone.certificate is not None
+    assert not alone.certificate.holds
+    assert "not certified" in alone.ended.warning
+    assert mended.certificate is not None
+    assert mended.certificate.holds
+    assert not mended.ended.warning
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.floats(1e-9, 1e9))
+def test_what_is_stepped_is_decoded(x: list[float], step: float) -> None:
+    near, data = stepped(np.array(x), step)
+    assert_array_equal(decoded(data, len(x))[0], near)
+    assert np.abs(near - x).max() <= max(0.75 * step, 2.0**-46 * np.abs(x).max())
+
+
+@given(st.binary(max_size=60))
+def test_an_order_of_any_bytes_is_taken_or_refused(order: bytes) -> None:
+    """Nothing but MessageError, and numbers that stay finite."""
+    site = _leaf()
+    try:
+        site._taken(order)
+    except MessageError:
+        return
+    assert np.isfinite(site.u).all()
+
+
+@given(st.binary(max_size=60), st.integers(0, END - 1))
+def test_an_answer_of_any_bytes_is_taken_or_refused(answer: bytes, kind: int) -> None:
+    site = _parent()
+    child = site.place.children[0]
+    try:
+        site._answer(kind, 0, dict.fromkeys(site.place.children, answer) | {child: answer})
+    except MessageError:
+        return
+    assert np.isfinite(site.gamma).all()
+
+
+READY = CASES[0].ready(**{"lambda": 1e-3})
+CASE = READY.case("tree-newton")
+
+
+def _leaf() -> Descent:
+    leaf = next(i for i, place in enumerate(READY.places) if not place.children)
+    return descent_of(READY, CASE, leaf)
+
+
+def _parent() -> Descent:
+    some = next(i for i, place in enumerate(READY.places) if place.children)
+    return descent_of(READY, CASE, some)
+
+
+@pytest.mark.parametrize("kind", [BEGIN, STEP, SHIFT, HESSIAN])
+def test_a_site_that_forbids_sums_adds_nothing_up_whoever_asks(kind: int) -> None:
+    """Not even for a root that should not ask: it answers proofs alone."""
+    ready = CASES[0].ready(**{"lambda": 1e-3}, sums=False)
+    leaf = next(i for i, place in enumerate(ready.places) if not place.children)
+    site = descent_of(ready, ready.case("coke"), leaf)
+    with pytest.raises(MessageError, match="does not allow"):
+        site._taken(bytes([kind, 0]))
+    assert not site.u.any()
+
+
+def test_one_site_alone_needs_nobody() -> None:
+    case = next(hard_cases(1, seed=9))
+    ready = HardCase(
+        case.name, case.X[:1], case.y[:1], case.graph.subgraph([0]).copy(), case.settings
+    ).ready(**{"lambda": 1e-3})
+    site = descent_of(ready, ready.case("tree-newton"), 0)
+    outcome(site.talk())
+    assert site.certificate is not None
+    assert site.certificate.holds
