@@ -135,7 +135,7 @@ def test_an_answer_of_any_bytes_is_taken_or_refused(answer: bytes, kind: int) ->
     site = _parent()
     child = site.place.children[0]
     try:
-        site._answer(kind, 0, dict.fromkeys(site.place.children, answer) | {child: answer})
+        site._answer(kind, dict.fromkeys(site.place.children, answer) | {child: answer})
     except MessageError:
         return
     assert np.isfinite(site.gamma).all()

@@ -47,14 +47,10 @@ class _Curious(Descent):
         u, g, step = zip(*self._told, strict=True)
         return Gradients(np.stack(u), np.stack(g), np.array(step))
 
-    def _gradient(self, fine: int, heard: Mapping[str, bytes], *, first: bool) -> bytes:
-        answer = super()._gradient(fine, heard, first=first)
+    def _gradient(self, heard: Mapping[str, bytes], *, first: bool) -> bytes:
+        answer = super()._gradient(heard, first=first)
         g = self._below[self._child]
-        step = newton.common_step(self._change, self._c, self.place.shape.sites)
-        if first or fine:  # of what was left to tell: all of it, or what rounding left before
-            left = g if first else np.full_like(g, self._told[-1][2])
-            step = newton.own_step(left, fine)
-        self._told.append((self.u, g, step))
+        self._told.append((self.u, g, newton.own_step(g) if first else self._step))
         return answer
 
     def _grams(self, heard: Mapping[str, bytes]) -> bytes:

@@ -64,7 +64,7 @@ class Descent:
         self.certificate: Certificate | None = None
         self._c, self._zero, self._excess = 1.0, math.nan, excess(risk)
         self._count, self._counts = 1, dict.fromkeys(place.children, 1)
-        self._known, self._change = self.u, self.u
+        self._known, self._step = self.u, 0.0
         self._below = dict.fromkeys(place.children, self.u)
         self._root: newton.Root | None = None
         self._order = b""
@@ -108,7 +108,7 @@ class Descent:
                 yield Turn(told, (), broadcast=alike)
             return
         heard = (yield Turn(told, children, broadcast=alike)) if children else {}
-        answer = self._answer(kind, order[0] >> 3, heard)
+        answer = self._answer(kind, heard)
         if parent is not None:
             yield Turn({parent: answer}, ())
 
@@ -122,9 +122,8 @@ class Descent:
         c = kappa if self._goal.sums else newton.curvature(self._secant(at), kappa)
         A = risk.gram(0)
         own = A + (2.0 / kappa) * matrix(risk.G, len(A))
-        near = newton.Secants.near(own, c, shared=self._goal.sums)
-        self._root = newton.Root(near, self._goal, self.place.shape.sites)
-        return self._encoded(self._root.began(start), bytes([int(math.log2(c)) % 256]))
+        self._root = newton.Root(own, c, self._goal, self.place.shape.sites)
+        return self._encoded(self._root.began(start), c)
 
     def _secant(self, u: Array | None) -> float:
         """How much the root's own risk bends on the way to u."""
@@ -142,9 +141,11 @@ class Descent:
         step = math.floor(math.log2(q)) if 0 < q < math.inf else 0
         return bytes([COMMON, max(min(step, 50), -50) % 256])
 
-    def _encoded(self, order: Order, more: bytes = b"") -> bytes:
+    def _encoded(self, order: Order, c: float = 0.0) -> bytes:
         body = b"" if order.x is None else newton.stepped(order.x, order.step)[1]
-        return bytes([order.kind + 8 * order.fine]) + more + body
+        sizes = {BEGIN: c, STEP: order.up}
+        more = [newton.exponent_of(sizes[order.kind])] if order.kind in sizes else []
+        return bytes([order.kind, *more]) + body
 
     def _passed(self, order: bytes, child: str) -> bytes:
         """What a site tells a child of an order."""
@@ -155,8 +156,8 @@ class Descent:
 
     def _taken(self, order: bytes) -> int:
         """What an order asks for, once what it tells is taken over."""
-        kind = order[0] % 8 if len(order) > (order[:1] in _LONGER) else END + 1
-        if kind > END or order[0] >> 3 > newton.FINEST:
+        kind = order[0] if len(order) > (order[:1] in _LONGER) else END + 1
+        if kind > END:
             raise MessageError(f"{len(order)} bytes are no order of a tree's root")
         if kind not in (COMMON, END) and not self._goal.further:
             raise MessageError("an order to add up gradients, which this site does not allow")
@@ -165,12 +166,14 @@ class Descent:
             self._adopted(order)
         elif kind == BEGIN:
             self._settled, self._c = None, 2.0 ** newton.exponent(order[1])
-            self._change = newton.decoded(order[2:], size)[0]
-            self.u = self.u + self._change
+            self.u = self.u + newton.decoded(order[2:], size)[0]
+        elif kind == STEP:
+            self._step = 2.0 ** newton.exponent(order[1])
+            self._moved(newton.decoded(order[2:], size)[0], shift=False)
         elif kind == END:
             self._ended(order[1:])
         elif kind != HESSIAN:
-            self._moved(newton.decoded(order[1:], size)[0], shift=kind == SHIFT)
+            self._moved(newton.decoded(order[1:], size)[0], shift=True)
         return kind
 
     def _adopted(self, order: bytes) -> None:
@@ -187,7 +190,7 @@ class Descent:
         self._known = self._known + (c * self._count) * x
         self._below = {n: known + (c * self._counts[n]) * x for n, known in self._below.items()}
         if not shift:
-            self.u, self._change = self.u + x, x if x.any() else self._change
+            self.u = self.u + x
 
     def _ended(self, data: bytes) -> None:
         self.certificate = self._certificate(read(PROOF, data))
@@ -198,14 +201,14 @@ class Descent:
 
     # What comes up.
 
-    def _answer(self, kind: int, fine: int, heard: Mapping[str, bytes]) -> bytes:
+    def _answer(self, kind: int, heard: Mapping[str, bytes]) -> bytes:
         if kind == HESSIAN:
             return self._grams(heard)
         if kind in (BEGIN, STEP):
-            return self._gradient(fine, heard, first=kind == BEGIN)
+            return self._gradient(heard, first=kind == BEGIN)
         return self._proof(heard, first=kind == COMMON)
 
-    def _gradient(self, fine: int, heard: Mapping[str, bytes], *, first: bool) -> bytes:
+    def _gradient(self, heard: Mapping[str, bytes], *, first: bool) -> bytes:
         """The subtree's objective, and of its gradient what is not known above."""
         told, coarsest = self._added(heard, first=first)
         whole = sum(self._below.values(), self._risk.gradient(self.u[None])[0])
@@ -213,7 +216,7 @@ class Descent:
             self._order = self._decided(whole, float(told[-1]), coarsest)
             return b""
         head = _COUNT.pack(int(told[0]), *told[1:]) if first else _ONE.pack(*told)
-        return head + self._news(whole, first, fine)
+        return head + self._news(whole, first=first)
 
     def _added(self, heard: Mapping[str, bytes], *, first: bool) -> tuple[Array, float]:
         """The subtree's numbers, once its gradients are taken over; and their coarsest step."""
@@ -229,13 +232,10 @@ class Descent:
             self._count, self._zero = int(told[0]), float(told[1])
         return np.minimum(told, _LARGEST), coarsest
 
-    def _news(self, whole: Array, first: bool, fine: int) -> bytes:
+    def _news(self, whole: Array, *, first: bool) -> bytes:
         """Of the subtree's gradient what the edge above does not know yet."""
         rest = whole - self._known
-        step = newton.common_step(self._change, self._c, self.place.shape.sites)
-        if first or fine:
-            step = newton.own_step(rest, fine)
-        more, data = newton.stepped(rest, step)
+        more, data = newton.stepped(rest, newton.own_step(rest) if first else self._step)
         self._known = self._known + more
         return data
 
@@ -293,4 +293,4 @@ class Descent:
         return float(values(self._risk, u[None])[0])
 
 
-_LONGER = {bytes([COMMON]), bytes([BEGIN])}  # orders of two bytes at least
+_LONGER = {bytes([kind]) for kind in (COMMON, BEGIN, STEP)}  # orders of two bytes at least

@@ -1,13 +1,18 @@
 """Newton's method on a tree: what its root makes of the gradients that it is told.
 
-F(u) = (1/N) Σ_i R_i(u) in the common basis, where Hessians are near c I. The root keeps where it
-has been and the gradients it found there; with S and Y the differences to the last of them,
+F(u) = (1/N) Σ_i R_i(u) in the common basis. Of its Hessian the root has two guesses: c I, for which
+the basis was made, and its own. M is their geometric mean. As F is nearly quadratic, the gradients
+g_j at the places u_j seen so far tell which combination of these has the least gradient:
 
-    H = M + (Y − M S)(SᵀS + noise)⁻¹Sᵀ,   p = −H⁻¹g,   M between the root's own Hessian and c I.
+    β = argmin ‖Σ_j β_j g_j‖² + Σ_j β_j² ν_j in the norm of M⁻¹,   Σ_j β_j = 1,
+    next u = Σ_j β_j (u_j − t M⁻¹g_j),
 
-½|gᵀp| estimates what is left to gain. Once that is small the sites are asked for a proof
-(`coke.maths.losses.excess`); where it is refused, finer numbers are asked for, and where nothing is
-gained for a while, the Gram matrices, of which H follows if sums say all, else what it is at most.
+ν_j what rounding adds to g_j and t ≤ 1. So numbers may be coarse: a step of u is rounded so that
+this costs a small part of what the step gains, and gradients so that the next step loses as little.
+What a proof (`coke.maths.losses.excess`) would come to is foreseen with the root's own Hessian; the
+sites are asked for it once that is enough. Where nothing is gained for a while, numbers are finer,
+and at last the Gram matrices are asked for: H follows from them if sums say all, else what it is at
+most.
 """
 
 from __future__ import annotations
@@ -16,7 +21,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from coke.errors import ConvergenceError
 from coke.maths.algorithms.integers import pack_integers, refuse, unpack_integers
@@ -24,15 +28,19 @@ from coke.maths.arrays import Array
 from coke.maths.losses.excess import Certificate
 
 BEGIN, STEP, SHIFT, HESSIAN, COMMON, END = range(6)  # what the root orders
-FINEST = 30  # bits of a number beyond the size of its vector
-_FIRST, _DOWN, _OWN = 0.6, 1.0, 0.75  # steps of a code, in root mean squares of what is coded
-_UP = 0.45  # and of all sites alike, in those of a gradient's change
+_FIRST, _OWN = 0.6, 0.75  # steps of a code, in root mean squares of what is coded
+_DOWN, _UP = 0.05, 0.03  # parts of a step's gain that rounding it, or the next gradient, may cost
 _FAR, _BITS = 100, 47  # exponents of steps at most, and bits of a multiple
-_ENOUGH = 0.3  # of what may be left: a proof is then likely
-_STALE, _RETREATS, _EXACT = 8, 3, 12  # sweeps without gain, and what is tried how often
+_ENOUGH = 0.8  # of what may be left: a proof is then likely
+_ROUNDED, _SHIFTED = 0.25, 0.05  # of it, for the rounding of gradients, and of their mean
+_NEAR = 4.0  # times what may be left: the next place may do
+_SURE = 1.2  # times as far below, at least, after a proof was refused
+_MOST = 1e6  # times more than was foreseen that a proof may come to
+_STALE, _RETREATS = 8, 3  # sweeps without gain, and how often numbers are finer then
+_FINER = 0.25  # of their steps
 _EXPLODED = 100.0  # times the least objective: steps are far too long
-_DAMPED = 1.5
-_PRECISE = 30  # bits, once the Hessians are known
+_DAMPED, _LONGER = 1.5, 2.0  # M for the mean of the guesses; t for what the last step would allow
+_LEAST, _TINY = 1e-12, 1e-13  # of the largest eigenvalue, and of products that are dependent
 
 
 class Aim(NamedTuple):
@@ -52,77 +60,99 @@ class Order(NamedTuple):
     kind: int
     x: Array | None = None  # a step of u, or a shift of the gradients
     step: float = 0.0  # to round it to
-    fine: int = 0  # bits beyond its own size that a gradient is wanted with; 0: as all sites
+    up: float = 0.0  # and the gradients that are told next
 
 
-class Secants:
-    """H from a first guess and the gradients seen since."""
+class Guess:
+    """A positive-definite matrix (D, D), the same for every output, by its eigenvectors."""
 
-    def __init__(self, M: Array, c: float, *, shared: bool):
-        """From M (D, D); c is a typical eigenvalue of it. `shared`: by all outputs, to the last."""
-        self._M, self._c, self._shared = M, c, shared
-        self._root = cho_factor(self._M)
-        self._seen: list[tuple[Array, Array, float]] = []
+    def __init__(self, values: Array, vectors: Array):
+        self.values, self._V = np.maximum(values, _LEAST * float(values.max())), vectors
 
     @classmethod
-    def near(cls, own: Array, c: float, *, shared: bool) -> Secants:
-        """From the root's own Hessian in units of c (D, D)."""
-        return cls(_DAMPED * c * 0.5 * (own + np.eye(len(own))), c, shared=shared)
+    def of(cls, H: Array) -> Guess:
+        """H (D, D)."""
+        return cls(*np.linalg.eigh(H))
+
+    def like(self, values: Array) -> Guess:
+        """Another with its eigenvectors."""
+        return Guess(values, self._V)
+
+    def solved(self, X: Array) -> Array:
+        """Its inverse times each row (n, K·D)."""
+        return np.asarray((self._along(X) / self.values) @ self._V.T).reshape(X.shape)
+
+    def square(self, X: Array) -> float:
+        """Σ xᵀHx over the rows."""
+        return float(np.sum(self._along(X) ** 2 * self.values))
+
+    @property
+    def inverse(self) -> float:
+        """The trace of the inverse."""
+        return float((1.0 / self.values).sum())
+
+    def _along(self, X: Array) -> Array:
+        return np.asarray(X.reshape(-1, len(self._V)) @ self._V)
+
+
+class Trail:
+    """Where the root has been, what the gradients were, and where that points to."""
+
+    def __init__(self, M: Guess, most: Guess | None = None, *, shared: bool):
+        """`most` limits the first step; `shared`: each output shows what H is, to the last."""
+        self.M, self._most, self._shared = M, most, shared
+        self._seen: list[tuple[Array, Array, float]] = []
 
     def step(self, u: Array, g: Array, noise: float) -> Array:
-        """p = −H⁻¹g (K·D,), where the gradient's square is off by so much noise.
-
-        Outputs that share H show it K times over.
-        """
-        seen, width = self._seen, len(self._M) if self._shared else len(g)
-        self._seen, each = [*seen, (u, g, noise)], g.reshape(-1, width)
-        P = -self._solved(each)
+        """To the next place (K·D,), where the gradient's square is off by so much noise."""
+        seen, width = self._seen, len(self.M.values) if self._shared else len(g)
+        self._seen, G = [*seen, (u, g, noise)], g.reshape(-1, width)
         if not seen:
-            return P.ravel()
+            return -self._down(G).ravel()
         S, Y = (np.stack([one[j] for one in seen]) - now for j, now in ((0, u), (1, g)))
         S, Y = S.reshape(-1, width), Y.reshape(-1, width)
-        off = np.repeat([(one[2] + noise) / len(each) for one in seen], len(each))
-        MU = self._solved(Y - self._times(S))  # M⁻¹ of each column of Y − M S
-        inner = S @ S.T + np.diag(off) / (3.0 * self._c**2) + S @ MU.T
-        better = (P - np.linalg.lstsq(inner, S @ P.T, rcond=None)[0].T @ MU).ravel()
-        return better if np.isfinite(better).all() and g @ better < 0 else P.ravel()
+        each = self.M.inverse / (len(self.M.values) * len(G))  # of the noise, by M⁻¹
+        off = np.repeat([each * (one[2] + noise) for one in seen], len(G))
+        beta = _least(Y, self.M.solved(Y), off, G)
+        p = -(beta @ S + self._down(G - beta @ Y)).ravel()
+        return p if np.isfinite(p).all() else -self._down(G).ravel()
 
     def damped(self) -> None:
         """Forgets what was seen, and takes half the steps."""
-        self._M, self._seen = 2.0 * self._M, []
-        self._root = cho_factor(self._M)
+        self.M, self._seen = self.M.like(2.0 * self.M.values), []
 
-    def _solved(self, X: Array) -> Array:
-        """M⁻¹ of each row (n, K·D)."""
-        return np.asarray(cho_solve(self._root, X.reshape(-1, len(self._M)).T).T).reshape(X.shape)
+    def _down(self, G: Array) -> Array:
+        """t M⁻¹ of each row."""
+        Z = self.M.solved(G)
+        return min(1.0, self._length(G, Z)) * Z
 
-    def _times(self, X: Array) -> Array:
-        return (X.reshape(-1, len(self._M)) @ self._M).reshape(X.shape)
-
-
-class Exact:
-    """H itself, the same for every output."""
-
-    def __init__(self, H: Array):
-        self._H = H
-
-    def step(self, u: Array, g: Array, noise: float) -> Array:
-        """p = −H⁻¹g."""
-        return -np.asarray(np.linalg.solve(self._H, g.reshape(-1, len(self._H)).T).T).ravel()
+    def _length(self, G: Array, Z: Array) -> float:
+        """How far Z, M⁻¹G, would best be followed: by the other guess, then by the last step."""
+        gain, cost = 0.0, 0.0
+        if len(self._seen) > 1:
+            (u, g, _), (v, h, _) = self._seen[-2:]
+            gain = _LONGER * float((g - h) @ (u - v))
+            cost = float((g - h) @ self.M.solved(g - h))
+        elif self._most is not None:
+            gain, cost = float(np.vdot(G, Z)), self._most.square(Z)
+        return gain / cost if gain > 0 and cost > 0 else 1.0
 
 
 class Root:
     """Where the root has come to, and what it wants next."""
 
-    def __init__(self, model: Secants, goal: Aim, sites: int):
-        self._model: Secants | Exact = model
-        self._goal, self._N, self.k = goal, sites, 0
-        self._best, self._place, self._stale, self._tries = math.inf, np.empty(0), 0, 0
-        self._least = math.inf  # objective seen
-        self.away = self._need = self._left = (
-            math.inf
-        )  # what may be left to gain, and what is by estimate
-        self._fine, self._p, self._told, self._last = 0, np.empty(0), False, 0
+    def __init__(self, own: Array, c: float, goal: Aim, sites: int):
+        """`own` is the root's Hessian in units of c (D, D)."""
+        found = Guess.of(own)
+        M, most = _DAMPED * c * np.sqrt(found.values), 0.5 * c * (1.0 + found.values)
+        self._own, self._goal, self._N, self.k = found.like(c * found.values), goal, sites, 0
+        self._trail = Trail(found.like(M), found.like(most), shared=goal.sums)
+        self._best, self._place, self._least = math.inf, np.empty(0), math.inf
+        self._stale, self._tries, self._exploded, self._told = 0, 0, False, False
+        self._finer, self._short = 1.0, 1.0  # steps of numbers; proofs, over what was foreseen
+        self.away = math.inf  # what a proof would come to, in parts of what may be left
+        self._foreseen = self._may = self._gain = 0.0
+        self._p = np.empty(0)
 
     def began(self, from_here: Array | None) -> Order:
         """From the root's own minimum, or from where all are already."""
@@ -133,78 +163,79 @@ class Root:
 
     def knows(self, H: Array, u: Array) -> Order:
         """Once the mean Hessian is told, or what it is at most; back to the best place."""
-        c = float(np.trace(H)) / len(H)
-        self._model = Exact(H) if self._goal.sums else Secants(H, c, shared=False)
-        self._told, self._stale, self._tries = True, 0, 0
-        self._fine, self._need, back = _PRECISE, math.inf, self._place - u
-        return self._wanted(Order(STEP, back, self._down(back), self._fine))
+        self._trail, self._told = Trail(Guess.of(H), shared=self._goal.sums), True
+        return self._on(self._place - u)
 
     def after(self, u: Array, g: Array, loss: float, zero: float, noise: float) -> Order:
         """What is wanted after the mean gradient and objective at u."""
-        goal, self.k = self._goal, self.k + 1
-        p = self._p = self._model.step(u, g, noise)
-        self._left = left = 0.5 * abs(float(g @ p))
-        self._count(u, left, loss)
-        wanted = _ENOUGH * (goal.accuracy * loss + goal.slack * zero)
-        self.away, enough = left / wanted if wanted > 0 else 0.0, left <= min(self._need, wanted)
-        if self._over or (enough and self._last >= self._fine):
-            return Order(SHIFT, -g, rms(g) / (2.0 * self._N) * 2.0**-self._fine)
-        if enough:
-            return self._wanted(Order(STEP, fine=self._fine))
-        if self._stale > max(_STALE, len(u) // 8) and not isinstance(self._model, Exact):
+        goal, own, self.k = self._goal, self._own, self.k + 1
+        self._p = self._trail.step(u, g, noise)
+        self._gain, self._may = abs(float(g @ self._p)), goal.accuracy * loss + goal.slack * zero
+        rounding = self._N * noise * own.inverse / len(own.values)
+        self._foreseen = 0.5 * float(g @ own.solved(g)) + rounding
+        likely = self._short * self._foreseen
+        self.away = likely / self._may if self._may > 0 else math.inf if likely > 0 else 0.0
+        self._count(u, loss)
+        if self._over or self.away <= _ENOUGH:
+            return Order(SHIFT, -g, self._fine(2.0 * _SHIFTED))
+        if self._exploded or self._stale > max(_STALE, len(u) // 4):
             return self._stuck(u)
-        return self._on()
+        return self._on(self._p)
 
     def judged(self, found: Certificate) -> Order:
-        """After a proof, or what it lacks: finer numbers of the same place, then a better one."""
+        """After a proof; where it is refused, too little was foreseen."""
         if found.holds or self._over:
             return Order(END)
-        wanted = found.accuracy * max(found.objective, 0.0) + found.slack * found.at_zero
-        short = found.gap / wanted if wanted > 0 else math.inf
-        if not self._fine:
-            self._fine = min(FINEST, _bits(short))
-            return self._wanted(Order(STEP, fine=self._fine))
-        self._fine, self._need = min(FINEST, self._fine + 1), 0.7 * self._left / max(short, 1.0)
-        return self._on()
+        seen = found.gap / (self._N * self._foreseen) if self._foreseen > 0 else 1.0
+        self._short = min(max(seen, _SURE * self._short), _MOST)
+        return self._on(self._p)
 
-    def _on(self) -> Order:
-        """To where the model of F has its minimum."""
-        fine = self._fine if self._told else 0
-        return self._wanted(Order(STEP, self._p, self._down(self._p), fine))
+    def _on(self, p: Array) -> Order:
+        """By p; and how finely that and the next gradients are told."""
+        M, gain = self._trail.M, 12.0 * self._gain * self._finer**2 / self._outputs
+        down = math.sqrt(_DOWN * gain / float(M.values.sum()))
+        up = math.sqrt(_UP * gain * self._N / M.inverse)
+        if self.away <= _NEAR:
+            up = min(up, self._fine(_ROUNDED / self._short))
+        return Order(STEP, p, down, up)
 
-    def _wanted(self, order: Order) -> Order:
-        self._last = order.fine
-        return order
+    @property
+    def _outputs(self) -> float:
+        return len(self._p) / len(self._own.values)
+
+    def _fine(self, part: float) -> float:
+        """A step of numbers whose rounding costs a proof that part of what may be left."""
+        return math.sqrt(12.0 * part * self._may / (self._own.inverse * self._outputs))
 
     @property
     def _over(self) -> bool:
         """Whether enough was tried."""
-        most = _EXACT if isinstance(self._model, Exact) else _RETREATS
-        return self.k >= self._goal.sweeps or self._tries > most
+        return self.k >= self._goal.sweeps or self._tries > 2 * _RETREATS
 
-    def _down(self, p: Array) -> float:
-        return _DOWN * rms(p) * (2.0**-_PRECISE if self._told else 1.0)
-
-    def _count(self, u: Array, left: float, loss: float) -> None:
-        """Sweeps since what is left was clearly less than ever; too many if F has exploded."""
+    def _count(self, u: Array, loss: float) -> None:
+        """Sweeps since what is left was clearly less than ever."""
         if loss < self._least:
             self._least, self._place = loss, u
-        if left < 0.5 * self._best:
-            self._best, self._stale = left, 0
-        else:
-            self._stale += 1 if loss <= _EXPLODED * self._least else len(u)
-        self._tries += isinstance(self._model, Exact)
+        self._exploded, self._stale = loss > _EXPLODED * self._least, self._stale + 1
+        if self._gain < 0.5 * self._best:
+            self._best, self._stale = self._gain, 0
 
     def _stuck(self, u: Array) -> Order:
-        """The Hessians, or back to the best place with smaller steps."""
-        self._stale = 0
-        if not self._told:
+        """Finer numbers, back to the best place, and smaller steps; at last the Hessians."""
+        self._stale, self._tries, self._finer = 0, self._tries + 1, _FINER * self._finer
+        if self._tries > _RETREATS and not self._told:
             return Order(HESSIAN)
-        self._tries += 1
-        if isinstance(self._model, Secants):
-            self._model.damped()
-        back = self._place - u
-        return self._wanted(Order(STEP, back, self._down(back), self._fine))
+        if self._exploded or not self._goal.sums:
+            self._trail.damped()
+        return self._on(self._place - u)
+
+
+def _least(Y: Array, MY: Array, off: Array, G: Array) -> Array:
+    """β (K, n) that makes G − βY least by M⁻¹, each β² costing `off` (n,) beside."""
+    inner = Y @ MY.T + np.diag(off)
+    unit = 1.0 / np.sqrt(np.maximum(np.diag(inner), np.finfo(np.float64).tiny))
+    inner = inner * np.outer(unit, unit) + _TINY * np.eye(len(inner))
+    return np.asarray(np.linalg.solve(inner, unit[:, None] * (MY @ G.T)).T * unit)
 
 
 def stepped(x: Array, step: float) -> tuple[Array, bytes]:
@@ -238,14 +269,15 @@ def exponent(byte: int) -> int:
     return e
 
 
-def common_step(change: Array, c: float, sites: int) -> float:
-    """Of all sites' gradients alike, once u has changed."""
-    return _UP * math.sqrt(sites) * c * rms(change)
+def own_step(x: Array) -> float:
+    """Of one site's first gradient, relative to what it has to tell."""
+    return _OWN * rms(x)
 
 
-def own_step(x: Array, fine: int) -> float:
-    """Of one site's, relative to what it has to tell."""
-    return _OWN * rms(x) * 2.0**-fine
+def exponent_of(step: float) -> int:
+    """The byte that tells a step."""
+    e = round(math.log2(step)) if step > 0 else -_FAR
+    return min(max(e, -_FAR), _FAR) % 256
 
 
 def rms(x: Array) -> float:
@@ -257,8 +289,3 @@ def curvature(secant: float, kappa: float) -> float:
     """c as a power of two, so that products with it are exact; κ where nothing better is known."""
     c = secant if secant > 1e-6 * kappa else kappa
     return 2.0 ** round(math.log2(c))
-
-
-def _bits(short: float) -> int:
-    """By how many numbers must be finer for a gap to be so many times smaller."""
-    return 1 + math.ceil(0.5 * math.log2(min(max(short, 1.0), 4.0**FINEST)))
