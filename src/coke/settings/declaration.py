@@ -268,6 +268,9 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cap: Annotated[float, Knob(
         "Limit on what one neighbour can pull, in the target's spreads.", "(0, inf]",
         "a positive number of the target's spreads", faces=Face.SITE)] = inf
+    page: Annotated[int | None, _here(
+        "Port of the site's page on this machine, 0 for any free one; without it no page.",
+        "[0, 65535]", "a port from 0 to 65535")] = None
     plaintext_loopback: Annotated[bool, _here(
         "Allow 127.0.0.1 without certificates, for tests.")] = False
 
