@@ -45,7 +45,9 @@ def status(k: int = 0, **more: Any) -> Status:
     return whole._replace(**more)
 
 
-NOBODY = cast(Agent, SimpleNamespace(node=None, agreed=None, certificate=None))
+NOBODY = cast(
+    Agent, SimpleNamespace(node=SimpleNamespace(ends={}), agreed=None, certificate=None, sweeps=[])
+)
 
 
 class Elements(HTMLParser):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from msgspec.structs import replace
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
+from coke import __version__
 from coke.cli import options
 from coke.cli.console import console, say, warn
-from coke.cli.following import EVERY_ROUND, MACHINES, PEOPLE, Following
+from coke.cli.following import PEOPLE, Following, machines
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS
 from coke.settings.declaration import SiteSettings
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 STOPPED = 143  # by SIGTERM or Ctrl-C; the state is kept
 
-app = options.app()
+_agents = options.app()
 
 
 class _Agent(TyperCommand):
@@ -41,7 +44,7 @@ class _Agent(TyperCommand):
         return super().parse_args(ctx, [word for words in each for word in words])
 
 
-@app.command(cls=_Agent)
+@_agents.command(cls=_Agent, epilog="coke agent status SITE and coke agent health SITE look at it.")
 def agent(
     site: Annotated[Path, typer.Argument(help="The site's file, such as site.toml.")],
     leave: Annotated[
@@ -68,7 +71,8 @@ def agent(
     with _signals(_exit):  # until there is an agent to stop, and after
         settings = _with_page(read_site(site), page)
         _check_alone(settings)
-        face = (EVERY_ROUND if rounds_shown else MACHINES) if json else PEOPLE
+        stamp = {"site": settings.site.name, "run": settings.site.run, "version": __version__}
+        face = machines(stamp, every_round=rounds_shown) if json else PEOPLE
         if rounds_shown and not json:
             warn("--rounds-shown has no effect: it is for --json")
         with _lasting():
@@ -85,6 +89,46 @@ def agent(
             f"the duals of an edge do not cancel: {document['asymmetry']}; the answer is shifted "
             f"by about {document['predicted_shift']:.2g}; begin a new run, and keep the folders"
         )
+
+
+class _Group(TyperGroup):
+    """A site's file starts its agent; a word in place of it does something else."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Of the group for such a word, else of the agent's own command."""
+        if args and args[0] in self.commands:
+            return super().make_context(info_name, args, parent, **extra)
+        return get_command(_agents).make_context(info_name, args, parent, **extra)
+
+
+app = options.app(cls=_Group, help=agent.__doc__)
+
+
+@app.command()
+def status(
+    site: Annotated[Path, typer.Argument(help="The site's file, such as site.toml.")],
+    json: options.AsJson = False,
+) -> None:
+    """How a site is: from its folder, and from its agent if that has a page."""
+    from coke.cli.standing import show_sites
+    from coke.page.status import site_status
+
+    show_sites([site_status(read_site(site))], json)
+
+
+@app.command()
+def health(
+    site: Annotated[Path, typer.Argument(help="The site's file, such as site.toml.")],
+) -> None:
+    """Exit code 0 if the agent works, waits for others or has finished; 1 if somebody must look."""
+    from coke.page.status import healthy, site_status
+
+    found = site_status(read_site(site))
+    sys.stdout.write(f"{found['state']}\n")
+    if not healthy(found):
+        raise typer.Exit(1)
 
 
 def _with_page(settings: SiteSettings, port: int | None) -> SiteSettings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from datetime import UTC, datetime
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,19 +37,33 @@ def _warn(line: str) -> None:
     console.print(f"privacy: {line}; see docs/privacy.md", markup=False, soft_wrap=True)
 
 
-def _warn_machine(line: str) -> None:
-    _line({"phase": "warning", "why": line})
+def machines(stamp: dict[str, Any], *, every_round: bool) -> Following:
+    """Lines of JSON, each with the time and the stamp."""
+
+    def line(document: dict[str, Any]) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        sys.stdout.write(msgspec.json.encode({"time": now, **stamp, **document}).decode() + "\n")
+        sys.stdout.flush()
+
+    return Following(
+        follow=lambda _, statuses: _lines(statuses, line, every_round),
+        warn=lambda why: line({"phase": "warning", "why": why}),
+        say=lambda url: line({"phase": "page", "url": url}),
+        show=lambda document: line({"phase": "result", **document}),
+    )
 
 
-def _machine(name: str, statuses: Iterator[Status], *, every_round: bool = False) -> None:
-    """A line of JSON now and then."""
+def _lines(
+    statuses: Iterator[Status], line: Callable[[dict[str, Any]], None], every_round: bool
+) -> None:
+    """Now and then."""
     then, phase, last_round = -inf, "", -1
     for status in statuses:
         now = time.monotonic()
         new = every_round and status.round != last_round
         if now - then >= EVERY or status.phase != phase or status.events or new:
             then, phase, last_round = now, status.phase, status.round
-            _line(_plain(status))
+            line(_plain(status))
 
 
 def _plain(status: Status) -> dict[str, Any]:
@@ -60,11 +74,6 @@ def _plain(status: Status) -> dict[str, Any]:
 
 def _odd(value: Any) -> bool:
     return isinstance(value, float) and not isfinite(value)
-
-
-def _line(document: dict[str, Any]) -> None:
-    sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
-    sys.stdout.flush()
 
 
 def _people(name: str, statuses: Iterator[Status]) -> None:
@@ -109,12 +118,4 @@ def _show(document: dict[str, Any]) -> None:
     console.print(table)
 
 
-def _result(document: dict[str, Any]) -> None:
-    _line({"phase": "result", **document})
-
-
-MACHINES = Following(
-    _machine, _warn_machine, lambda url: _line({"phase": "page", "url": url}), _result
-)
-EVERY_ROUND = MACHINES._replace(follow=partial(_machine, every_round=True))
 PEOPLE = Following(_people, _warn, lambda url: say(f"page: {url}"), _show)

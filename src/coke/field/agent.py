@@ -129,6 +129,11 @@ class Agent:
         return self._train.node
 
     @property
+    def sweeps(self) -> list[dict[str, Any]]:
+        """A line for every sweep over the tree that was made."""
+        return self._descend.lines
+
+    @property
     def certificate(self) -> Certificate | None:
         """What was proven of the model, once it is."""
         descent = self._descend.descent
@@ -201,7 +206,7 @@ class Agent:
             self.desk.refused[sender] += 1
 
     def _status(self, name: str, phase: Phase) -> Status:
-        node, desk, sweeps = self._train.node, self.desk, self._descend.lines
+        node, desk, sweeps = self._train.node, self.desk, self.sweeps
         words = () if node is None else tuple(end.out for end in node.ends.values())
         sweep = sweeps[-1] if node is None and sweeps else {"spoke": False, "loss": np.nan}
         return Status(

@@ -92,8 +92,7 @@ class Descend:
         return self.descent is None or self._given_up or self.descent.done
 
     def work(self) -> bool:
-        """Goes on where it can, and asks those it waits for; there is a sweep to tell, or none."""
-        before = len(self.lines)
+        """Goes on where it can, and asks those it waits for."""
         self._try(self.agreed.work)
         self.missing = self.agreed.missing
         now, alive = self.desk.clock(), self.desk.alive
@@ -101,7 +100,7 @@ class Descend:
         lost = [name for name, since in self._since.items() if now - since > self._patience]
         if lost:
             self.hand_over(f"{', '.join(lost)} has had no link for a while")
-        return len(self.lines) > before
+        return False
 
     @property
     def _patience(self) -> float:

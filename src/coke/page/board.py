@@ -63,7 +63,7 @@ class Board:
         self.ended = False
         self.version = 0  # larger after every change
         self._counts: Counter[str] = Counter()  # of events, by kind
-        self._every = 1
+        self._every, self._sweeps = 1, 0
         self._status: Status | None = None
         self._agent: Agent | None = None
         self._at = self._began
@@ -83,7 +83,8 @@ class Board:
         for event in status.events:
             self._note(event, now)
         self._waited = {name: self._waited.get(name, now) for name in status.missing}
-        if before is None or status.round != before.round:
+        self._swept(agent, now)
+        if before is None or (agent.node is not None and status.round != before.round):
             self._keep(Moment(now, status.round, status.loss, status.away, *status.ledger[1:]))
             self._spoken(status, agent)
         elif now - self.moments[-1].at > 1.0 and status.ledger != before.ledger:
@@ -106,6 +107,16 @@ class Board:
         self.events.append({"number": self._counts.total(), "time": now, **event._asdict()})
         if event.who in self.facts.neighbours:
             self._linked[event.who] = (now, f"{event.kind}: {event.why}")
+
+    def _swept(self, agent: Agent, now: float) -> None:
+        """Sweeps over the tree, which may be several between two statuses."""
+        sweeps = agent.sweeps
+        for line in sweeps[self._sweeps :]:
+            sent = line["bytes"], line["wire_bytes"]
+            self._keep(Moment(now, line["round"], line["loss"], line["away"], *sent))
+            if line["spoke"]:
+                self.spoke.append((line["round"], frozenset({self.facts.site})))
+        self._sweeps = len(sweeps)
 
     def _keep(self, moment: Moment) -> None:
         if moment.round % self._every and self._every > 1:
