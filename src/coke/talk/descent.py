@@ -33,6 +33,7 @@ from coke.errors import MessageError
 from coke.maths.algorithms import tree_newton as newton
 from coke.maths.algorithms.integers import pack_integers, unpack_integers
 from coke.maths.algorithms.tree_newton import BEGIN, COMMON, END, HESSIAN, SHIFT, STEP, Aim, Order
+from coke.maths.alike import alike
 from coke.maths.arrays import Array
 from coke.maths.losses.excess import Certificate, excess, values
 from coke.maths.losses.problem import matrix
@@ -165,12 +166,12 @@ class Descent:
             self._adopted(order)
         elif kind == BEGIN:
             self._settled, self._c = None, 2.0 ** newton.exponent(order[1])
-            self._change = newton.decoded(order[2:], size)[0]
+            self._change = _told(order[2:], size)[0]
             self.u = self.u + self._change
         elif kind == END:
             self._ended(order[1:])
         elif kind != HESSIAN:
-            self._moved(newton.decoded(order[1:], size)[0], shift=kind == SHIFT)
+            self._moved(_told(order[1:], size)[0], shift=kind == SHIFT)
         return kind
 
     def _adopted(self, order: bytes) -> None:
@@ -297,4 +298,5 @@ class Descent:
         return float(values(self._risk, u[None])[0])
 
 
+_told = alike(newton.decoded)  # an order says the same to all
 _LONGER = {bytes([COMMON]), bytes([BEGIN])}  # orders of two bytes at least
