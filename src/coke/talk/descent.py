@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from operator import lt
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +39,7 @@ from coke.maths.losses.problem import matrix
 from coke.maths.losses.risk import Risk
 from coke.talk.conversation import Talk, Turn
 from coke.talk.place import Place
-from coke.talk.tree import PROOF, above, mark_of, read, steps
+from coke.talk.tree import PROOF, above, mark_of, proven, read, steps
 
 _COUNT, _ONE = struct.Struct("<Iff"), struct.Struct("<f")
 _LARGEST, _NOTHING = float(np.finfo(np.float32).max), (math.inf,)  # proven: no end can follow
@@ -192,10 +191,7 @@ class Descent:
 
     def _ended(self, data: bytes) -> None:
         """With what the root has proven, which is no less than what was proven below."""
-        told = read(PROOF, data)
-        if any(map(lt, told, self._proven)):
-            raise MessageError("an end of a descent that proves less than the sites below did")
-        self.certificate = self._certificate(told)
+        self.certificate = self._certificate(proven(data, self._proven))
 
     def _certificate(self, told: Sequence[float]) -> Certificate:
         return Certificate(told[0], told[1], told[2], self._goal.accuracy, self._goal.slack)
