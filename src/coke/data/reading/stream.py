@@ -99,16 +99,18 @@ class Plain(io.RawIOBase):
         return True
 
     def readinto(self, room: object) -> int:
-        """How many bytes there are now; 0 at the end."""
-        into = memoryview(room).cast("B")  # type: ignore[arg-type]
-        while not self._left:
-            block = next(self._blocks, None)
-            if block is None:
-                return 0
-            self._left = memoryview(block)
-        n = min(len(into), len(self._left))
-        into[:n], self._left = self._left[:n], self._left[n:]
-        return n
+        """As many bytes as there is room for, or are left: Arrow finds types in what it is given."""
+        into, done = memoryview(room).cast("B"), 0  # type: ignore[arg-type]
+        while done < len(into):
+            if not self._left:
+                block = next(self._blocks, None)
+                if block is None:
+                    break
+                self._left = memoryview(block)
+            n = min(len(into) - done, len(self._left))
+            into[done : done + n], self._left = self._left[:n], self._left[n:]
+            done += n
+        return done
 
     def close(self) -> None:
         """And the file beneath."""
