@@ -7,7 +7,7 @@ import socket
 from contextlib import suppress
 from typing import NamedTuple
 
-from coke.page.live import Access
+from coke.page.access import Access
 
 LONG = 60.0  # seconds
 

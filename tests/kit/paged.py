@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from coke.field.agent import Agent
+from coke.page.access import Access, read_access
 from coke.page.board import Board
-from coke.page.live import Access, read_access
 from coke.page.site import facts, site_page
 from kit.agents import Net
 

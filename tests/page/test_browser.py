@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coke.page.live import read_access
+from coke.page.access import read_access
 from kit.browser import Tab, browser
 from kit.field import Field, made_rows
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coke.errors import ConfigError
+from coke.page.access import Access
 from coke.page.http import Flow, Reply
-from coke.page.live import Access
 from coke.page.server import Bounds, Server
 from kit.asking import ask, send
 

@@ -65,8 +65,8 @@ def test_a_site_from_its_beginning_to_its_end(field: Field) -> None:
     assert state(field, B) == "stopped"
     assert status(field, B)["round"] > 3
     assert not healthy(status(field, B))
+    field.until(lambda: status(field, A)["neighbours"] == {B: "away"})
     field.until(lambda: state(field, A) == "waiting")
-    assert status(field, A)["neighbours"] == {B: "away"}
     lines = field.log(A)
     stamps = {(line["site"], line["run"]) for line in lines}
     assert stamps == {(A, 1)}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from coke.field.store import Store
 
 STOPPED = 143  # by SIGTERM or Ctrl-C; the state is kept
+STRUCK = 3  # it has a model, but a neighbour was struck out on the way
 
 _agents = options.app()
 
@@ -84,6 +85,8 @@ def agent(
     if document is None:
         return  # it has left
     face.show(document)
+    if "struck out" in document["lost"].values():
+        raise SystemExit(STRUCK)
     if document["largest_asymmetry"]:
         raise ConvergenceError(
             f"the duals of an edge do not cancel: {document['asymmetry']}; the answer is shifted "

@@ -9,14 +9,12 @@ from datetime import UTC, datetime
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from coke.cli.console import console, say
+from coke.cli.console import console, print_json, say
 from coke.report.tables import shown
-from coke.talk.names import readable
 
 if TYPE_CHECKING:
     from coke.field.agent import Status
@@ -42,7 +40,7 @@ def machines(stamp: dict[str, Any], *, every_round: bool) -> Following:
 
     def line(document: dict[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        sys.stdout.write(msgspec.json.encode({"time": now, **stamp, **document}).decode() + "\n")
+        print_json({"time": now, **stamp, **document}, line=True)
         sys.stdout.flush()
 
     return Following(
@@ -82,8 +80,7 @@ def _people(name: str, statuses: Iterator[Status]) -> None:
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         for status in statuses:
             for event in status.events:
-                text = readable(f"{event.kind} {event.who}: {event.why}")
-                live.console.print(text, markup=False)
+                live.console.print(f"{event.kind} {event.who}: {event.why}", markup=False)
             if time.monotonic() - then > 0.2:
                 then = time.monotonic()
                 live.update(_table(name, status))

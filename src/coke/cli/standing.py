@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from coke.cli.console import print_json
+from coke.cli.console import Screen, legible, print_json
 from coke.report.tables import shown
-from coke.talk.names import readable
 
 _COLUMNS = ("site", "state", "phase", "round", "away", "loss", "wire_bytes", "missing")
 
@@ -26,8 +24,8 @@ def show_sites(found: Sequence[dict[str, Any]], as_json: bool) -> None:
     for name in _COLUMNS:
         table.add_column({"missing": "waits for", "away": "moves/tol"}.get(name, name))
     for one in found:
-        table.add_row(*(escape(readable(_cell(key, one[key]))) for key in _COLUMNS))
-    out = Console(highlight=False)
+        table.add_row(*(escape(legible(_cell(key, one[key]))) for key in _COLUMNS))
+    out = Screen(highlight=False)
     out.print(table)
     for one in found:
         if one["page"] is not None:

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from coke.data.lock import lock
 from coke.errors import FileError
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _alone(file: IO[bytes]) -> None:
-        file.seek(2**30)  # nobody may read what is locked, and the number should be read
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-else:
-    import fcntl
-
-    def _alone(file: IO[bytes]) -> None:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-
 
 NAME = "lock"
 
@@ -38,7 +25,7 @@ def alone(folder: Path) -> Iterator[None]:
         raise FileError(f"{path}: cannot be written: {error}; see whose it is") from error
     with file:
         try:
-            _alone(file)
+            lock(file)
         except OSError as error:
             raise FileError(
                 f"{folder}: another agent works here (process {_number(file) or 'unknown'}): "
@@ -58,7 +45,7 @@ def worker(folder: Path) -> int | None:
             if number is None or not _lives(number):
                 return None  # the lock is not touched: an agent may be about to take it
             try:
-                _alone(file)
+                lock(file)
             except OSError:
                 return number
             return None  # another process has that number by now

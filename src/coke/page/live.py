@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import html
 import os
-import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
@@ -25,15 +24,15 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from coke.errors import ConfigError, FileError
+from coke.data.files import write_file
+from coke.errors import ConfigError
+from coke.page.access import FILE, Access, read_access
 from coke.page.http import HTML, JSON, Flow, Reply
-from coke.page.server import LOOPBACK, Bounds, Server
+from coke.page.server import Bounds, Server
 
 EVERY = 0.5  # seconds between two looks
 _ALIVE = 30  # looks without news after which a stream says that it is there
 OVER = "the agent has ended; this is the last that it told"
-FILE = "page.json"
-_TOKEN = re.compile("[A-Za-z0-9_-]{22}")
 _FILES = {"live.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
@@ -49,19 +48,6 @@ class Show(NamedTuple):
     ended: Callable[[], bool]
 
 
-class Access(msgspec.Struct, frozen=True):
-    """Where a page is: what `coke agent status` reads."""
-
-    port: int
-    token: str
-    pid: int
-
-    @property
-    def url(self) -> str:
-        """For a browser on this machine."""
-        return f"http://{LOOPBACK}:{self.port}/{self.token}/"
-
-
 class Live:
     """A page on loopback; its address is in the folder, for the folder's owner alone.
 
@@ -69,14 +55,14 @@ class Live:
     """
 
     def __init__(self, show: Show, folder: Path, port: int, bounds: Bounds = Bounds()):  # noqa: B008
-        self._show, self._path = show, folder / FILE
+        self._show = show
         self._drawn: dict[str, str] = {}
         self._version: object = None
         before = read_access(folder)
         token = secrets.token_urlsafe(16) if before is None else before.token
         self._server = self._serve(port, before, partial(Server, token, self._answer, bounds))
         self.access = Access(self._server.port, token, os.getpid())
-        _write_private(self._path, msgspec.json.encode(self.access))
+        write_file(folder / FILE, msgspec.json.encode(self.access), secret=True)
 
     @staticmethod
     def _serve(port: int, before: Access | None, serve: Callable[[int], Server]) -> Server:
@@ -138,25 +124,3 @@ class Live:
 
 def _resource(name: str) -> bytes:
     return resources.files("coke").joinpath(f"resources/{name}").read_bytes()
-
-
-def read_access(folder: Path) -> Access | None:
-    """Of the page of whoever works there, if there is or was one."""
-    try:
-        found = msgspec.json.decode((folder / FILE).read_bytes(), type=Access)
-    except (OSError, msgspec.DecodeError):
-        return None
-    good = 0 < found.port < 65536 and _TOKEN.fullmatch(found.token)
-    return found if good else None
-
-
-def _write_private(path: Path, data: bytes) -> None:
-    """Readable by its owner alone at every moment."""
-    part = path.with_suffix(".part")
-    try:
-        part.unlink(missing_ok=True)
-        with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(data)
-        part.replace(path)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written: {error}; see whose it is") from error

@@ -22,9 +22,9 @@ from typing import NamedTuple, Self
 
 from coke.errors import ConfigError
 from coke.field.carriers.base import Bucket
+from coke.page.access import LOOPBACK
 from coke.page.http import END, Door, Flow, Reply, head, parsed, refused
 
-LOOPBACK = "127.0.0.1"
 _GRACE = 2.0  # seconds for the last words of streams
 
 

@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 
 from coke.field.lock import worker
-from coke.page.live import Access, read_access
-from coke.page.server import LOOPBACK
+from coke.page.access import LOOPBACK, Access, read_access
 from coke.settings.declaration import SiteSettings
 
 PATIENCE = 2.0  # seconds for an agent's page to answer

@@ -36,6 +36,11 @@ def site_name(name: str) -> str:
     return name
 
 
+def controls(c: str) -> bool:
+    """Ends a line, moves a cursor, turns what follows around, or is no character at all."""
+    return _CONTROLS.match(c) is not None
+
+
 def readable(text: str) -> str:
     """Any text, as it can be shown: what would control a terminal is replaced."""
     return _CONTROLS.sub("\ufffd", text)
