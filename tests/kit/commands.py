@@ -25,7 +25,7 @@ def coke(
 
     Pictures of a run take a second: they are blank unless a test is about them.
     """
-    blank = args[0] == "run" and not (process or drawn)
+    blank = "run" in args[:1] and not (process or drawn)
     with mock.patch("coke.report.page.png", return_value=BLANK) if blank else nullcontext():
         run = (_started if process else _called)([*map(str, args)], cwd)
     assert run.returncode == code, run.stderr
