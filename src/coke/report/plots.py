@@ -44,8 +44,8 @@ def png(figure: Figure) -> bytes:
     """The picture as bytes, without the version that would make two runs differ."""
     buffer = io.BytesIO()
     figure.set_dpi(DPI)
-    # Drawn once: `savefig` gives the same bytes, but draws twice.
-    FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.print_png(buffer, metadata={"Software": None})  # as `savefig` does, which draws twice
     return buffer.getvalue()
 
 
