@@ -18,7 +18,7 @@ from typer.main import get_command
 from coke import __version__
 from coke.cli import options
 from coke.cli.console import console, say, warn
-from coke.cli.following import PEOPLE, Following, machines
+from coke.cli.following import PEOPLE, Onlooker, machines
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS
 from coke.settings.declaration import SiteSettings
@@ -152,7 +152,7 @@ def _check_alone(settings: SiteSettings) -> None:
 
 
 def _run(
-    settings: SiteSettings, store: Store, leave: bool, face: Following
+    settings: SiteSettings, store: Store, leave: bool, face: Onlooker
 ) -> dict[str, Any] | None:
     """What it came to; None where the site has left."""
     with _lasting():
@@ -194,7 +194,7 @@ class _Watch(NamedTuple):
 
 
 @contextmanager
-def _shown(own: Agent, warnings: list[str], face: Following) -> Iterator[_Watch]:
+def _shown(own: Agent, warnings: list[str], face: Onlooker) -> Iterator[_Watch]:
     """On a page, if it is to have one."""
     port = own.mission.config.site.page
     if port is None:

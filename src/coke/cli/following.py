@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EVERY = 0.5  # seconds between two lines for machines, but for rounds and events
 
 
-class Following(NamedTuple):
+class Onlooker(NamedTuple):
     """Who looks on."""
 
     follow: Callable[[str, Iterator[Status]], None]
@@ -35,7 +35,7 @@ def _warn(line: str) -> None:
     console.print(f"privacy: {line}; see docs/privacy.md", markup=False, soft_wrap=True)
 
 
-def machines(stamp: dict[str, Any], *, every_round: bool) -> Following:
+def machines(stamp: dict[str, Any], *, every_round: bool) -> Onlooker:
     """Lines of JSON, each with the time and the stamp."""
 
     def line(document: dict[str, Any]) -> None:
@@ -43,7 +43,7 @@ def machines(stamp: dict[str, Any], *, every_round: bool) -> Following:
         print_json({"time": now, **stamp, **document}, line=True)
         sys.stdout.flush()
 
-    return Following(
+    return Onlooker(
         follow=lambda _, statuses: _lines(statuses, line, every_round),
         warn=lambda why: line({"phase": "warning", "why": why}),
         say=lambda url: line({"phase": "page", "url": url}),
@@ -115,4 +115,4 @@ def _show(document: dict[str, Any]) -> None:
     console.print(table)
 
 
-PEOPLE = Following(_people, _warn, lambda url: say(f"page: {url}"), _show)
+PEOPLE = Onlooker(_people, _warn, lambda url: say(f"page: {url}"), _show)
