@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from coke.data.lock import lock
 from coke.errors import FileError, InputError
 
 MAGIC = b"COKE\x00\x01\r\n"  # the \r\n shows a transfer that rewrote line ends
@@ -198,18 +199,34 @@ def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST).digest()
 
 
-def write_file(path: str | Path, data: bytes) -> None:
-    """Writes beside the place and renames: a crash leaves the old file or the new, never a part."""
-    atomically(path, lambda part: Path(part).write_bytes(data))
+def write_file(path: str | Path, data: bytes, *, secret: bool = False) -> None:
+    """Writes beside the place and renames: a crash leaves the old file or the new, never a part.
+
+    What is secret only its owner can read, at every moment, whatever the umask.
+    """
+    atomically(path, lambda part: Path(part).write_bytes(data), mode=0o600 if secret else 0o666)
 
 
-def atomically(path: str | Path, write: Callable[[Path], object]) -> None:
+@contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Of all who would write that file, one at a time; the system lets go when a process dies."""
+    place = Path(path).with_name(f".{Path(path).name}.lock")
+    try:
+        file = place.open("ab")
+    except OSError as error:
+        raise FileError(f"{place}: cannot be written: {error}; see whose it is") from error
+    with file:
+        lock(file, wait=True)
+        yield
+
+
+def atomically(path: str | Path, write: Callable[[Path], object], *, mode: int = 0o666) -> None:
     """`write(part)`, flushed to disk, then renamed to `path`."""
     path = Path(path)
     part = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     try:
         # Not tempfile: its files are private (0600), and only the kernel applies the umask safely.
-        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
     except (OSError, ValueError) as error:
         raise FileError(
             f"{path}: cannot be written: {error}; choose a folder you may write to"

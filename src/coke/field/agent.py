@@ -28,6 +28,7 @@ from coke.field.agreeing import Agree
 from coke.field.carriers.base import Carrier, Event
 from coke.field.closing import Close
 from coke.field.descending import Descend
+from coke.field.edge import why_closed
 from coke.field.frames import LETTER, Check, Hello, Parted, Proven, decode_letter, is_word
 from coke.field.mission import Mission
 from coke.field.node import Node
@@ -70,9 +71,9 @@ class Learnt(NamedTuple):
     ledger: Ledger  # of this site, agreement included
     asymmetry: Mapping[str, float | None]  # by neighbour: max |g_ij + g_ji|; None: not known
     pull: float  # ‖Σ ρ(g_ij + g_ji)‖ over this site's edges: zero, or the answer is shifted
-    dual: float  # the largest entry of ρ|g_ij|: a cap below it changes the answer
     lacking: str | None  # why a budget was too small to begin with, and what would do
     closed: Closed  # what was added up at the end, if all sites were there
+    lost: Mapping[str, str]  # neighbours whose edge is closed, and why
     certificate: Certificate | None = None  # what was proven, likewise
 
 
@@ -127,6 +128,17 @@ class Agent:
     def node(self) -> Node | None:
         """The site in training, once it is."""
         return self._train.node
+
+    @property
+    def sweeps(self) -> list[dict[str, Any]]:
+        """A line for every sweep over the tree that was made."""
+        return self._descend.lines
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What was proven of the model, once it is."""
+        descent = self._descend.descent
+        return self._close.certificate or (None if descent is None else descent.certificate)
 
     @property
     def rounds(self) -> int:
@@ -195,16 +207,17 @@ class Agent:
             self.desk.refused[sender] += 1
 
     def _status(self, name: str, phase: Phase) -> Status:
-        node, desk = self._train.node, self.desk
-        ends = () if node is None else tuple(node.ends.values())
+        node, desk, sweeps = self._train.node, self.desk, self.sweeps
+        words = () if node is None else tuple(end.out for end in node.ends.values())
+        sweep = sweeps[-1] if node is None and sweeps else {"spoke": False, "loss": np.nan}
         return Status(
             phase=name,
             round=self.rounds,
             events=self._events(),
             alive=tuple(sorted(desk.alive)),
             missing=tuple(phase.missing) if name != "over" else (),
-            spoke=any(end.out is not None and bool(end.out.payload) for end in ends),
-            loss=np.nan if node is None else float(node.state.loss[0]),
+            spoke=bool(sweep["spoke"] or any(word and word.payload for word in words)),
+            loss=sweep["loss"] if node is None else float(node.state.loss[0]),
             ledger=self._agree.spent if node is None else node.spent,
             away=np.inf if node is None else node.away,
             countdown=None if node is None or node.countdown == NEVER else node.countdown,
@@ -234,15 +247,20 @@ class Agent:
         return Learnt(
             theta=node.theta[0] if self._close.u is None else self._close.u,
             rounds=self.rounds,
-            converged=node.done and (not node.short if proven is None else proven.holds),
+            converged=self._converged(node, proven),
             ledger=Ledger(*map(sum, zip(node.spent, self._close.ledger, strict=True))),
             certificate=proven,
             asymmetry={n: None if x is None else float(np.abs(x).max()) for n, x in apart.items()},
             pull=float(rho * np.sqrt(np.vecdot(pulls, pulls))),
-            dual=rho * max((float(np.abs(e.g).max()) for e in node.open.values()), default=0.0),
             lacking=None if node.need is None else _lacking(node, node.need),
             closed=self._close.found,
+            lost={n: why_closed(end) for n, end in node.ends.items() if end.closed},
         )
+
+    def _converged(self, node: Node, proven: Certificate | None) -> bool:
+        """Not by others' word alone: by this site's own test or limit, and the proof."""
+        own = node.settled or node.k >= node.setup.limits.rounds or self._descend.done
+        return node.done and own and (not node.short if proven is None else proven.holds)
 
 
 def _lacking(node: Node, need: Ledger) -> str:

@@ -21,7 +21,6 @@ right one. The check is over sequence, length and the state's own last bytes, it
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -34,19 +33,7 @@ import numpy as np
 from coke.data.files import DIGEST, read_file, write_file
 from coke.errors import FileError
 from coke.field.journal import Journal, put
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _alone(file: IO[bytes]) -> None:
-        file.seek(2**30)  # nobody may read what is locked, and the number should be read
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-else:
-    import fcntl
-
-    def _alone(file: IO[bytes]) -> None:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-
+from coke.field.lock import alone
 
 S = TypeVar("S")
 BLOCK = 4096
@@ -73,25 +60,7 @@ class Store:
     @contextmanager
     def claimed(self) -> Iterator[None]:
         """The folder to oneself; FileError while another agent has it."""
-        path = self.folder / "lock"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            file = path.open("a+b")
-        except OSError as error:
-            raise FileError(f"{path}: cannot be written: {error}; see whose it is") from error
-        with file:
-            try:
-                _alone(file)
-            except OSError as error:
-                file.seek(0)
-                who = file.read(20).decode(errors="replace").strip() or "unknown"
-                raise FileError(
-                    f"{self.folder}: another agent works here (process {who}): expected one at a "
-                    "time; stop it first, or give this site another folder"
-                ) from error
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n".encode())
-            file.flush()
+        with alone(self.folder):
             self._look()  # another agent may have worked here until now
             try:
                 yield
