@@ -3,9 +3,10 @@
 The four `*_adaraker` sets with the paper's σ, L, λ and cos-sin, N = 10, 28 edges, i.i.d. and sorted
 by target, the model plain, sites with names of eight characters. One setting of ours for all; the
 paper's COKE as published, for 5000 rounds. Then the synthetic problem, Adult (logistic) and
-Beijing's twelve stations; what `auto` spends until it stops by itself, with a proof; and a few
-tables with every default on. Prints the tables of docs/communication.md and keeps the numbers as
-JSON; ends with what each promise came to. `--seeds 1 --only energy` runs a part.
+Beijing's twelve stations; what `auto` spends until it stops by itself, with a proof; and the eleven
+tables of `make bench-model` with every default on, phase by phase. Prints the tables of
+docs/communication.md and keeps the numbers as JSON; ends with what each promise came to.
+`--seeds 1 --only energy` runs a part, `--only table` the tables.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import argparse
 import json
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet
 
-from accounts import METHODS, TIGHT, Found, report
+from accounts import METHODS, TABLE, TIGHT, Found, report
 from coke.data.split import by_label, deal
 from coke.data.split import split as split_rows
 from coke.data.synthetic import synthetic_rows
@@ -43,6 +45,7 @@ from coke.settings.reading import checked_settings
 from coke.studies.compare.compare import Comparison
 from coke.studies.reproduce.recipes import _find_file
 from coke.threads import OneThread
+from model import NAMES, table
 
 CASES = {  # σ, L, λ, v, μ of the paper's captions
     "twitter": (1.0, 100, 1e-3, 1.0, 0.97),
@@ -50,7 +53,7 @@ CASES = {  # σ, L, λ, v, μ of the paper's captions
     "air_quality": (0.1, 200, 1e-5, 0.9, 0.97),
     "toms_hardware": (1.0, 100, 1e-2, 0.5, 0.95),
 }
-TABLES = ("airfoil", "concrete", "energy", "wine", "bike", "parkinsons")  # of at most 20 inputs
+ROWS = 7150  # of a table at most: 5000 to train
 STOPS = ("auto", "coke")  # until they stop by themselves
 ROUNDING = 1e-9  # of F: what is nearer to the optimum has no excess to compare with
 OUT = Path("out/bench-communication.json")
@@ -67,7 +70,7 @@ def ready_of(rows: Rows, parts: Any, edges: int, seed: int, **settings: Any) -> 
     return agree(sites, graph, Terms(wanted, rows.columns))
 
 
-def paper_case(name: str, split: str, seed: int) -> Found:
+def paper_case(name: str, split: str, seed: int, *, stops_only: bool) -> Found:
     """All methods on one of the paper's data sets, and ours once more to the tighter goal."""
     sigma, L, lam, v, mu = CASES[name]
     rows = read_rows(_find_file(f"{name}_adaraker"), "y")
@@ -75,11 +78,13 @@ def paper_case(name: str, split: str, seed: int) -> Found:
     features = {"n_features": L, "sigma": sigma}
     parts = deal(rows.y, 10, split=split, seed=seed)
     task = ready_of(rows, parts, 28, seed, features=features, **how)
+    if stops_only:
+        return {"rows": {}, "stop": stops(task), "paper": True}
     loose = Comparison(task, 1.01, 5000)
     found = {method: loose.row(method).document(loose.goal) for method in METHODS}
     tight = Comparison(task, 1.001, 5000)
     found[TIGHT] = tight.row("coke").document(tight.goal)
-    return {"rows": found, "stop": stops(task)}
+    return {"rows": found, "stop": stops(task), "paper": True}
 
 
 def synthetic_case(split: str, seed: int) -> Found:
@@ -144,10 +149,15 @@ def beijing_case(split: str, seed: int) -> Found:
 
 def table_case(name: str, split: str, seed: int) -> Found:
     """With every default on: the model is chosen, and errors are added up at the end."""
-    rows = read_rows(_find_file(f"tables/uci_{name}"), "y")
+    X, y, _ = table(name)
+    some = np.random.default_rng(seed).permutation(len(y))[:ROWS]
+    rows = checked_rows(X[some], y[some])
     parts = deal(rows.y, 10, split=split, seed=seed)
     task = ready_of(rows, parts, 28, seed, model="auto")
-    return {"rows": {}, "stop": stops(task), "d": rows.X.shape[1]}
+    found = stop(task, "auto")
+    sums = [int(spent[:, 1].sum()) for spent in (task.spent, task.whitened[2])]
+    phases = (sums[0], sums[1] - sums[0], found["bytes"] - sums[1] - found["after"], found["after"])
+    return {"rows": {}, "stop": {"auto": found}, "d": X.shape[1], "phases": phases}
 
 
 def stops(task: Ready) -> Found:
@@ -184,7 +194,7 @@ def stop(task: Ready, name: str) -> Found:
         "took": done.name, "rounds": done.ended.rounds, "settled": bool(done.settled),
         "certified": proven.holds, "within": proven.share, "excess": excess / least,
         "ratio": proven.gap / excess if excess > ROUNDING * least else None,
-        "proof": proof / spent.bytes,
+        "proof": proof / spent.bytes, "after": done.after.bytes,
         "duals": duals(done), "above": score.global_train / best.global_train - 1,
         "test": score.global_test, "ends": ends(task.whitened[0].train), **spent._asdict(),
     }  # fmt: skip
@@ -215,13 +225,14 @@ def ends(risk: Risk) -> tuple[float, float] | None:
 KINDS = {"synthetic": synthetic_case, "adult": adult_case, "beijing": beijing_case}
 
 
-def run(job: tuple[str, str, int]) -> Found:
+def run(job: tuple[str, str, int, bool]) -> Found:
     """One case."""
-    name, split, seed = job
+    name, split, seed, brief = job
     if name in CASES:
-        found = paper_case(name, split, seed)
+        found = paper_case(name, split, seed, stops_only=brief)
     else:
-        found = KINDS[name](split, seed) if name in KINDS else table_case(name[4:], split, seed)
+        case = KINDS.get(name, partial(table_case, name.removeprefix(TABLE)))
+        found = case(split, seed)
     print(".", end="", flush=True)
     return {"case": f"{name} {split}", "seed": seed, **found}
 
@@ -231,12 +242,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=[""], help="cases whose names hold this")
+    parser.add_argument("--stops", action="store_true", help="the eight cases without yardsticks")
     parser.add_argument("--workers", type=int, default=2)
     wanted = parser.parse_args()
-    names = [*CASES, "synthetic", "adult", *(f"uci_{name}" for name in TABLES)]
+    names = [*CASES, "synthetic", "adult", *(TABLE + name for name in NAMES)]
     cases = [(name, split) for name in names for split in ("iid", "sorted")] + [("beijing", "iid")]
     jobs = [
-        (*case, seed)
+        (*case, seed, wanted.stops)
         for case in cases
         for seed in range(wanted.seeds)
         if any(word in " ".join(case) for word in wanted.only)

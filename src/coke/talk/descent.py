@@ -31,7 +31,7 @@ import numpy as np
 from coke.errors import MessageError
 from coke.maths.algorithms import tree_newton as newton
 from coke.maths.algorithms.integers import pack_integers, unpack_integers
-from coke.maths.algorithms.tree_newton import BEGIN, COMMON, END, HESSIAN, SHIFT, STEP, Aim, Order
+from coke.maths.algorithms.tree_newton import BEGIN, COMMON, END, HESSIAN, STEP, Aim, Order
 from coke.maths.alike import alike
 from coke.maths.arrays import Array
 from coke.maths.losses.excess import Certificate, excess, values
