@@ -68,6 +68,9 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "Column to predict, or last; may be repeated, for several numbers of a row.",
         faces=COMMANDS | Face.SITE)] = None
     site: Annotated[str | None, _dealt("Column that says which site holds a row.")] = None
+    weight: Annotated[str | None, Knob(
+        "Column that says for how many rows a row stands.",
+        scope=Scope.RUN, faces=Face.RUN | Face.NETWORK | Face.SITE)] = None
     drop: Annotated[list[str], _read(
         "Column to leave out, or a pattern such as 'id*'; may be repeated.")] = []
     missing: Annotated[str, _read("Rows with missing values.", choices={
