@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from coke.errors import InputError, MessageError
 from coke.field import edge as edges
 from coke.field.edge import STRIKES, End
-from coke.field.frames import TOP, Standing, Word
+from coke.field.frames import MOST, TOP, Standing, Word
 from coke.maths.algorithms.codecs import GRID, LIMIT, Coarse
+from kit.machines import line as machine
 from kit.pair import RAW, D, Pair, line
 
 
@@ -51,6 +52,24 @@ def test_a_cap_holds_entry_by_entry_and_exactly() -> None:
         pair.check()
         assert np.abs(pair.ends[0].g).max() <= cap
     assert np.abs(pair.ends[0].g).max() == cap
+
+
+def test_ends_that_begin_after_a_descent_with_something_else_are_noticed() -> None:
+    """The later order counts, and what was known then; another dual, and both begin from zero."""
+    low, high = machine(True, handed=True), machine(False, handed=True)
+    word = Word(0, 0, b"", 0, b"")
+    first, later = (edges.zero(edge, Standing(j, False)) for j, edge in ((1, low), (2, high)))
+    said = edges.freeze(later, word, 0.0)
+    assert said.out is not None
+    heard = edges.hear(low, first, said.out).end
+    assert heard.standing == later.standing
+    assert (heard.g + later.g == 0).all()
+    wrong = {2: low.bases[2]._replace(g=low.bases[1].g)}
+    end = edges.hear(low._replace(bases=wrong), first, said.out).end
+    assert end.standing == Standing(MOST + 1, False)
+    assert not end.own.any()
+    assert not end.g.any()
+    assert edges.hear(high, said, end.standing).end.standing == end.standing
 
 
 def test_a_lost_memory_is_noticed() -> None:
