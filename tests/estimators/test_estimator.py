@@ -78,14 +78,16 @@ def test_consensus_is_the_centralised_ridge_on_the_same_features() -> None:
         model="plain", algorithm=CokePaper(rho=0.3, v=0.1),
         features=Features(20, sigma=2.0), lam=0.3, limits=Until(3000, tol=1e-13), random_state=1,
     ).fit(X, y, SITES)  # fmt: skip
-    Z = (X - X.mean(axis=0)) / X.std(axis=0)
-    Phi = RandomFeatures(20, sigma=2.0, random_state=1).fit_transform(Z)
-    target = (y - y.mean()) / y.std()
+    units = est.model_.scaling
+    assert_allclose(units.x_shift, X.mean(axis=0), atol=2**-8 * X.std(axis=0).min())
+    assert_allclose([*units.x_scale, *units.y_scale], [*X.std(axis=0), y.std()], rtol=2**-8)
+    Phi = RandomFeatures(20, sigma=2.0, random_state=1).fit_transform(units.inputs(X))
+    target = units.targets(y)
     # Σ_i (1/T_i)‖·‖² + λ‖θ‖² with T_i = 100 is Ridge with alpha = 100 λ
     central = Ridge(alpha=100 * 0.3, fit_intercept=False).fit(Phi, target)
     assert_allclose(est.optimum_, central.coef_, atol=1e-10)
     assert_allclose(est.thetas_, np.tile(central.coef_, (3, 1)), atol=1e-8)
-    assert_allclose(est.predict(X), central.predict(Phi) * y.std() + y.mean(), atol=1e-6)
+    assert_allclose(est.predict(X), units.predictions(central.predict(Phi)), atol=1e-6)
     assert est.sites_.tolist() == ["north", "south", "west"]
     assert est.transmissions_ == est.history_.spoke.sum()
     assert est.n_iter_ == len(est.history_) < 3000

@@ -24,7 +24,6 @@ y = X[:, 0] + 0.1 * X[:, 1]
 FRAME = pd.DataFrame(X, columns=list("abc"))
 HOLES = FRAME.copy()
 HOLES.iloc[3, 1] = HOLES.iloc[4, 2] = np.nan
-MEANS = FRAME.mean()
 DATES = ["2024-01-02"] * 89
 
 
@@ -75,10 +74,12 @@ def test_a_prediction_names_all_columns_at_fault(frames: Any, word: bool) -> Non
 @pytest.mark.parametrize("model", ["plain", "auto"])
 @pytest.mark.parametrize("kind", [COKERegressor, COKEClassifier])
 def test_a_gap_that_training_had_none_of_is_the_mean(kind: Any, model: str) -> None:
-    """In frames and arrays alike; a model of their mean row would say the same."""
+    """The agreed mean, in frames and arrays alike."""
     fitted = kind(n_agents=3, model=model).fit(FRAME, y if kind is COKERegressor else y > 30)
     assert fitted.model_.coding is None
-    wanted = fitted.model_.predict(HOLES.fillna(MEANS).to_numpy())
+    means = pd.Series(fitted.model_.scaling.x_shift, FRAME.columns)
+    assert ((means - FRAME.mean()).abs() <= 2**-7 * FRAME.std()).all()
+    wanted = fitted.model_.predict(HOLES.fillna(means).to_numpy())
     found = [fitted.predict(HOLES), fitted.predict(pl.from_pandas(HOLES))]
     found += [fitted.model_.predict(HOLES.to_numpy()), fitted.model_.predict(HOLES)]
     for one in found:

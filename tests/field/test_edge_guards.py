@@ -11,7 +11,7 @@ from coke.errors import InputError, MessageError
 from coke.field import edge as edges
 from coke.field.edge import STRIKES, End
 from coke.field.frames import MOST, TOP, Standing, Word
-from coke.maths.algorithms.codecs import GRID, LIMIT, Coarse
+from coke.maths.algorithms.codecs import LIMIT, Coarse
 from kit.machines import line as machine
 from kit.pair import RAW, D, Pair, line
 
@@ -40,18 +40,6 @@ def test_a_dual_beyond_exact_sums_starts_the_edge_again_at_both_ends() -> None:
         pair.step(np.full(D, 0.3 * LIMIT), np.full(D, -0.3 * LIMIT))
     assert [end.epoch for end in pair.ends] == [1, 1]
     pair.check()
-
-
-def test_a_cap_holds_entry_by_entry_and_exactly() -> None:
-    """|g| ≤ cap, and g = −g' all the same."""
-    cap = 5 * GRID * 2**30
-    pair = Pair(line(True, cap=cap), line(False, cap=cap))
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-        pair.step(rng.normal(size=D), rng.normal(size=D))
-        pair.check()
-        assert np.abs(pair.ends[0].g).max() <= cap
-    assert np.abs(pair.ends[0].g).max() == cap
 
 
 def test_ends_that_begin_after_a_descent_with_something_else_are_noticed() -> None:

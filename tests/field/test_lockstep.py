@@ -193,8 +193,6 @@ def test_what_cannot_be_in_lockstep_is_refused(monkeypatch: pytest.MonkeyPatch) 
     for wrong in ({}, {"patience": 3.0}, {"patience": "wait", "joins": True}):
         with pytest.raises(ConfigError, match='expected patience = "wait" and no site that joins'):
             _elastic(checked_site(_file(**wrong)), None)
-    with pytest.raises(ConfigError, match="it keeps no dual"):
-        _elastic(checked_site(_file(patience="wait", cap=1.0)), None)
 
 
 def test_weights_beyond_the_neighbours_are_refused(

@@ -14,16 +14,12 @@ from coke.field import edge as edges
 from coke.field.frames import Done, Standing, Word, decode, encode
 from coke.field.node import Node
 from coke.field.state import image, restored
-from coke.maths.algorithms.codecs import GRID, Coarse
+from coke.maths.algorithms.codecs import Coarse
 from coke.maths.algorithms.coke import COKE
 from kit.events import (
-    GOAL,
     GOING_ON,
     SMALL,
-    Faults,
     World,
-    invariants,
-    lockstep,
     name,
     whitened,
 )
@@ -131,23 +127,6 @@ def test_an_image_of_another_site_or_size_is_refused() -> None:
         restored(image(RUNNING), SMALL.setup(3))
     with pytest.raises(FileError, match="fit together"):
         restored(image(RUNNING), whitened(6, 10, 8).setup(2))
-
-
-def test_a_cap_bounds_what_one_liar_can_do() -> None:
-    """Every entry of every edge's dual stays within the cap; honest ones below it feel nothing."""
-    plain = World(SMALL, Faults())
-    assert plain.until(GOAL, 1000) > 0
-    rho, ends = SMALL.algorithm.rho, [e for s in plain.nodes.values() for e in s.ends.values()]
-    largest = rho * max(np.abs(end.g).max() for end in ends)
-    for factor, exact in ((4.0, True), (0.3, False)):
-        capped = World(SMALL, Faults())
-        for agent in capped.agents.values():
-            setup = replace(agent.node.setup, cap=factor * largest)
-            agent.node = agent.disk = agent.node._replace(setup=setup)
-        assert (capped.until(GOAL, 2 * lockstep()[0], invariants) > 0) == exact
-        for node in capped.nodes.values():
-            assert all((e.g / GRID % 1 == 0).all() for e in node.ends.values())
-            assert rho * max(np.abs(e.g).max() for e in node.ends.values()) <= factor * largest
 
 
 def test_an_end_of_another_epoch_ends_nobody() -> None:

@@ -16,6 +16,7 @@ import pytest
 from coke.data.split import deal
 from coke.data.tables import Rows, checked_rows
 from coke.field.agent import Agent, Status
+from coke.field.carriers.base import Event
 from coke.field.carriers.memory import Fault, Memory, faithful
 from coke.field.edge import End
 from coke.field.frames import Word, decode, encode
@@ -79,6 +80,7 @@ class Net:
         self.kind: Callable[..., Mission] = Mission
         self.agents: dict[str, Agent] = {}
         self.status: dict[str, Status] = {}
+        self.events: dict[str, list[Event]] = {n: [] for n in self.names}
         self.errors: dict[str, BaseException] = {}
         self.threads: dict[str, threading.Thread] = {}
 
@@ -112,6 +114,7 @@ class Net:
             with agent.store.claimed():
                 for status in agent.run():
                     self.status[name] = status
+                    self.events[name] += status.events
         except Exception as error:  # whatever stopped it is the test's to judge
             self.errors[name] = error
         finally:

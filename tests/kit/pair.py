@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ D = 3
 RAW = st.binary(max_size=HEADER + 2 + 8 * D + 2)
 
 
-def line(lower: bool = True, codec: Codec | None = None, cap: float = math.inf) -> Edge:
+def line(lower: bool = True, codec: Codec | None = None) -> Edge:
     """An edge of D numbers."""
-    return Edge(codec or Float64(), D, lower, cap=cap)
+    return Edge(codec or Float64(), D, lower)
 
 
 def said(edge: Edge, end: End, theta: Array, least: float = 0.0) -> End:

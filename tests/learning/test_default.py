@@ -128,9 +128,9 @@ def test_other_bases_lead_to_the_same_model(whitening: str) -> None:
 
 def test_a_budget_is_kept_and_a_hopeless_one_refused() -> None:
     free = COKERegressor(model="plain").fit(X, Y, SITES)
-    limits = Until(max_bytes=free.bytes_ * 2 // 3)
+    limits = Until(max_bytes=free.bytes_ // 3)
     some = COKERegressor(model="plain", limits=limits).fit(X, Y, SITES)
-    assert some.bytes_ <= free.bytes_ * 2 // 3
+    assert some.bytes_ <= free.bytes_ // 3
     assert not some.converged_
     with pytest.raises(InputError, match=r"the smallest that would do is max_bytes=\d+"):
         COKERegressor(limits=Until(max_bytes=100)).fit(X, Y, SITES)

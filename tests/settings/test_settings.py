@@ -156,7 +156,7 @@ def test_sites_compare_what_all_must_have_alike() -> None:
     own = merged(SITE, {"data.test": 0.5, "data.file": "z.csv", "new_budget": False})
     own = merged(own, {"site.name": "c", "site.state": "s", "site.patience": "wait"})
     assert compared(checked_site(own)) == compared(one)
-    for key, value in {"lambda": 1, "data.target": "z", "site.run": 2, "site.cap": 3}.items():
+    for key, value in {"lambda": 1, "data.target": "z", "site.run": 2}.items():
         other = compared(checked_site(merged(SITE, {key: value})))
         assert [name for name in other if other[name] != compared(one)[name]] == [key]
     ranges = {"data.ranges": {"x": [0, 1]}, "data.scale": "public"}
@@ -207,7 +207,7 @@ def test_paths_in_a_sites_file_are_beside_it(tmp_path: Path) -> None:
         ({"data.out_of_core": True, "whitening": "gram"}, "an agent reads its own rows at once"),
         ({"site.patience": "soon"}, 'expected seconds, "auto" or "wait"'),
         ({"site.patience": 0}, "expected seconds"),
-        ({"site.cap": 0}, "positive number of the target's spreads"),
+        ({"site.max_sites": 0}, "at least 1"),
     ],
 )
 def test_what_a_site_cannot_say_is_refused(changes: dict[str, Any], said: str) -> None:

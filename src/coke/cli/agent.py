@@ -12,14 +12,13 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
 from coke.cli import options
-from coke.cli.console import console, say, warn
+from coke.cli.console import console, print_json, say, warn
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS
 from coke.report.tables import shown
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from coke.field.store import Store
 
 STOPPED = 143  # by SIGTERM or Ctrl-C; the state is kept
+STRUCK = 3  # it has a model, but a neighbour was struck out on the way
 EVERY = 0.5  # seconds between two lines for machines, but for rounds and events
 
 app = options.app()
@@ -69,6 +69,8 @@ def agent(
         _line({"phase": "result", **document})
     else:
         _show(document)
+    if "struck out" in document["lost"].values():
+        raise SystemExit(STRUCK)
     if document["largest_asymmetry"]:
         raise ConvergenceError(
             f"the duals of an edge do not cancel: {document['asymmetry']}; the answer is shifted "
@@ -193,7 +195,7 @@ def _odd(value: Any) -> bool:
 
 
 def _line(document: dict[str, Any]) -> None:
-    sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+    print_json(document, line=True)
     sys.stdout.flush()
 
 

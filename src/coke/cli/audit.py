@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from coke.cli import options
-from coke.cli.console import console, print_json, say
+from coke.cli.console import Screen, console, print_json, say
 from coke.settings.knobs import Face
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def _show(document: dict[str, Any], found: list[Finding]) -> None:
     for one in found:
         who = f"{one.attack} ({one.measure})"
         table.add_row(who, f"{one.value:.2g}", f"{one.guessing:.2g}", one.meaning)
-    Console().print(table)
+    Screen().print(table)
     for line in document["warnings"]:
         console.print(f"[bold]note:[/] {line}", highlight=False)
     sys.stdout.write("These are rows of yours: keep the report. docs/privacy.md says what helps.\n")

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from coke.cli import options
-from coke.cli.console import console, print_json, say
+from coke.cli.console import Screen, console, print_json, say
 from coke.report.tables import shown
 from coke.settings.knobs import Face
 
@@ -96,7 +95,7 @@ def _show(rows: list[Row], goal: Goal, document: dict[str, Any]) -> None:
             shown("", None if row.reached is None else row.value),
             "–" if row.score is None else f"{row.score:.3f}",
         )
-    Console().print(table)
+    Screen().print(table)
     for row in rows:
         if row.failed is not None:
             sys.stdout.write(f"{row.method} failed: {row.failed}\n")

@@ -9,18 +9,41 @@ import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from coke.report.tables import Row, by_name, lines
+from coke.talk.names import controls
 
 if TYPE_CHECKING:
     from coke.learning.verdict import Verdict
 
-console = Console(stderr=True)
+
+class Screen(Console):
+    """A terminal on which text stays text: whoever made it up, it moves no cursor."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """With signs for what would control the terminal."""
+        return super().render_str(legible(text), **how)
+
+
+def legible(text: str) -> str:
+    """The text, its controls but for ends of lines and tabs in hexadecimal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c in "\n\t" or not controls(c) else ascii(c)[1:-1] for c in text)
+
+
+console = Screen(stderr=True)
 # what a run says beside its numbers
 APART = (
     "beside", "failed", "yardsticks", "interrupted", "model", "report", "warnings",
     "choice", "importance", "coverage", "targets", "verdict",
 )  # fmt: skip
+
+
+# What JSON lets through and terminals obey, as JSON has it, too.
+_TURNING = (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029)
+_UNSEEN = {c: f"\\u{c:04x}" for c in (*range(0x7F, 0xA0), *_TURNING)}
 
 
 def say(line: str) -> None:
@@ -37,7 +60,7 @@ def print_json(document: dict[str, Any], *, line: bool = False) -> None:
     """The one document of a `--json` run; as one line for commands that write lines."""
     encoded = msgspec.json.encode(document, enc_hook=lambda number: number.item())  # NumPy's
     text = encoded if line else msgspec.json.format(encoded, indent=2)
-    sys.stdout.write(text.decode() + "\n")
+    sys.stdout.write(text.decode().translate(_UNSEEN) + "\n")
 
 
 def run_rows(document: dict[str, Any]) -> list[Row]:
@@ -61,7 +84,7 @@ def show_run(document: dict[str, Any], as_json: bool, verdict: Verdict | None) -
     if as_json:
         print_json(document)
         return
-    out = Console(highlight=False, soft_wrap=True)
+    out = Screen(highlight=False, soft_wrap=True)
     if verdict is None:
         out.print("no verdict: no rows were held out; keep some with --test")
     else:
@@ -77,10 +100,10 @@ def show_run(document: dict[str, Any], as_json: bool, verdict: Verdict | None) -
     for name, values in lines(rows):
         if name not in ("agents", "edges") and not name.startswith("optimum"):
             table.add_row(name, *values)
-    Console().print(table)
+    Screen().print(table)
     for other in document["failed"]:
         console.print(f"{other['algorithm']} failed: {other['error']}", markup=False)
     for line in run_words(document):
-        Console().print(line, markup=False, highlight=False, soft_wrap=True)
+        Screen().print(line, markup=False, highlight=False, soft_wrap=True)
     if "report" in document:
         sys.stdout.write(f"model:  {document['model']}\nreport: {document['report']}\n")

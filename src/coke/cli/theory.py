@@ -6,11 +6,10 @@ import sys
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from coke.cli import options
-from coke.cli.console import console, print_json, say
+from coke.cli.console import Screen, console, print_json, say
 from coke.settings.knobs import Face
 
 app = options.app()
@@ -34,7 +33,7 @@ def theory(wanted: options.Wanted, json: options.AsJson = False) -> None:
     table = Table(box=box.SIMPLE_HEAD, show_header=False)
     for key, meaning in MEANINGS.items():
         table.add_row(key.replace("_", " "), _shown(document[key]), meaning)
-    Console().print(table)
+    Screen().print(table)
     sys.stdout.write(advice(document) + "\n")
 
 

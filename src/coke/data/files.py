@@ -11,17 +11,33 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Callable
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from coke.errors import FileError, InputError
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def lock(file: IO[bytes], *, wait: bool = False) -> None:
+        """The file to oneself until it is closed; OSError where another has it for too long."""
+        file.seek(2**30)  # nobody may read what is locked, and what it says should be read
+        msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def lock(file: IO[bytes], *, wait: bool = False) -> None:
+        """The file to oneself until it is closed; OSError where another has it."""
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
 
 MAGIC = b"COKE\x00\x01\r\n"  # the \r\n shows a transfer that rewrote line ends
 VERSION = 1
@@ -198,18 +214,34 @@ def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST).digest()
 
 
-def write_file(path: str | Path, data: bytes) -> None:
-    """Writes beside the place and renames: a crash leaves the old file or the new, never a part."""
-    atomically(path, lambda part: Path(part).write_bytes(data))
+def write_file(path: str | Path, data: bytes, *, secret: bool = False) -> None:
+    """Writes beside the place and renames: a crash leaves the old file or the new, never a part.
+
+    What is secret only its owner can read, at every moment, whatever the umask.
+    """
+    atomically(path, lambda part: Path(part).write_bytes(data), mode=0o600 if secret else 0o666)
 
 
-def atomically(path: str | Path, write: Callable[[Path], object]) -> None:
+@contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Of all who would write that file, one at a time; the system lets go when a process dies."""
+    place = Path(path).with_name(f".{Path(path).name}.lock")
+    try:
+        file = place.open("ab")
+    except OSError as error:
+        raise FileError(f"{place}: cannot be written: {error}; see whose it is") from error
+    with file:
+        lock(file, wait=True)
+        yield
+
+
+def atomically(path: str | Path, write: Callable[[Path], object], *, mode: int = 0o666) -> None:
     """`write(part)`, flushed to disk, then renamed to `path`."""
     path = Path(path)
     part = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     try:
         # Not tempfile: its files are private (0600), and only the kernel applies the umask safely.
-        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
     except (OSError, ValueError) as error:
         raise FileError(
             f"{path}: cannot be written: {error}; choose a folder you may write to"

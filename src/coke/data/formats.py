@@ -6,7 +6,6 @@ Each opener gives Arrow's record batches; `open_table` makes chunks of them.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from coke.data.kinds import NUMBERS, SITES, TARGETS, Part, exact_float, inputs_as, require
+from coke.data.kinds import NUMBERS, SITES, TARGETS, Part, distinct, exact_float, inputs_as, require
 from coke.data.missing import computing
 from coke.data.raw import Kind, read_columns
 from coke.data.reading import (
@@ -111,9 +110,7 @@ def _inputs(
     drop: Sequence[str],
 ) -> list[str]:  # fmt: skip
     """The inputs' names, once every column has one name and a type for its part."""
-    twice = [name for name, n in Counter(schema.names).items() if n > 1]
-    if twice:
-        raise DataError(f"columns {twice[:8]} are there more than once; rename or remove them")
+    distinct(schema.names)
     fields = [field for field in schema if not field.name.startswith("__index_level_")]
     empty = pa.table({field.name: plain(pa.array([], field.type)) for field in fields})
     (targets, _), (site, _) = parts

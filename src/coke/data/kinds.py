@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,6 +70,15 @@ def require(table: pa.Table, *parts: tuple[Sequence[str], Part]) -> None:
             wrong.append(f"{shown}{more}: {advice.format(drop=drop)}")
     if wrong:
         raise DataError("; ".join(wrong))
+
+
+def distinct(names: Sequence[str], said: str = "") -> None:
+    """Every column has a name of its own; or all that have not, at once."""
+    twice = [name for name, n in Counter(names).items() if n > 1]
+    if twice:
+        raise DataError(
+            f"{said}columns {twice[:8]} are there more than once; rename or remove them"
+        )
 
 
 def _held(table: pa.Table, name: str) -> str:

@@ -77,20 +77,18 @@ class Source(NamedTuple):
 
 
 def joined(sources: Mapping[str, Source]) -> Source:
-    """One site's rows after another's, all with the same columns."""
-    columns = {source.columns for source in sources.values()}
-    if len(columns) != 1:
-        raise DataError(
-            f"{len(sources)} files with {len(columns)} different sets of columns: expected one "
-            "file of rows for every site, with the same columns in the same order"
-        )
+    """One site's rows after another's, all with the same columns; the first's order is theirs."""
+    columns = _common(sources)
 
     def chunks(inputs: bool = True) -> Iterator[Chunk]:
         for name, source in sources.items():
             rows = 0
+            order = [source.columns.index(column) for column in columns]
             for chunk in (source if inputs else source.slim()).chunks():
                 rows += len(chunk.y)
-                yield chunk._replace(codes=np.zeros(len(chunk.y), np.int64), labels=(name,))
+                X = chunk.X[:, order] if inputs and order != sorted(order) else chunk.X
+                codes = np.zeros(len(chunk.y), np.int64)
+                yield chunk._replace(X=X, codes=codes, labels=(name,))
             if not rows:
                 raise DataError(f"site {name}: its file has no rows; expected one at least")
 
@@ -102,7 +100,28 @@ def joined(sources: Mapping[str, Source]) -> Source:
     known = sum(rows) if len(rows) == len(sources) else None
     kinds = next(iter(sources.values())).kinds  # all have the same
     slim = partial(chunks, inputs=False)
-    return Source(columns.pop(), known, chunks, slim, only, kinds=kinds)
+    return Source(columns, known, chunks, slim, only, kinds=kinds)
+
+
+def _common(sources: Mapping[str, Source]) -> tuple[str, ...]:
+    """The columns of all sites, or which sites have others than the first."""
+    (first, one), *others = sources.items()
+    wrong = []
+    for name, source in others:
+        lacks, more = (
+            [column for column in a.columns if column not in b.columns]
+            for a, b in ((one, source), (source, one))
+        )
+        said = [f"{what} {', '.join(map(repr, some[:8]))}" for what, some in
+                (("lacks", lacks), ("has also", more)) if some]  # fmt: skip
+        if said:
+            wrong.append(f"{name} {' and '.join(said)}")
+    if wrong:
+        raise DataError(
+            f"not all files have the columns of {first}: {'; '.join(wrong[:8])}; expected one file "
+            "of rows for every site, with the same columns"
+        )
+    return one.columns
 
 
 class Passing(NamedTuple):

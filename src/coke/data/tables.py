@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import fnmatch
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from lzma import LZMAError
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from coke.data.kinds import NUMBERS, SEVERAL, SITES, TARGETS, inputs_as, require
+from coke.data.kinds import NUMBERS, SEVERAL, SITES, TARGETS, distinct, inputs_as, require
 from coke.data.missing import MISSING, computing, without_missing
 from coke.data.raw import Kind, raw_rows
 from coke.data.reading import ADDRESS, PLAINLY, READABLE, Reading, form_of
@@ -28,7 +28,7 @@ _UNFIT = (pa.ArrowException, TypeError, ValueError)
 REFUSALS = (  # what NumPy's, Arrow's and Python's readers raise
     *(OSError, ValueError, TypeError, EOFError, OverflowError, pa.ArrowException),
     *(SyntaxError, TokenError, MemoryError, UserWarning),  # heads of .npy files are Python
-    *(zlib.error, LZMAError),
+    *(zlib.error, LZMAError, BadZipFile),
 )
 
 
@@ -228,17 +228,15 @@ def _from_file(source: str | Path, how: Reading) -> pa.Table:
 
 def unreadable(said: str, kind: type[Exception], error: Exception) -> Exception:
     """What a reader refused, and where."""
+    if isinstance(error, FileNotFoundError):
+        return kind(f"{said}: cannot be read: there is no such file or folder")
     return kind(f"{said}: cannot be read: {error}; is it whole, and of the kind its name says?")
 
 
 def _usable(table: pa.Table, said: str) -> pa.Table:
     """The table with plain columns, without pandas' row numbers."""
     names = [name for name in table.column_names if not name.startswith("__index_level_")]
-    twice = [name for name, n in Counter(names).items() if n > 1]
-    if twice:
-        raise DataError(
-            f"{said}: columns {twice[:8]} are there more than once; rename or remove them"
-        )
+    distinct(names, f"{said}: ")
     if table.num_rows == 0:
         raise DataError(f"{said}: no rows; expected at least one below the column names")
     columns = {name: [plain(chunk) for chunk in table[name].chunks] for name in names}

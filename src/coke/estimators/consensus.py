@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -196,7 +198,7 @@ class Consensus(Showing):
         self.budget_ = None if noised is None else noised.budget
         self.model_, ended = trained.model, trained.ended
         self.transmissions_, self.bytes_, self.wire_bytes_ = ended.ledger
-        self.verdict_ = assessed(ready, trained.model, ended)
+        self._judge = partial(assessed, replace(ready), trained.model, ended)  # without the basis
         self._ended(ended)
         return self
 
@@ -218,7 +220,7 @@ class Consensus(Showing):
         self.model_ = found.models[0]._replace(theta=mean)
         self.history_ = found.history
         self.transmissions_, self.bytes_, self.wire_bytes_ = found.ledger
-        self.verdict_ = None  # agents have held no rows out, and tell nobody of others
+        self._judge = self._verdict = None  # agents hold no rows out, and tell nobody of others
         usual = None if own else ALGORITHMS[settings.algorithm].tol
         tol = usual if settings.tol is None else settings.tol
         settled = found.converged if tol else None

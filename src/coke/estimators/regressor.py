@@ -58,8 +58,8 @@ class COKERegressor(RegressorMixin, Consensus):
     agreement_bytes_ : what they sent for units and choice, in the paper's account.
         Agents keep both to themselves.
     verdict_ : whether joining paid, a `Verdict`: `str` is a sentence, `sites` has figures by site;
-        of training rows, each as if it had been left out. None of losses without sums, with
-        privacy and with agents.
+        of training rows, each as if it had been left out, found when it is first looked at. None
+        of losses without sums, with privacy and with agents.
     history_, transmissions_, bytes_, wire_bytes_ : what happened and what it cost; with agents,
         nobody knows optimum_, nor history_ the losses of one site's model on others' rows.
         `history_.to_frame()` is a data frame, `history_.plot()` a picture.

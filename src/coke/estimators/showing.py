@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import estimator_html_repr
+from sklearn.utils.validation import check_is_fitted
 
 from coke.learning.ready import Ready
 from coke.learning.train import Effects
@@ -22,8 +23,22 @@ class Showing(BaseEstimator):
     """With `verdict_` in its text and its page."""
 
     verbose: bool
-    verdict_: Verdict | None
     certificate_: Certificate | None
+    _judge: Callable[[], Verdict | None] | None
+    _verdict: Verdict | None
+
+    @property
+    def verdict_(self) -> Verdict | None:
+        """Found when somebody first looks; until then the sites' rows are kept."""
+        check_is_fitted(self)
+        if self._judge is not None:
+            self._verdict, self._judge = self._judge(), None
+        return self._verdict
+
+    def __getstate__(self) -> Any:
+        """With the verdict in place of the rows."""
+        getattr(self, "verdict_", None)
+        return super().__getstate__()
 
     def _agreeing(self) -> AbstractContextManager[Any]:
         """While the sites agree on units, a model and a basis."""

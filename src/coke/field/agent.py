@@ -28,6 +28,7 @@ from coke.field.agreeing import Agree
 from coke.field.carriers.base import Carrier, Event
 from coke.field.closing import Close
 from coke.field.descending import Descend
+from coke.field.edge import why_closed
 from coke.field.frames import LETTER, Check, Hello, Parted, Proven, decode_letter, is_word
 from coke.field.mission import Mission
 from coke.field.node import Node
@@ -70,9 +71,9 @@ class Learnt(NamedTuple):
     ledger: Ledger  # of this site, agreement included
     asymmetry: Mapping[str, float | None]  # by neighbour: max |g_ij + g_ji|; None: not known
     pull: float  # ‖Σ ρ(g_ij + g_ji)‖ over this site's edges: zero, or the answer is shifted
-    dual: float  # the largest entry of ρ|g_ij|: a cap below it changes the answer
     lacking: str | None  # why a budget was too small to begin with, and what would do
     closed: Closed  # what was added up at the end, if all sites were there
+    lost: Mapping[str, str]  # neighbours whose edge is closed, and why
     certificate: Certificate | None = None  # what was proven, likewise
 
 
@@ -234,15 +235,20 @@ class Agent:
         return Learnt(
             theta=node.theta[0] if self._close.u is None else self._close.u,
             rounds=self.rounds,
-            converged=node.done and (not node.short if proven is None else proven.holds),
+            converged=self._converged(node, proven),
             ledger=Ledger(*map(sum, zip(node.spent, self._close.ledger, strict=True))),
             certificate=proven,
             asymmetry={n: None if x is None else float(np.abs(x).max()) for n, x in apart.items()},
             pull=float(rho * np.sqrt(np.vecdot(pulls, pulls))),
-            dual=rho * max((float(np.abs(e.g).max()) for e in node.open.values()), default=0.0),
             lacking=None if node.need is None else _lacking(node, node.need),
             closed=self._close.found,
+            lost={n: why_closed(end) for n, end in node.ends.items() if end.closed},
         )
+
+    def _converged(self, node: Node, proven: Certificate | None) -> bool:
+        """Not by others' word alone: by this site's own test or limit, and the proof."""
+        own = node.settled or node.k >= node.setup.limits.rounds or self._descend.done
+        return node.done and own and (not node.short if proven is None else proven.holds)
 
 
 def _lacking(node: Node, need: Ledger) -> str:

@@ -30,7 +30,8 @@ from coke.talk.conversation import Conversation, Talk
 from coke.threads import OneThread
 
 R = TypeVar("R")
-EARLY = 8  # messages of a neighbour that are kept before they are of use
+EARLY = 8  # messages of a neighbour that are kept before they are of use, and bytes of them:
+EARLY_BYTES = 2**22  # one of any length, and more where they are short
 
 
 class Agreeing(Conversation[R]):
@@ -79,7 +80,9 @@ class Agreeing(Conversation[R]):
                 f"{sender} says something else in place of its message {at}: its rows or "
                 "settings have changed since this run began; begin a new run"
             )
-        enough = len(known) >= MOST or len(self._came.get(sender, ())) >= EARLY
+        early = self._came.get(sender, ())
+        full = bool(early) and sum(map(len, early)) + len(said.message) > EARLY_BYTES
+        enough = len(known) >= MOST or len(early) >= EARLY or full
         if enough or at != len(known):
             return False
         self._keep(sender, said.message)

@@ -15,7 +15,6 @@ orders both ends begin after, and the chain begins with what they know: the same
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import NamedTuple
@@ -29,7 +28,9 @@ from coke.maths.algorithms.coke import dual
 from coke.maths.arrays import Array
 from coke.talk.handover import Base
 
-STRIKES = 3  # an end that had to start again so often is closed
+STRIKES = 3  # an end that had to start again so often is closed …
+PATIENCE = 2 * STRIKES  # … and from then on stays so, until an operator opens it
+LEAST = 20  # steps that an epoch must last, or whoever ends it earns a strike
 FIRST = Standing(0, False)
 CHAIN = 16  # bytes of the digest over all completed words
 
@@ -41,7 +42,7 @@ class Edge(NamedTuple):
     size: int  # W, the numbers in a message
     lower: bool  # whether this end's name is the lower one
     start: float = 0.0  # threshold before the first step
-    cap: float = math.inf  # on |g|, entry by entry; on the grid, or infinite. 0: no g is kept
+    integrates: bool = True  # whether the edge keeps its g; else the algorithm has its own duals
     bases: Mapping[int, Base] = {}  # by epoch, that do not begin from zero
 
 
@@ -91,8 +92,6 @@ def zero(edge: Edge, at: Standing = FIRST, strikes: int = 0) -> End:
     """An end that has said and heard nothing in its epoch."""
     base, nothing = None if at.closed else edge.bases.get(at.epoch), np.zeros(edge.size)
     x, g, h = base or (nothing, nothing, edge.start)
-    if edge.cap < math.inf:
-        g = np.clip(g, -edge.cap, edge.cap)
     return End(
         epoch=at.epoch, closed=at.closed, s=0, own=x, cp=x, g=g, h=min(h, edge.start),
         tag=bytes(CHAIN) if base is None else _begun(edge, x, g), strikes=strikes,
@@ -112,7 +111,7 @@ def freeze(end: End, word: Word, h: float) -> End:
 
 
 def complete(edge: Edge, end: End) -> End:
-    """own ← own + mine, cp ← cp + his, g ← clip(g + own − cp), s ← s + 1: the same at both ends.
+    """own ← own + mine, cp ← cp + his, g ← g + own − cp, s ← s + 1: the same at both ends.
 
     The end itself where a word is missing.
     """
@@ -121,9 +120,7 @@ def complete(edge: Edge, end: End) -> End:
         return end
     own, cp = _added(edge, end.own, mine.payload), _added(edge, end.cp, his.payload)
     tag = _chained(edge, end.tag, mine.payload, his.payload)
-    g = dual(1.0, own, cp, end.g)
-    if edge.cap < math.inf:
-        g = np.clip(g, -edge.cap, edge.cap)
+    g = dual(1.0, own, cp, end.g) if edge.integrates else end.g
     # Beyond LIMIT sums need not be exact (`codecs`); an honest edge's g stayed below half of it on
     # the hardest tables.
     if not ((np.abs(g) <= LIMIT).all() and (cp is end.cp or (np.abs(cp) <= LIMIT).all())):
@@ -155,12 +152,23 @@ def hear(edge: Edge, end: End, frame: Frame) -> _Reply:
     if his < mine:
         return _Reply(end, mine)
     if his > mine:
-        end = zero(edge, his, end.strikes)
-        if his.closed:
+        end = _followed(edge, end, his)
+        if end.closed:
             return _Reply(end, end.standing)
     if isinstance(frame, Done):
         return _Reply(end._replace(ending=True, last=frame.said))
     return _Reply(end) if isinstance(frame, Standing) else _heard(edge, end, frame)
+
+
+def _followed(edge: Edge, end: End, his: Standing) -> End:
+    """Where the other end stands. Epochs that do not last would keep a run for ever.
+
+    But for those that a descent has led to, of which there are few.
+    """
+    early = his.epoch > end.epoch and end.s < LEAST and his.epoch not in edge.bases
+    strikes = end.strikes + early
+    most = PATIENCE if end.closed else STRIKES
+    return zero(edge, Standing(his.epoch, his.closed or strikes >= most), strikes)
 
 
 def _heard(edge: Edge, end: End, word: Word) -> _Reply:
@@ -189,6 +197,11 @@ def bump(edge: Edge, end: End) -> End:
 def close(edge: Edge, end: End) -> End:
     """The edge is no more, in this epoch: it counts in no sum."""
     return zero(edge, Standing(end.epoch, True), end.strikes)
+
+
+def why_closed(end: End) -> str:
+    """In words, of an end that is closed."""
+    return "struck out" if end.strikes >= STRIKES else "left, or was forgotten"
 
 
 def reopen(edge: Edge, end: End) -> End:

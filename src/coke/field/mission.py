@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from math import inf
 from pathlib import Path
 
 import networkx as nx
@@ -57,8 +56,6 @@ def _elastic(config: SiteSettings, own: Algorithm | None) -> bool:
                 f"{what} with {setting}: it runs in lockstep, with every word of every neighbour; "
                 f'expected patience = "{WAIT}" and no site that joins later'
             )
-    if table.cap < inf:
-        raise ConfigError(f"{what} with a cap: it keeps no dual on an edge; leave the cap out")
     return False
 
 
@@ -135,7 +132,8 @@ class Mission:
         self.terms = Terms(config, rows.columns, sample, Path(config.site.releases))
         entry = ALGORITHMS[config.algorithm]
         tol = entry.tol if config.tol is None and own is None else config.tol
-        self.wanted = Wanted(entry.basis and own is None, bool(tol) or config.site.cap < inf)
+        most = config.site.max_sites
+        self.wanted = Wanted(entry.basis and own is None, bool(tol), most)
 
     def setup(self, ready: Ready, spent: Ledger) -> Setup:
         """The site's risk in the basis agreed on, and the algorithm that follows."""
@@ -148,13 +146,8 @@ class Mission:
             reach=place.reach,
             sites=ready.agreement.N,
             spent=spent,
-            cap=inf if config.site.cap == inf else config.site.cap * self.unit(ready),
             weights={} if case.algorithm.elastic else _weights(place, case.algorithm),
         )
-
-    def unit(self, ready: Ready) -> float:
-        """The pull that counts as 1 in the setting `cap`."""
-        return ready.problem.train.kappa * (ready.spread or 1.0)
 
     def case(self, ready: Ready) -> Case:
         """How the algorithm runs on what was agreed."""

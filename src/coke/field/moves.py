@@ -12,7 +12,6 @@ once the words of all neighbours are there; an edge that starts again or closes 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -25,7 +24,7 @@ from coke.errors import ConvergenceError, InputError
 from coke.field.edge import FIRST, Edge, End, zero
 from coke.field.frames import Standing
 from coke.maths.algorithms.algorithm import Algorithm
-from coke.maths.algorithms.codecs import GRID, LIMIT, Codec, Coded, Float64
+from coke.maths.algorithms.codecs import LIMIT, Codec, Coded, Float64
 from coke.maths.algorithms.coke import COKE, Local, pull
 from coke.maths.algorithms.stopping import NEVER, Limits
 from coke.maths.arrays import Array
@@ -58,7 +57,6 @@ class Setup:
     reach: int  # steps to the farthest site at most; N − 1 is always enough
     sites: int  # N, that agreed and share a budget
     spent: Ledger = NOTHING  # by this site, on the agreement
-    cap: float = math.inf  # on each entry of an edge's dual |γ_ij|
     weights: Mapping[str, float] = field(default_factory=dict)  # w_in in lockstep, itself included
     handed: Handed = NOT_HANDED  # what edges begin with
     # Not for `replace` to take over: they follow from the fields above.
@@ -67,10 +65,10 @@ class Setup:
     def __post_init__(self) -> None:
         if len(self.risk.T) != 1:
             raise InputError(f"{len(self.risk.T)} risks: expected the one of {self.name}")
-        if not (0 <= self.reach < NEVER - 1 and self.sites > 0 and self.cap > 0):
+        if not (0 <= self.reach < NEVER - 1 and self.sites > 0):
             raise InputError(
-                f"reach={self.reach}, sites={self.sites}, cap={self.cap}: expected a "
-                f"reach from 0 to {NEVER - 2}, at least one site and cap > 0"
+                f"reach={self.reach}, sites={self.sites}: expected a reach from 0 to {NEVER - 2}, "
+                "and at least one site"
             )
 
     @cached_property
@@ -94,8 +92,8 @@ class Setup:
         if neighbour not in self._edges:
             moves, lower = self.moves, self.name < neighbour
             self._edges[neighbour] = Edge(
-                codec=self.codec, size=moves.width, lower=lower, start=moves.start, cap=moves.cap,
-                bases=self.handed.bases.get(neighbour, {}),
+                codec=self.codec, size=moves.width, lower=lower, start=moves.start,
+                integrates=self.algorithm.elastic, bases=self.handed.bases.get(neighbour, {}),
             )  # fmt: skip
         return self._edges[neighbour]
 
@@ -152,8 +150,6 @@ class _Elastic:
         self._setup, self._risk, self._local = setup, setup.risk, dict[int, Local]()
         self.width, self.rho = setup.risk.size, self._coke.rho
         self.start = self._coke.threshold.start
-        cap = math.floor(min(setup.cap / self.rho, 2 * LIMIT) / GRID) * GRID
-        self.cap = cap if math.isfinite(setup.cap) else math.inf
 
     def step(self, s: Any, ends: Mapping[str, End], k: int | None) -> tuple[Any, Tellings]:
         """θ of round k from these edges, and what it is news for; None: the θ there is.
@@ -201,7 +197,7 @@ def _alike(ends: Mapping[str, End]) -> list[list[str]]:
 class _Lockstep:
     """Any algorithm with a codec, on its own row: every edge is at the same step."""
 
-    cap = start = rho = 0.0  # it keeps its own duals and thresholds, if it has any
+    start = rho = 0.0  # it keeps its own duals and thresholds, if it has any
 
     def __init__(self, setup: Setup):
         self._setup, self._algorithm = setup, setup.algorithm

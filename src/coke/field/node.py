@@ -59,6 +59,7 @@ class Node(NamedTuple):
     done: bool = False
     ledger: Ledger = Ledger()  # what rounds sent; answers and what timers repeat is the carrier's
     need: Ledger | None = None  # all it would have spent with its first word, if that was too much
+    content: int = 0  # the last round with nothing left to do here: its gap within tol; 0: none
     away: float = math.inf  # the largest gap of the last round, in units of tol; not kept on disk
 
     @property
@@ -76,6 +77,14 @@ class Node(NamedTuple):
     def free(self) -> bool:
         """Whether nobody needs this site any more: all its neighbours know of the end."""
         return self.done and all(end.ending for end in self.open.values())
+
+    @property
+    def settled(self) -> bool:
+        """Whether it was content itself, not long before the end: others' word is not enough.
+
+        When the end is declared all were, at most a reach ago, and it takes another to arrive.
+        """
+        return self.content > 0 and self.k - self.content <= 2 * self.setup.reach + 2
 
     @property
     def spent(self) -> Ledger:
@@ -250,6 +259,7 @@ class Node(NamedTuple):
             laps=laps, awaited=lap, fine=fine or not awaited,
             countdown=said.countdown, short=said.short,
             away=gap / tol if tol else math.inf,
+            content=self.k if tol is not None and gap <= tol else self.content,
         )  # fmt: skip
 
     def _gap(self) -> float:

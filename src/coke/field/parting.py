@@ -18,8 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-
 from coke.field.carriers.base import Event
 from coke.field.frames import Check, Parted
 from coke.field.phases import Desk
@@ -104,8 +102,7 @@ class Farewell:
     def apart(self) -> dict[str, Array | None]:
         """g_ij + g_ji by neighbour; None where it cannot be known.
 
-        The other end may be a step behind when all is over: what the step added is taken back,
-        which is exact where no cap has clipped it.
+        The other end may be a step behind when all is over: what the step added is taken back.
         """
         node, found = self.training.trained, dict[str, Array | None]()
         for name, end in node.open.items():
@@ -113,6 +110,6 @@ class Farewell:
             if check is None or check.epoch != end.epoch or check.g.shape != end.g.shape:
                 continue
             ahead = end.s - check.step
-            if ahead == 0 or (ahead == 1 and np.isinf(node.setup.cap)):
+            if ahead in (0, 1):
                 found[name] = end.g - ahead * (end.own - end.cp) + check.g
         return found

@@ -51,7 +51,6 @@ def _summary(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, Any]:
     """For people and machines."""
     N = ready.agreement.N
     known = [a for a in learnt.asymmetry.values() if a is not None]
-    unit = mission.unit(ready)
     return {
         "site": mission.name,
         "agents": N,
@@ -65,7 +64,7 @@ def _summary(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, Any]:
         "asymmetry": dict(learnt.asymmetry),
         "largest_asymmetry": max(known, default=None),
         "predicted_shift": learnt.pull / N,
-        "largest_dual": None if unit is None else learnt.dual / unit,
+        "lost": dict(learnt.lost),
     }
 
 

@@ -50,6 +50,7 @@ class _KeptNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     short: bool
     wide: bool
     done: bool
+    content: Natural
     ledger: Ledger
     need: Ledger | None
     ends: dict[str, _KeptEnd]

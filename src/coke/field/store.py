@@ -21,7 +21,6 @@ right one. The check is over sequence, length and the state's own last bytes, it
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -31,22 +30,9 @@ from typing import IO, Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from coke.data.files import DIGEST, read_file, write_file
+from coke.data.files import DIGEST, lock, read_file, write_file
 from coke.errors import FileError
 from coke.field.journal import Journal, put
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _alone(file: IO[bytes]) -> None:
-        file.seek(2**30)  # nobody may read what is locked, and the number should be read
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-else:
-    import fcntl
-
-    def _alone(file: IO[bytes]) -> None:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-
 
 S = TypeVar("S")
 BLOCK = 4096
@@ -81,7 +67,7 @@ class Store:
             raise FileError(f"{path}: cannot be written: {error}; see whose it is") from error
         with file:
             try:
-                _alone(file)
+                lock(file)
             except OSError as error:
                 file.seek(0)
                 who = file.read(20).decode(errors="replace").strip() or "unknown"

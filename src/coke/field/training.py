@@ -14,7 +14,7 @@ from coke.errors import ConvergenceError, MessageError
 from coke.field.agreeing import Agree
 from coke.field.carriers.base import Event
 from coke.field.descending import Descend
-from coke.field.edge import STRIKES
+from coke.field.edge import STRIKES, why_closed
 from coke.field.frames import Frame, Proven, Standing, decode, is_word
 from coke.field.mission import Mission
 from coke.field.moves import Setup
@@ -195,6 +195,9 @@ class Train:
         """On disk first, then on its way."""
         before, node = self.trained, after.node
         self.node = node
+        for name, end in node.ends.items():
+            if end.closed and name in before.open:
+                self.desk.news.append(Event("closed", name, why_closed(end)))
         if after.durable and not self.descend.done:  # which it is whenever a word has changed
             self.store.keep_image(image(node))
             new = [n for n, end in before.ends.items() if end.out is not node.ends[n].out]

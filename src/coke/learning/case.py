@@ -15,6 +15,7 @@ from coke.maths.losses import Loss
 from coke.maths.losses.problem import Problem
 from coke.settings.declaration import AUTO, Settings
 from coke.settings.rules import against_descent
+from coke.talk.place import SITES
 from coke.threads import OneThread
 
 _APART = 10  # times finer for each of several targets
@@ -82,7 +83,8 @@ class Wanted(NamedTuple):
     """What an algorithm needs of the agreement beside units and features."""
 
     basis: bool
-    spread: bool  # of the target, for a tolerance or a cap
+    spread: bool  # of the target, for a tolerance
+    most: int = SITES  # sites that the network may have
 
 
 class Second(NamedTuple):

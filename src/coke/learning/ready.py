@@ -226,7 +226,7 @@ def agree(
 def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Wanted) -> Talk[Ready]:
     """One site's conversation until it can train; `sites` holds this one."""
     totals, (name,) = list[bytes](), sites.names
-    place = yield from wave(name, neighbours)
+    place = yield from wave(name, neighbours, want.most)
     sweep = partial(swept, place, totals)
     agreed = yield from numbers(sweep, place.shape, Site(sites, 0, name), terms)
     ready, second = yield from _finished(sweep, sites, place, agreed, want)
@@ -240,7 +240,7 @@ def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -
     if terms.private is not None and terms.private.colluding is not None:
         raise CokeError("secure_sum: the sum was made without this site; begin a new run with it")
     (name,), sweep = sites.names, given(totals[1:])
-    place = Place.later(name, shape_of(totals[0]))
+    place = Place.later(name, shape_of(totals[0], want.most))
     with OneThread().limit():
         agreed = outcome(numbers(sweep, place.shape, Site(sites, 0, name), terms))
         ready, second = outcome(_finished(sweep, sites, place, agreed, want))

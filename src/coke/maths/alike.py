@@ -24,11 +24,12 @@ def alike(work: Callable[P, R]) -> Callable[P, R]:
     @wraps(work)
     def answer(*args: P.args, **kwargs: P.kwargs) -> R:
         question = _bits(args), _bits(sorted(kwargs.items()))
-        if question in kept:
-            return kept[question]
+        known = kept.get(question)
+        if known is not None:
+            return known
         found = kept[question] = work(*args, **kwargs)
         for old in list(kept)[:-_KEPT]:
-            del kept[old]
+            kept.pop(old, None)  # another thread may have been here
         return found
 
     return answer

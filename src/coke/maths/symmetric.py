@@ -11,6 +11,7 @@ from scipy.linalg import lapack
 from coke.maths.arrays import Array
 
 BLOCK = 64  # rows and columns that are mirrored at a time, so that they stay in cache
+_ABOVE = np.triu(np.ones((BLOCK, BLOCK), bool), 1)
 
 
 def _mirrored(M: Array) -> Array:
@@ -18,7 +19,8 @@ def _mirrored(M: Array) -> Array:
     for first in range(0, len(M), BLOCK):
         here, below = slice(first, first + BLOCK), slice(first + BLOCK, None)
         M[here, below] = M[below, here].T
-        M[here, here] = np.tril(M[here, here]) + np.tril(M[here, here], -1).T
+        square = M[here, here]
+        np.copyto(square, square.T.copy(), where=_ABOVE[: len(square), : len(square)])
     return M
 
 
@@ -39,6 +41,20 @@ def inverse(M: Array) -> Array:
     if failed:
         return np.asarray(np.linalg.inv(M))
     return _mirrored(lapack.dpotri(factor, lower=0, overwrite_c=1)[0].T)
+
+
+def factored(M: Array) -> Array | None:
+    """Cholesky's factor for `decrement`; None of one that is not positive definite."""
+    factor, failed = _factor(M)
+    return None if failed else factor
+
+
+def decrement(factor: Array | None, g: Array) -> float:
+    """Σ_k g_kᵀM⁻¹g_k of the rows of g (K, D); infinite where there is no factor."""
+    if factor is None:
+        return np.inf
+    half = lapack.dtrtrs(factor, g.T, lower=0, trans=1)[0]
+    return float(np.vdot(half, half))
 
 
 def solution(M: Array, r: Array) -> Array:

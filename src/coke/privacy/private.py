@@ -9,6 +9,7 @@ import numpy as np
 
 from coke.data.files import make_folder
 from coke.data.site import Kept
+from coke.errors import MessageError
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.losses.codes import code_size
@@ -71,8 +72,14 @@ class Private(NamedTuple):
     ) -> Talk[Public]:
         """Σ 1/T_i², for how many rows a site has is public; or a secure sum of all statistics."""
         if self.colluding is None:
-            total = yield from add_up(sweep, np.array([1.0 / len(y) ** 2]))
-            return Public(AllSites(N, float(total[0])), None)
+            own = 1.0 / len(y) ** 2
+            (thin,) = (yield from add_up(sweep, np.array([own]))).tolist()
+            if not own <= thin <= N:
+                raise MessageError(
+                    f"Σ 1/T² of {N} sites is said to be {thin:g}: expected {own:g}, which is this "
+                    f"site's own part, to {N}; find out who says otherwise"
+                )
+            return Public(AllSites(N, thin), None)
         share = Share(
             path=self._place("share", site),
             name=site,

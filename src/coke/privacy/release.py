@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from scipy.special import ndtri
 
-from coke.data.files import AGAIN, Arrays, pack, read_file, unpack, write_file
+from coke.data.files import AGAIN, Arrays, locked, pack, read_file, unpack, write_file
 from coke.data.units import Scaling
 from coke.errors import DataError, FileError, InputError
 from coke.maths.arrays import Array
@@ -141,6 +141,13 @@ def private_statistics(
 
     `again` allows to spend the budget once more, on rows or terms that have changed.
     """
+    with locked(path):  # of two runs that share it, one draws
+        return _private_statistics(path, terms, X, y, again)
+
+
+def _private_statistics(
+    path: str | Path, terms: Conditions, X: Array, y: Array, again: bool
+) -> Release:
     before: tuple[Budget, ...] = ()
     if Path(path).exists():
         release, meta = _load_release(path)
@@ -152,7 +159,7 @@ def private_statistics(
     release = Release(Statistics(projected(found.A), found.b), len(y), terms.noise.s, spent)
     salt = new_salt()
     meta = _ReleaseHeader(list(spent), salt, made_from(salt, terms, (X, y)), release.T, release.s)
-    write_file(path, pack(KIND, meta, {"A": release.found.A, "b": release.found.b}))
+    write_file(path, pack(KIND, meta, {"A": release.found.A, "b": release.found.b}), secret=True)
     return release
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from coke.data.files import AGAIN, pack, read_file, unpack, write_file
+from coke.data.files import AGAIN, locked, pack, read_file, unpack, write_file
 from coke.errors import ConfigError, DataError, FileError, MessageError
 from coke.maths.arrays import Array
 from coke.privacy.masks import Words, masked, unmasked
@@ -68,11 +68,18 @@ class Share(NamedTuple):
     @property
     def member(self) -> Member:
         """What to tell the others; the key stays as long as rows and terms do."""
-        return Member(_public(self._kept()[0].secret), len(self.rows[1]))
+        with locked(self.path):
+            return Member(_public(self._kept()[0].secret), len(self.rows[1]))
 
     def words(self, roster: Roster) -> Words:
         """Statistics and noise under the masks of this roster; on disk before anybody sees them."""
         which = _digest(roster, self.colluding)
+        with locked(self.path):  # of two runs that share it, one draws
+            kept, whole = self._spent(roster, which)
+        return masked(whole, self.name, _secrets(kept.secret, self.name, roster, which))
+
+    def _spent(self, roster: Roster, which: str) -> tuple[_ShareHeader, Array]:
+        """What goes into the sum of this roster, drawn once."""
         kept, whole = self._kept()
         if kept.roster != which:
             if kept.roster and not self.again:
@@ -84,8 +91,9 @@ class Share(NamedTuple):
             whole = self._drawn(roster)
             spent = [*kept.spent, tuple(self.terms.budget)]
             kept = msgspec.structs.replace(kept, roster=which, spent=spent)
-            write_file(self.path, pack(KIND, kept, {"whole": whole.astype(np.int64)}))
-        return masked(whole, self.name, _secrets(kept.secret, self.name, roster, which))
+            numbers = {"whole": whole.astype(np.int64)}
+            write_file(self.path, pack(KIND, kept, numbers), secret=True)
+        return kept, whole
 
     def release(self, roster: Roster, total: Words) -> Release:
         """1/N of the sum, the same for every site: all train on it as on their own."""
@@ -115,7 +123,7 @@ class Share(NamedTuple):
         salt = new_salt()
         made = made_from(salt, self.terms, self.rows)
         kept = _ShareHeader(spent, salt, made, secrets.token_bytes(32), "")
-        write_file(self.path, pack(KIND, kept, {}))
+        write_file(self.path, pack(KIND, kept, {}), secret=True)
         return kept, np.empty(0)
 
 

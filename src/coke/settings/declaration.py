@@ -6,7 +6,6 @@ those of the code that uses it; a test compares them.
 # Types are evaluated here and now: msgspec would do it again at every use of a type in quotes.
 
 from functools import partial
-from math import inf
 from typing import Annotated, Any
 
 import msgspec
@@ -265,9 +264,9 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patience: Annotated[float | str, _here(
         "How long to wait for the missing: seconds, auto (ten usual rounds), or wait for ever.",
         "(0, inf]", f'seconds, "{AUTO}" or "{WAIT}"', choices=_names(AUTO, WAIT))] = AUTO
-    cap: Annotated[float, Knob(
-        "Limit on what one neighbour can pull, in the target's spreads.", "(0, inf]",
-        "a positive number of the target's spreads", faces=Face.SITE)] = inf
+    max_sites: Annotated[int, _here(
+        "Most sites that the network may have: what others say of more is refused.", "[1, inf)",
+        "at least 1")] = 4096
     plaintext_loopback: Annotated[bool, _here(
         "Allow 127.0.0.1 without certificates, for tests.")] = False
 

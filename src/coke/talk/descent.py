@@ -31,6 +31,7 @@ from coke.errors import MessageError
 from coke.maths.algorithms import tree_newton as newton
 from coke.maths.algorithms.integers import pack_integers, unpack_integers
 from coke.maths.algorithms.tree_newton import BEGIN, COMMON, END, HESSIAN, SHIFT, STEP, Aim, Order
+from coke.maths.alike import alike
 from coke.maths.arrays import Array
 from coke.maths.losses.excess import Certificate, excess, values
 from coke.maths.losses.problem import matrix
@@ -38,10 +39,10 @@ from coke.maths.losses.risk import Risk
 from coke.talk.conversation import Talk, Turn
 from coke.talk.handover import Handed, Settled, Stage, handed
 from coke.talk.place import Place
-from coke.talk.tree import PROOF, above, mark_of, read, steps
+from coke.talk.tree import PROOF, above, mark_of, proven, read, steps
 
 _COUNT, _ONE = struct.Struct("<Iff"), struct.Struct("<f")
-_LARGEST = float(np.finfo(np.float32).max)
+_LARGEST, _NOTHING = float(np.finfo(np.float32).max), (math.inf,)  # proven: no end can follow
 _ROUNDED = 0.02  # of what may be left to gain, to lose by rounding a common model
 
 
@@ -60,6 +61,7 @@ class Descent:
         self._stages = dict[int, Stage]()  # after the last order answered, and two before
         self._root: newton.Root | None = None
         self._order = b""
+        self._proven: tuple[float, ...] = _NOTHING  # below, in answer to the last order
         if place.parent is None:
             self._order = self._begun() if settled is None else self._rounding(settled.hat)
 
@@ -98,9 +100,8 @@ class Descent:
         self.k += 1
         kind = self._taken(order)
         told = {child: self._passed(order, child) for child in children}
-        alike = len(set(told.values())) == 1
-        if kind == END:
-            self.done = True
+        alike, self.done = len(set(told.values())) == 1, kind == END
+        if self.done:
             if children:
                 yield Turn(told, (), broadcast=alike)
             return
@@ -154,28 +155,27 @@ class Descent:
 
     def _taken(self, order: bytes) -> int:
         """What an order asks for, once what it tells is taken over."""
-        kind = order[0] % 8 if len(order) > (order[:1] in _LONGER) else END + 1
+        kind, size = order[0] % 8 if len(order) > (order[:1] in _LONGER) else END + 1, len(self.u)
         if kind > END or order[0] >> 3 > newton.FINEST:
             raise MessageError(f"{len(order)} bytes are no order of a tree's root")
         if kind not in (COMMON, END) and not self._goal.further:
             raise MessageError("an order to add up gradients, which this site does not allow")
-        size = len(self.u)
         if kind == COMMON:
             self._adopted(order)
         elif kind == BEGIN:
             self._settled, self._c = None, 2.0 ** newton.exponent(order[1])
-            self._change = newton.decoded(order[2:], size)[0]
+            self._change = _told(order[2:], size)[0]
             self.u = self.u + self._change
         elif kind == END:
             self._ended(order[1:])
         elif kind != HESSIAN:
-            self._moved(newton.decoded(order[1:], size)[0], shift=kind == SHIFT)
+            self._moved(_told(order[1:], size)[0], shift=kind == SHIFT)
         return kind
 
     def _adopted(self, order: bytes) -> None:
         """The common model, from what the parent said last."""
         if self._settled is None:
-            raise MessageError("an order to bring consensus together, of which there was none")
+            raise MessageError("an order to bring together what sites have not come to")
         e, above = newton.exponent(order[1]), self._settled.above
         n = steps(self._settled.hat if above is None else above, e)
         self.u = np.ldexp((n + unpack_integers(order[2:], len(n))).astype(np.float64), e)
@@ -189,15 +189,16 @@ class Descent:
             self.u, self._change = self.u + x, x if x.any() else self._change
 
     def _ended(self, data: bytes) -> None:
-        self.certificate = self._certificate(read(PROOF, data))
+        """With what the root has proven, which is no less than what was proven below."""
+        self.certificate = self._certificate(proven(data, self._proven))
 
     def _certificate(self, told: Sequence[float]) -> Certificate:
-        gap, objective, zero = told
-        return Certificate(gap, objective, zero, self._goal.accuracy, self._goal.slack)
+        return Certificate(told[0], told[1], told[2], self._goal.accuracy, self._goal.slack)
 
     # What comes up.
 
     def _answer(self, kind: int, fine: int, heard: Mapping[str, bytes]) -> bytes:
+        self._proven = _NOTHING
         if kind == HESSIAN:
             return self._grams(heard)
         if kind in (BEGIN, STEP):
@@ -256,7 +257,7 @@ class Descent:
                 raise MessageError("a site below has come to another model: nothing is proven")
             more = read(PROOF, data[len(mark) :])
             gap, objective, zero = gap + more[0], objective + more[1], zero + more[2]
-        told = above(gap), -above(-objective), -above(-zero)
+        self._proven = told = above(gap), -above(-objective), -above(-zero)
         if self.place.parent is not None:
             return mark + PROOF.pack(*told)
         self._zero = told[2] if first else self._zero
@@ -292,4 +293,5 @@ class Descent:
         return float(values(self._risk, u[None])[0])
 
 
+_told = alike(newton.decoded)  # an order says the same to all
 _LONGER = {bytes([COMMON]), bytes([BEGIN])}  # orders of two bytes at least

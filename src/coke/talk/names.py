@@ -27,7 +27,7 @@ def site_name(name: str) -> str:
     if not name.strip() or len(name) > LONGEST:
         said = f"{len(name)} characters, {name[:20]!r} …" if len(name) > LONGEST else repr(name)
         raise InputError(f"name of {said}: expected 1 to {LONGEST} characters; rename it")
-    wrong = [c for c in name if _controls(c)]
+    wrong = [c for c in name if controls(c)]
     if wrong:
         raise InputError(
             f"name {name[:80]!a}: {wrong[0]!a} is no character to read; expected a name "
@@ -36,7 +36,7 @@ def site_name(name: str) -> str:
     return name
 
 
-def _controls(c: str) -> bool:
+def controls(c: str) -> bool:
     """Ends a line, moves a cursor, turns what follows around, or is no character at all."""
     return unicodedata.category(c) in _ENDS or unicodedata.bidirectional(c) in _TURNS
 

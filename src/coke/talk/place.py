@@ -17,6 +17,8 @@ from coke.talk.names import SHORT
 
 _DEGREE = struct.Struct("<H")
 _MOST = 2**62  # of a sum
+SITES = 2**20  # of a network, where nobody says how many there may be
+_ROOM = 64  # bytes of sums beside the ids
 S = TypeVar("S")
 
 
@@ -82,8 +84,10 @@ class Summed(NamedTuple):
         return np.array(sorted(found), "<u4").tobytes()
 
     @classmethod
-    def decode(cls, data: bytes) -> Summed:
-        """What such bytes say, if that can be."""
+    def decode(cls, data: bytes, most: int = SITES) -> Summed:
+        """What such bytes say, if that can be, of so many sites at most."""
+        if len(data) > SHORT * most + _ROOM:
+            raise _too_many(len(data) // SHORT, most)
         found = _read(data, cls)
         *numbers, ids = found
         if min(numbers) < 0 or max(numbers) > _MOST or len(ids) % SHORT or not ids:
@@ -127,9 +131,11 @@ class Total(NamedTuple):
             )
 
     @classmethod
-    def decode(cls, data: bytes) -> Total:
-        """What such bytes say, if that can be."""
+    def decode(cls, data: bytes, most: int = SITES) -> Total:
+        """What such bytes say, if that can be, of so many sites at most."""
         found = _read(data, cls)
+        if found.shape.sites > most:
+            raise _too_many(found.shape.sites, most)
         steps = found[2:]
         if not (found.shape.can_be and min(steps) >= 0 and max(steps) < found.shape.sites):
             raise MessageError(f"{len(data)} bytes of a network that cannot be")
@@ -138,12 +144,21 @@ class Total(NamedTuple):
         return found
 
 
-def shape_of(data: bytes) -> Shape:
-    """The network that a site which joins later is told of."""
+def shape_of(data: bytes, most: int = SITES) -> Shape:
+    """The network that a site which joins later is told of, of so many sites at most."""
     found = _read(data, Shape)
+    if found.sites > most:
+        raise _too_many(found.sites, most)
     if not found.can_be:
         raise MessageError(f"a network that cannot be: {found}")
     return found
+
+
+def _too_many(sites: int, most: int) -> MessageError:
+    return MessageError(
+        f"a neighbour tells of about {sites} sites: expected {most} at most; set max_sites in "
+        "[site] higher if there are so many, or find out who makes them up"
+    )
 
 
 def degrees_around(neighbours: Sequence[str]) -> Talk[dict[str, int]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from operator import lt
 from zlib import crc32
 
 import numpy as np
@@ -38,4 +40,12 @@ def read(form: struct.Struct, data: bytes) -> tuple[float, ...]:
     found = form.unpack(data)
     if any(x != x for x in found):
         raise MessageError("a sum over the tree that is no number")
+    return found
+
+
+def proven(data: bytes, least: Sequence[float]) -> tuple[float, ...]:
+    """What the root has proven, number by number no less than what the sites below have."""
+    found = read(PROOF, data)
+    if any(map(lt, found, least)):
+        raise MessageError("an end of a descent that proves less than the sites below did")
     return found

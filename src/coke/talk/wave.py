@@ -24,7 +24,7 @@ from coke.errors import MessageError
 from coke.maths.graph import Graph, checked_graph
 from coke.talk.conversation import Talk, Turn
 from coke.talk.names import short_ids
-from coke.talk.place import Place, Summed, Total, degrees_around
+from coke.talk.place import SITES, Place, Summed, Total, degrees_around
 
 _DEEPEST = 2**16 - 1  # that an offer tells
 _OFFER = struct.Struct("<6sH")  # root, how deep in its tree: what a site may join by this neighbour
@@ -87,8 +87,8 @@ class _Local(NamedTuple):
         return found._replace(children=self.sorted(children))
 
 
-def wave(me: str, neighbours: Sequence[str]) -> Talk[Place]:
-    """One site's part, from its neighbours' names to its place in the tree."""
+def wave(me: str, neighbours: Sequence[str], most: int = SITES) -> Talk[Place]:
+    """One site's part, from its neighbours' names to its place in a tree of at most so many."""
     around = yield from degrees_around(neighbours)
     ids = _ranks(short_ids((me, *neighbours)), around | {me: len(neighbours)})
     away = {name: ids[name] for name in neighbours}
@@ -96,12 +96,12 @@ def wave(me: str, neighbours: Sequence[str]) -> Talk[Place]:
     while True:
         offers = {n: _offered(data) for n, data in (yield from _heard(at.below)).items()}
         reports = yield from _heard(at.children)
-        best, report = _report(at, offers, reports)
+        best, report = _report(at, offers, reports, most)
         told = report
         if at.parent is not None:
             told = (yield Turn({at.parent: report}, [at.parent]))[at.parent]
         if told[:1] == _WHOLE:
-            place = yield from _placed(at, reports, told)
+            place = yield from _placed(at, reports, told, most)
             return place._replace(degrees=around)
         at = yield from _moved(at, best, told)
         at = yield from _told_around(at, offers)
@@ -126,7 +126,7 @@ def _heard(names: Sequence[str]) -> Talk[dict[str, bytes]]:
 
 
 def _report(
-    at: _Local, offers: Mapping[str, _Offer], reports: Mapping[str, bytes]
+    at: _Local, offers: Mapping[str, _Offer], reports: Mapping[str, bytes], most: int
 ) -> tuple[_Join | None, bytes]:
     """The best root to join of a site and those below it, and what its parent is told of it."""
     near = [_Join(o.root, o.depth + 1, at.ids[n], n) for n, o in offers.items()]
@@ -139,7 +139,7 @@ def _report(
         return best, _JOIN + _offer(best.root, best.depth)
     if at.away or _OPEN in reports.values():
         return None, _OPEN
-    return None, _WHOLE + msgspec.msgpack.encode(_summed(at, _children(reports)))
+    return None, _WHOLE + msgspec.msgpack.encode(_summed(at, _children(reports, most)))
 
 
 def _moved(at: _Local, best: _Join | None, told: bytes) -> Talk[_Local]:
@@ -206,11 +206,11 @@ def _offered(data: bytes) -> _Offer:
     return _Offer(int.from_bytes(root, "little"), depth)
 
 
-def _children(reports: Mapping[str, bytes]) -> list[Summed]:
+def _children(reports: Mapping[str, bytes], most: int) -> list[Summed]:
     """What was added up below each child, if no edge leads out."""
     if not all(data[:1] == _WHOLE for data in reports.values()):
         raise MessageError("a tree that is whole at one site and open at another")
-    return [Summed.decode(data[1:]) for data in reports.values()]
+    return [Summed.decode(data[1:], most) for data in reports.values()]
 
 
 def _summed(at: _Local, children: Sequence[Summed]) -> Summed:
@@ -218,10 +218,10 @@ def _summed(at: _Local, children: Sequence[Summed]) -> Summed:
     return Summed.of(at.ids[at.me] % _ID, near, children)
 
 
-def _placed(at: _Local, reports: Mapping[str, bytes], told: bytes) -> Talk[Place]:
+def _placed(at: _Local, reports: Mapping[str, bytes], told: bytes, most: int) -> Talk[Place]:
     """The end: what all are told comes down, and with it how far the farthest site is."""
-    children = _children(reports)
-    above = None if at.parent is None else Total.decode(told[1:])
+    children = _children(reports, most)
+    above = None if at.parent is None else Total.decode(told[1:], most)
     total = Total.of(_summed(at, children), children, at.root % _ID, above)
     if at.children:
         said = _WHOLE + msgspec.msgpack.encode(total)

@@ -19,6 +19,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from coke.errors import ConvergenceError
 from coke.maths.arrays import Array
+from coke.maths.losses.mixed import Form, Mixed
 from coke.maths.losses.newton import Factor, OneRisk, Proof
 from coke.maths.losses.one_vs_rest import OneVsRest
 from coke.maths.losses.problem import matrix, penalty
@@ -71,18 +72,18 @@ def excess(risk: Risk) -> Excess:
         return _of_classes(risk)
     if not np.any(risk.G):
         return lambda gamma, u: np.full(len(u), np.inf)
-    return _of_rows(risk) if isinstance(risk, Rowwise) else _of_sums(risk)
+    if isinstance(risk, Rowwise):
+        return _of_rows(risk)
+    assert isinstance(risk, Form | Mixed)  # what sums say all of
+    return _of_sums(risk)
 
 
-def _of_sums(risk: Risk) -> Excess:
+def _of_sums(risk: Form | Mixed) -> Excess:
     """¼ gᵀ(A_i + G)⁻¹g of quadratic risks, g = ∇R_i(u) + γ_i: nothing cancels."""
-    solve, zero = risk.argmin(np.zeros((len(risk.T), 1))), np.zeros((len(risk.T), risk.size))
-    alone = solve(zero, zero)[0]
 
     def found(gamma: Array, u: Array) -> Array:
         g, size = risk.gradient(u) + gamma, np.linalg.norm(gamma, axis=1)
-        found = np.maximum(0.5 * np.vecdot(g, solve(g, zero)[0] - alone), 0.0)
-        return found + _ROUNDING * size * np.linalg.norm(u, axis=1)
+        return 0.25 * risk.decrements(g) + _ROUNDING * size * np.linalg.norm(u, axis=1)
 
     return found
 

@@ -160,6 +160,10 @@ class Mixed:
         """∇R_i(θ_i)."""
         return self.each(lambda risk, at: risk.gradient(theta[at]))
 
+    def decrements(self, g: Array) -> Array:
+        """g_iᵀ(A_i + G)⁻¹g_i (N,)."""
+        return self.each(lambda risk, at: risk.decrements(g[at]))
+
     def gram(self, i: int) -> Array:
         """A_i."""
         for risk, at in self.both:

@@ -6,8 +6,7 @@ leaves statistics, and no row is read again:
 A_i = (1/T_i) Σ_t φφᵀ,  b_i = (1/T_i) Σ_t φy,  y²_i = (1/T_i) Σ_t y²
 R_i(θ) = θᵀA_iθ − 2b_iᵀθ + y²_i + θᵀGθ
 
-A target of K numbers has K such vectors θ_k, end to end, and their losses add up. All share one
-A_i, hence one factorisation.
+A target of K numbers has K such vectors θ_k, end to end, whose losses add up; all share one A_i.
 """
 
 from __future__ import annotations
@@ -31,8 +30,9 @@ from coke.maths.losses.risk import (
     Regulariser,
     Risk,
     checked_regulariser,
+    some_of,
 )
-from coke.maths.symmetric import inverse, solution
+from coke.maths.symmetric import decrement, factored, inverse, solution
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
@@ -141,9 +141,7 @@ class Quadratic:
 
     def rows(self, agents: slice) -> Quadratic:
         """The risks of those agents alone."""
-        squares = None if self.squares is None else self.squares[agents]
-        A, b, yy, T = (part[agents] for part in (self.A, self.b, self.yy, self.T))
-        return replace(self, A=A, b=b, yy=yy, T=T, squares=squares)
+        return some_of(self, agents, "A", "b", "yy", "T", "squares")
 
     def gathered(self, rows: Gather, parts: GatherParts) -> Risk:
         """From everybody's, whose form may be another."""
@@ -156,8 +154,7 @@ class Quadratic:
 
         The loss costs O(D): 2θᵀAθ = θᵀr − 2θᵀGθ − 2ρd‖θ‖², so A_i is not read again.
         """
-        two_b, M = 2.0 * self.b, self._inverses(pull)
-        c, G = self._shrinkage(pull[:, 0])
+        two_b, M, (c, G) = 2.0 * self.b, self._inverses(pull), self._shrinkage(pull[:, 0])
         if self.fast:
             return compiled.Ridge.of(M, G, two_b, self.yy, c)
 
@@ -215,6 +212,14 @@ class Quadratic:
     def gradient(self, theta: Array) -> Array:
         """2(A_iθ_i − b_i + Gθ_i)."""
         return 2.0 * (across(theta, self.A) - self.b + pulled(self.G, theta))
+
+    def decrements(self, g: Array) -> Array:
+        """g_iᵀ(A_i + G)⁻¹g_i (N,), the same of every output added up."""
+        return np.array(list(map(decrement, self._roots, g.reshape(len(g), -1, self.A.shape[-1]))))
+
+    @cached_property
+    def _roots(self) -> list[Array | None]:
+        return [factored(A + matrix(self.G, len(A))) for A in self.A]
 
     def gram(self, i: int) -> Array:
         """A_i."""

@@ -8,7 +8,8 @@ each other. Row i of every answer depends on row i of the question alone, to the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import fields
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
@@ -134,6 +135,19 @@ def local_only(risk: Risk) -> Array:
 def one_shot_average(risk: Risk) -> Array:
     """The mean of the agents' own models (D,): 2(N − 1) messages up and down a tree, once."""
     return np.asarray(local_only(risk).mean(axis=0))
+
+
+R = TypeVar("R")
+
+
+def some_of(risk: R, agents: slice, *parts: str) -> R:
+    """A dataclass of those agents alone. What was checked when it was built is not again."""
+    some: R = object.__new__(type(risk))
+    for one in fields(risk):  # type: ignore[arg-type]
+        value = getattr(risk, one.name)
+        own = value[agents] if one.name in parts and value is not None else value
+        object.__setattr__(some, one.name, own)
+    return some
 
 
 def checked_regulariser(G: Regulariser, size: int) -> Regulariser:

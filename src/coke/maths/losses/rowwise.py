@@ -23,6 +23,7 @@ from coke.maths.losses.risk import (
     Weights,
     apart,
     checked_regulariser,
+    some_of,
 )
 
 if TYPE_CHECKING:
@@ -129,8 +130,7 @@ class Rowwise:
 
     def rows(self, agents: slice) -> Rowwise:
         """The risks of those agents alone."""
-        weights = None if self.weights is None else self.weights[agents]
-        return replace(self, Phi=self.Phi[agents], y=self.y[agents], weights=weights)
+        return some_of(self, agents, "Phi", "y", "weights")
 
     def gathered(self, rows: Gather, parts: GatherParts) -> Rowwise:
         """From everybody's features and targets."""

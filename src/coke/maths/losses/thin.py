@@ -33,8 +33,8 @@ from coke.maths.losses.risk import (
     Regulariser,
     Risk,
     Weights,
-    apart,
     checked_regulariser,
+    some_of,
 )
 
 if TYPE_CHECKING:
@@ -99,7 +99,10 @@ class Thin:
 
     def rows(self, agents: slice) -> Thin:
         """The risks of those agents alone."""
-        return replace(self, F=self.F[agents], z=self.z[agents], T=self.T[agents])
+        some = some_of(self, agents, "F", "z", "T")
+        if not isinstance(self.G, float):
+            vars(some)["_free"] = self._free  # once for all agents
+        return some
 
     def gathered(self, rows: Gather, parts: GatherParts) -> Risk:
         """From everybody's, whose form may be another."""
@@ -137,14 +140,22 @@ class Thin:
             return
         for rho_d in np.unique(pull):
             at = np.flatnonzero(pull[:, 0] == rho_d)
-            inverse = np.linalg.inv(2.0 * (self.G + rho_d * np.eye(len(self.G))))
+            inverse = self._free
+            if rho_d:
+                inverse = np.linalg.inv(2.0 * (self.G + rho_d * np.eye(len(self.G))))
             for part in _parts(len(at)):
                 some = at[part]
                 yield _Alike.of(some, self.F[some], self.z[some], inverse)
 
+    @cached_property
+    def _free(self) -> Array:
+        """(2G)⁻¹ (D, D)."""
+        return np.asarray(np.linalg.inv(2.0 * np.asarray(self.G)))
+
     def alone(self) -> Array:
         """By the local solver."""
-        return apart(self)
+        zero = np.zeros((len(self.T), self.size))
+        return self._unpulled(zero, zero)[0]
 
     def losses(self, theta: Array) -> Array:
         """‖z_i − F_iθ_i‖²."""
@@ -166,6 +177,16 @@ class Thin:
             F = self.F[part, None].astype(np.float64, copy=False)
             slope[part] = np.vecmat(left[part], F).reshape(theta[part].shape)
         return 2.0 * (pulled(self.G, _outputs(theta, self.F)).reshape(theta.shape) - slope)
+
+    def decrements(self, g: Array) -> Array:
+        """g_iᵀ(A_i + G)⁻¹g_i (N,), the same of every output added up."""
+        zero = np.zeros_like(g)
+        step = self._unpulled(g, zero)[0] - self._unpulled(zero, zero)[0]
+        return np.maximum(2.0 * np.vecdot(g, step), 0.0)
+
+    @cached_property
+    def _unpulled(self) -> Argmin:
+        return self.argmin(np.zeros((len(self.T), 1)))
 
     def gram(self, i: int) -> Array:
         """A_i = F_iᵀF_i."""
