@@ -82,7 +82,7 @@ def rootless(folder: Path, *, back: bool) -> str:
         )
     assert all(end["converged"] and not end["largest_asymmetry"] for end in ends), ends
     assert all(proof == proofs[0] for proof in proofs), proofs
-    return f"all ended after {ends[0]['rounds']} rounds, duals cancel; {proofs[0]}"
+    return f"all ended after {ends[0]['rounds']} rounds, duals cancel; {proofs[0]['text']}"
 
 
 def cases(folder: Path) -> Iterator[tuple[str, Any]]:
