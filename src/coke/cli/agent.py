@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from msgspec.structs import replace
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from coke import __version__
@@ -35,17 +35,9 @@ STRUCK = 3  # it has a model, but a neighbour was struck out on the way
 _agents = options.app()
 
 
-class _Agent(TyperCommand):
-    """`--page` without a port is `--page 0`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The option parser knows no option whose value may be left out."""
-        followed = zip(args, [*args[1:], ""], strict=True)
-        each = ([a, "0"] if a == "--page" and not b.isdigit() else [a] for a, b in followed)
-        return super().parse_args(ctx, [word for words in each for word in words])
-
-
-@_agents.command(cls=_Agent, epilog="coke agent status SITE and coke agent health SITE look at it.")
+@_agents.command(
+    cls=options.Paged, epilog="coke agent status SITE and coke agent health SITE look at it."
+)
 def agent(
     site: Annotated[Path, typer.Argument(help="The site's file, such as site.toml.")],
     leave: Annotated[
@@ -54,15 +46,7 @@ def agent(
     rounds_shown: Annotated[
         bool, typer.Option("--rounds-shown", help="With --json, a line for every round.")
     ] = False,
-    page: Annotated[
-        int | None,
-        typer.Option(
-            help="Serve a page on this machine: at this port, or at any free one.",
-            metavar="[PORT]",
-            min=0,
-            max=65535,
-        ),
-    ] = None,
+    page: options.Page = None,
     json: options.AsJson = False,
 ) -> None:
     """One site on a network: meets its neighbours, agrees, trains, writes its model.

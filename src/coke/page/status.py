@@ -61,7 +61,10 @@ def healthy(status: dict[str, Any]) -> bool:
 def _of_live(live: dict[str, Any]) -> str:
     if time.time() - live["time"] > STUCK:
         return "stuck"
-    return "waiting" if live.get("missing") else "running"
+    near = {one["name"]: one["state"] for one in live["neighbours"]}
+    # Between two words of a round everybody is waited for; what counts is who does not come.
+    absent = [name for name in live.get("missing") or () if near.get(name) != "alive"]
+    return "waiting" if absent else "running"
 
 
 def _known(live: dict[str, Any] | None) -> dict[str, Any]:
