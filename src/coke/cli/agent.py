@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -22,7 +23,8 @@ from coke.cli.following import PEOPLE, Onlooker, machines
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS
 from coke.settings.declaration import SiteSettings
-from coke.settings.sites import read_site
+from coke.settings.sites import expiry_warning, read_site
+from coke.talk.names import site_id
 
 if TYPE_CHECKING:
     from coke.field.agent import Agent, Status
@@ -150,7 +152,7 @@ def _run(
     with console.status("reading rows"):
         mission = Mission(settings, say=say)
     warnings = site_warnings(mission)
-    for line in warnings:
+    for line in [*(f"{line}; see docs/privacy.md" for line in warnings), *_expiring(settings)]:
         face.warn(line)
     with opened() as carrier:
         own = Agent(mission, carrier, store, pace)
@@ -168,6 +170,17 @@ def _run(
             document["warnings"] = [*warnings, *document["warnings"]]
             watch.finish(document)
     return document
+
+
+def _expiring(settings: SiteSettings) -> list[str]:
+    """What to say of the site's identity, if it ends soon."""
+    site, now = settings.site, datetime.now(UTC)
+    if site.identity is None:
+        return []
+    from coke.field.identity import check
+
+    own = check(Path(site.identity), site_id(site.name), now)
+    return list(filter(None, [expiry_warning(site.name, (own.ends - now).total_seconds())]))
 
 
 class _Watch(NamedTuple):
