@@ -113,7 +113,7 @@ def test_text_that_names_hardly_two_rows_alike_is_no_target(tmp_path: Path) -> N
     with pytest.raises(DataError, match="1 are no numbers, such as 'Y': --missing-values"):
         with_kind(checked_settings({"loss": "auto", "data": data}))
     path.write_text("\n".join(["x,y", *(f"1,u{i}" for i in range(60))]))
-    with pytest.raises(DataError, match="60 different values in 60 rows.*name another column"):
+    with pytest.raises(DataError, match=r"60 different values in 60 rows.*name another column"):
         with_kind(checked_settings({"loss": "auto", "data": data}))
     path.write_text("\n".join(["x,y", *(f"1,u{i // 2}" for i in range(60))]))
     assert with_kind(checked_settings({"loss": "auto", "data": data})).loss == "classes"

@@ -11,6 +11,7 @@ from coke.cli import options
 from coke.cli.console import console, print_json, say
 from coke.errors import ConfigError
 from coke.settings.knobs import Face
+from coke.settings.sites import read_site, shared
 
 app = options.app(help="A network of agents on this machine.", no_args_is_help=True)
 
@@ -40,7 +41,6 @@ def init(
     from coke.learning.kinds import reading_of, with_kind, with_target
     from coke.learning.open import dealing, load_rows
     from coke.maths.graph import build_graph
-    from coke.settings.sites import shared
 
     settings = with_kind(with_target(settings), say)
     rows = load_rows(settings, reading_of(settings, say))
@@ -65,15 +65,35 @@ def init(
 
 
 @app.command()
+def status(
+    folder: Annotated[Path, typer.Argument(help="A folder that `coke network init` wrote.")],
+    json: options.AsJson = False,
+) -> None:
+    """How every site of such a folder is; exit code 1 if somebody must look at one."""
+    from coke.cli.standing import show_sites
+    from coke.page.status import healthy, site_status
+
+    found = [site_status(read_site(path)) for path in _files(folder)]
+    show_sites(found, json)
+    if not all(map(healthy, found)):
+        raise typer.Exit(1)
+
+
+def _files(folder: Path) -> list[Path]:
+    paths = sorted(folder.glob("sites/*/site.toml"))
+    if not paths:
+        raise ConfigError(f"{folder}: no sites/*/site.toml there; run coke network init first")
+    return paths
+
+
+@app.command()
 def run(
     folder: Annotated[Path, typer.Argument(help="A folder that `coke network init` wrote.")],
     timeout: Annotated[float, typer.Option(help="Seconds until the agents are given up.")] = 600.0,
     json: options.AsJson = False,
 ) -> None:
     """Start every agent of such a folder, wait for all, and say what each came to."""
-    paths = sorted(folder.glob("sites/*/site.toml"))
-    if not paths:
-        raise ConfigError(f"{folder}: no sites/*/site.toml there; run coke network init first")
+    paths = _files(folder)
     from coke.field.local import run_network
 
     with console.status(f"{len(paths)} agents at work"):

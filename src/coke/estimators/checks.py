@@ -59,19 +59,14 @@ def owned(raw: RawRows, y: Any, sites: Any) -> Rows:
 
 
 def weighed(rows: Rows, given: Any) -> Rows:
-    """With those weights, one a row; a row that weighs nothing is none."""
+    """With those weights, one a row."""
     if given is None:
         return rows
     try:
         weights = np.asarray(_check_sample_weight(given, rows.X, dtype=np.float64))
     except ValueError as error:
         raise DataError(f"sample_weight: {error}") from error
-    if not (weights >= 0).all():
-        raise DataError(f"sample_weight has {weights.min()}: expected none below zero")
-    there = np.flatnonzero(weights)
-    sites = None if rows.sites is None else rows.sites[there]
-    rows = rows._replace(X=rows.X[there], y=rows.y[there], sites=sites)
-    return rows._replace(weights=weights[there])
+    return rows.weighed(weights, "sample_weight")
 
 
 def rows_to_predict(estimator: BaseEstimator, X: Any, model: Model) -> Any:

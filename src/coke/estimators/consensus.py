@@ -148,10 +148,9 @@ class Consensus(Streaming):
         if isinstance(self.engine, str) and self.engine not in ENGINES:
             raise InputError(unknown("engine", self.engine, ENGINES))
         here = self.engine == "simulation"
-        if rows.weights is not None and not (here and self.privacy is None):
+        if rows.weights is not None and self.privacy is not None:
             raise InputError(
-                "weights of rows with agents or privacy: files of agents have none, and privacy "
-                "bounds what a row may weigh; leave them out, or simulate without privacy"
+                "weights of rows with privacy: it bounds what a row may weigh; leave them out"
             )
         settings, columns = self._settings(rows.targets), rows.columns
         if rows.kinds and (why := why_numbers(settings)):

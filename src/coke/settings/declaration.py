@@ -68,6 +68,9 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "Column to predict, or last; may be repeated, for several numbers of a row.",
         faces=COMMANDS | Face.SITE)] = None
     site: Annotated[str | None, _dealt("Column that says which site holds a row.")] = None
+    weight: Annotated[str | None, Knob(
+        "Column that says for how many rows a row stands.",
+        scope=Scope.RUN, faces=Face.RUN | Face.NETWORK | Face.SITE)] = None
     drop: Annotated[list[str], _read(
         "Column to leave out, or a pattern such as 'id*'; may be repeated.")] = []
     missing: Annotated[str, _read("Rows with missing values.", choices={
@@ -270,6 +273,9 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_sites: Annotated[int, _here(
         "Most sites that the network may have: what others say of more is refused.", "[1, inf)",
         "at least 1")] = 4096
+    page: Annotated[int | None, _here(
+        "Port of the site's page on this machine, 0 for any free one; without it no page.",
+        "[0, 65535]", "a port from 0 to 65535")] = None
     plaintext_loopback: Annotated[bool, _here(
         "Allow 127.0.0.1 without certificates, for tests.")] = False
 

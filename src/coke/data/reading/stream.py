@@ -99,7 +99,7 @@ class Plain(io.RawIOBase):
         return True
 
     def readinto(self, room: object) -> int:
-        """As many bytes as there is room for, or are left: Arrow finds types in what it is given."""
+        """As many bytes as there is room for, or are left: Arrow finds types in what it gets."""
         into, done = memoryview(room).cast("B"), 0  # type: ignore[arg-type]
         while done < len(into):
             if not self._left:
