@@ -83,6 +83,8 @@ def write_network(folder: Path, plan: NetworkPlan) -> list[Path]:
         data["target"] = (
             list(plan.rows.targets) if len(plan.rows.targets) > 1 else plan.rows.targets[0]
         )
+        if plan.rows.weights is not None:
+            data["weight"] = _weight(plan.rows)
         write_file(place / "site.toml", toml({**plan.settings, "data": data, "site": site}))
         paths.append(place / "site.toml")
     if not together:
@@ -160,12 +162,22 @@ def _text(value: Any) -> str:
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
 
 
+def _weight(rows: Rows) -> str:
+    """The column of the weights: a name that no other has."""
+    taken, name = {*rows.columns, *rows.targets}, "weight"
+    while name in taken:
+        name += "_"
+    return name
+
+
 def _write_rows(path: Path, rows: Rows, part: Index) -> None:
     kinds = rows.kinds or raw_numbers(len(rows.columns))
     each = zip(rows.columns, rows.X[part].T, kinds, strict=True)
     columns = {name: kind.values(x) for name, x, kind in each}
     several = rows.y[part] if rows.y.ndim == 2 else rows.y[part][:, None]
     columns |= {t: pa.array(several[:, k].tolist()) for k, t in enumerate(rows.targets)}
+    if rows.weights is not None:
+        columns[_weight(rows)] = pa.array(rows.weights[part])
     table = pa.table(columns)
     atomically(path, lambda file: pa.parquet.write_table(table, file))
 

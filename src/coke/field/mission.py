@@ -128,8 +128,9 @@ class Mission:
             data = config.data
             how = reading_of(config, say)
             rows = read_rows(
-                str(data.file), data.targets, drop=data.drop, missing=data.missing, how=how
-            )
+                str(data.file), data.targets, weight=data.weight, drop=data.drop,
+                missing=data.missing, how=how,
+            )  # fmt: skip
         rows = rows._replace(sites=None)
         places = split({self.name: np.arange(len(rows.y))}, test=data.test, seed=config.seed)
         self.rows: Kept = places.kept(rows, numbers=LOSSES[config.loss].kind == NUMBERS)
