@@ -14,7 +14,7 @@ run: $(VENV)/run.stamp
 	$(BIN)/coke run --example digits --out $(OUT)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadfile  # a file's fixtures are made once
 
 # Beside eight busy loops: all tests once, those of processes three times (half an hour and more).
 test-busy: $(VENV)/dev.stamp

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_regressor
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
@@ -41,6 +41,16 @@ def fitted_rows(estimator: BaseEstimator, X: Any, y: Any, **kwargs: Any) -> tupl
     except ValueError as error:
         raise DataError(f"{error}{_infinite(raw.X, X)}") from error
     return raw, y
+
+
+def streamed_rows(estimator: BaseEstimator, X: Any, y: Any, sites: Any, *, first: bool) -> Rows:
+    """Rows of a stream: numbers, of which some are missing in rows that will be left out."""
+    X = validated(estimator, X, reset=first, ensure_all_finite=False)
+    y = np.asarray(y)
+    y = y.astype(np.float64) if y.dtype.kind in "iufb" and is_regressor(estimator) else y
+    there = y if y.dtype.kind != "f" else np.nan_to_num(y)
+    rows = checked_rows(X, there[:, 0] if there.shape[1:] == (1,) else there, sites, gaps=True)
+    return rows._replace(y=y.reshape(rows.y.shape))
 
 
 def owned(raw: RawRows, y: Any, sites: Any) -> Rows:
