@@ -39,6 +39,7 @@ class Chunk(NamedTuple):
     labels: tuple[Any, ...]  # the sites of this chunk
     classes: tuple[Any, ...] | None = None  # the classes of this chunk
     held: Mask | None = None  # (t,)  which rows are for testing; None: none
+    weights: Array | None = None  # (t,)  for how many rows each stands; None: one
 
     @property
     def targets(self) -> Numbers:
@@ -186,6 +187,7 @@ def _sites(chunk: Chunk) -> Counter[str]:
 def _whole(chunk: Chunk) -> bool:
     """Whether nothing is missing."""
     there = finite(chunk.X) and finite(chunk.y)
+    there = there and (chunk.weights is None or finite(chunk.weights))
     return there and (chunk.codes is None or not np.any(chunk.codes < 0))
 
 
@@ -195,9 +197,13 @@ def _repaired(chunk: Chunk, source: Source, missing: str, first: int) -> Chunk:
         good = np.isfinite(side_by_side(chunk.y)).all(axis=1) & (sites >= 0)
         if missing == "drop":
             good &= np.isfinite(chunk.X).all(axis=1)
-        codes = None if chunk.codes is None else chunk.codes[good]
-        return chunk._replace(X=chunk.X[good], y=chunk.y[good], codes=codes)
+        if chunk.weights is not None:
+            good &= np.isfinite(chunk.weights)
+        codes, weights = (None if v is None else v[good] for v in (chunk.codes, chunk.weights))
+        return chunk._replace(X=chunk.X[good], y=chunk.y[good], codes=codes, weights=weights)
     try:
+        if chunk.weights is not None:
+            checked_rows(chunk.weights[:, None], chunk.y, None, ("the weight",))
         checked_rows(chunk.X, chunk.y, np.where(sites < 0, None, 0), source.columns)  # type: ignore[call-overload]
     except DataError as error:
         where = f"rows {first + 1} to {first + len(chunk.y)}"
@@ -225,4 +231,11 @@ def coded(source: Source, how: Passing, coding: Coding) -> Source:
         kinds=(),
         chunks=chunks,
         only=None if only is None else lambda names: coded(only(names), how, coding),
+    )
+
+
+def changed(found: int, before: int) -> DataError:
+    """Rows that came or went between two passes."""
+    return DataError(
+        f"{found} rows where {before} were before: did a file change? Leave it alone during a run"
     )

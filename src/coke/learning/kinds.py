@@ -72,7 +72,7 @@ def with_target(settings: S) -> S:
     data = settings.data
     if data.file is None or LAST not in data.targets or data.file.endswith(".npy"):
         return settings
-    names = [name for name in schema_of(settings).names if name != data.site]
+    names = [name for name in schema_of(settings).names if name not in (data.site, data.weight)]
     if LAST in names or not names:
         return settings
     targets = [names[-1] if name == LAST else name for name in data.targets]

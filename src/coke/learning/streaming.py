@@ -174,6 +174,11 @@ class Stream:
                 self._book(said.size, header=HEADER)
             return plain, risk
 
+    def at_site(self, i: int) -> Array:
+        """θ_i (K, D) with the site's fast layer: what it predicts with."""
+        v = self.fast.hedge.v[i]
+        return np.asarray(self.theta[i] + np.tensordot(v, self.fast.delta[i], 1))
+
     def ended(self, at: Linked, u: Array) -> None:
         """With the model u (N, K·D) that ordinary rounds and a proof have come to."""
         self.linked, self.theta = at, self._plain(u)
