@@ -100,10 +100,11 @@ def test_ranks_leave_the_files_of_one_process_whatever_the_rows(rows: Path) -> N
 
 def test_a_run_goes_on_with_other_ranks_and_in_one_process(rows: Path) -> None:
     """20 rounds on two ranks, 15 on three, 15 in one process: those of one run of 50."""
-    run("small.toml", "--rounds", 50, "--out", "whole", cwd=rows)
-    run("small.toml", "--rounds", 20, "--out", "parts", cwd=rows, ranks=2)
-    run("--resume", "parts", "--rounds", 35, cwd=rows, ranks=3)
-    run("--resume", "parts", "--rounds", 50, cwd=rows)
+    coke("run", "small.toml", "--rounds", 50, "--out", "whole", cwd=rows)
+    begun = ["run", "small.toml", "--rounds", 20, "--out", "parts", "--engine", "mpi"]
+    commands_on_ranks(2, (rows, begun))
+    commands_on_ranks(3, (rows, ["run", "--resume", "parts", "--rounds", 35, "--engine", "mpi"]))
+    coke("run", "--resume", "parts", "--rounds", 50, cwd=rows)
     same(rows / "whole", rows / "parts")
 
 

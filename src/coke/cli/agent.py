@@ -7,12 +7,13 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from msgspec.structs import replace
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from coke import __version__
@@ -22,7 +23,8 @@ from coke.cli.following import PEOPLE, Onlooker, machines
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS
 from coke.settings.declaration import SiteSettings
-from coke.settings.sites import read_site
+from coke.settings.sites import expiry_warning, read_site
+from coke.talk.names import site_id
 
 if TYPE_CHECKING:
     from coke.field.agent import Agent, Status
@@ -35,17 +37,9 @@ STRUCK = 3  # it has a model, but a neighbour was struck out on the way
 _agents = options.app()
 
 
-class _Agent(TyperCommand):
-    """`--page` without a port is `--page 0`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The option parser knows no option whose value may be left out."""
-        followed = zip(args, [*args[1:], ""], strict=True)
-        each = ([a, "0"] if a == "--page" and not b.isdigit() else [a] for a, b in followed)
-        return super().parse_args(ctx, [word for words in each for word in words])
-
-
-@_agents.command(cls=_Agent, epilog="coke agent status SITE and coke agent health SITE look at it.")
+@_agents.command(
+    cls=options.Paged, epilog="coke agent status SITE and coke agent health SITE look at it."
+)
 def agent(
     site: Annotated[Path, typer.Argument(help="The site's file, such as site.toml.")],
     leave: Annotated[
@@ -54,15 +48,7 @@ def agent(
     rounds_shown: Annotated[
         bool, typer.Option("--rounds-shown", help="With --json, a line for every round.")
     ] = False,
-    page: Annotated[
-        int | None,
-        typer.Option(
-            help="Serve a page on this machine: at this port, or at any free one.",
-            metavar="[PORT]",
-            min=0,
-            max=65535,
-        ),
-    ] = None,
+    page: options.Page = None,
     json: options.AsJson = False,
 ) -> None:
     """One site on a network: meets its neighbours, agrees, trains, writes its model.
@@ -166,7 +152,7 @@ def _run(
     with console.status("reading rows"):
         mission = Mission(settings, say=say)
     warnings = site_warnings(mission)
-    for line in warnings:
+    for line in [*(f"{line}; see docs/privacy.md" for line in warnings), *_expiring(settings)]:
         face.warn(line)
     with opened() as carrier:
         own = Agent(mission, carrier, store, pace)
@@ -184,6 +170,17 @@ def _run(
             document["warnings"] = [*warnings, *document["warnings"]]
             watch.finish(document)
     return document
+
+
+def _expiring(settings: SiteSettings) -> list[str]:
+    """What to say of the site's identity, if it ends soon."""
+    site, now = settings.site, datetime.now(UTC)
+    if site.identity is None:
+        return []
+    from coke.field.identity import check
+
+    own = check(Path(site.identity), site_id(site.name), now)
+    return list(filter(None, [expiry_warning(site.name, (own.ends - now).total_seconds())]))
 
 
 class _Watch(NamedTuple):

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from coke.cli.console import console, print_json, say
+from coke.cli.console import console, print_json, say, warn
 from coke.report.tables import shown
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ class Onlooker(NamedTuple):
     warn: Callable[[str], None]
     say: Callable[[str], None]  # where the page is
     show: Callable[[dict[str, Any]], None]  # what it came to
-
-
-def _warn(line: str) -> None:
-    console.print(f"privacy: {line}; see docs/privacy.md", markup=False, soft_wrap=True)
 
 
 def machines(stamp: dict[str, Any], *, every_round: bool) -> Onlooker:
@@ -115,4 +111,4 @@ def _show(document: dict[str, Any]) -> None:
     console.print(table)
 
 
-PEOPLE = Onlooker(_people, _warn, lambda url: say(f"page: {url}"), _show)
+PEOPLE = Onlooker(_people, warn, lambda url: say(f"page: {url}"), _show)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -86,18 +88,19 @@ def _files(folder: Path) -> list[Path]:
     return paths
 
 
-@app.command()
+@app.command(cls=options.Paged)
 def run(
     folder: Annotated[Path, typer.Argument(help="A folder that `coke network init` wrote.")],
     timeout: Annotated[float, typer.Option(help="Seconds until the agents are given up.")] = 600.0,
+    page: options.Page = None,
     json: options.AsJson = False,
 ) -> None:
     """Start every agent of such a folder, wait for all, and say what each came to."""
     paths = _files(folder)
     from coke.field.local import run_network
 
-    with console.status(f"{len(paths)} agents at work"):
-        results = run_network(paths, timeout)
+    with _shown(paths, folder, page), console.status(f"{len(paths)} agents at work"):
+        results = run_network(paths, timeout, page=page is not None)
     if json:
         print_json({"sites": results})
         return
@@ -107,3 +110,16 @@ def run(
             f"{result['site']}: {result['rounds']} rounds, {result['bytes']} bytes, {losses}",
             markup=False,
         )
+
+
+@contextmanager
+def _shown(paths: list[Path], folder: Path, port: int | None) -> Iterator[None]:
+    """On a page, if they are to have one."""
+    if port is None:
+        yield
+        return
+    from coke.page.network import network_page
+
+    with network_page([read_site(path) for path in paths], folder, port) as address:
+        say(f"page: {address}")
+        yield

@@ -193,11 +193,12 @@ def _moved(source: Path, target: Path) -> None:
 
 
 def run_network(
-    paths: Sequence[Path], timeout: float, own: Algorithm | None = None
+    paths: Sequence[Path], timeout: float, own: Algorithm | None = None, *, page: bool = False
 ) -> list[dict[str, Any]]:
     """Every site's agent, as its carrier wants it: a process of its own, or a thread of this one.
 
-    What each came to, in the order of the files. An own algorithm is known to this process alone.
+    Processes have a page each, if asked. What each came to, in the order of the files. An own
+    algorithm is known to this process alone.
     """
     configs = [read_site(path) for path in paths]
     if all(CARRIERS[config.site.carrier].together for config in configs):
@@ -208,15 +209,17 @@ def run_network(
             f"{own} on agents that are processes: they know algorithms by name only; expected the "
             'carrier "memory", or an algorithm of the house'
         )
-    return _processes(paths, timeout)
+    return _processes(paths, timeout, ("--page",) if page else ())
 
 
-def _processes(paths: Sequence[Path], timeout: float) -> list[dict[str, Any]]:
+def _processes(
+    paths: Sequence[Path], timeout: float, options: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     processes: list[subprocess.Popen[bytes]] = []
     with held() as came:
         try:
             for path in paths:
-                processes.append(_started(path))
+                processes.append(_started(path, options))
             if not _ended(processes, timeout, came):
                 raise late(timeout, f"see {paths[0].parent.parent}/*/{LOG}")
         finally:
@@ -227,8 +230,8 @@ def _processes(paths: Sequence[Path], timeout: float) -> list[dict[str, Any]]:
     return [_result(path.parent / LOG) for path in paths]
 
 
-def _started(site: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "coke", "agent", str(site), "--json"]
+def _started(site: Path, options: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "coke", "agent", str(site), "--json", *options]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     with (site.parent / LOG).open("wb") as out:
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)

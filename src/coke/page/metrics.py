@@ -11,30 +11,35 @@ from coke.page.parts import PHASES
 from coke.talk.names import readable
 
 Samples = Iterable[tuple[Mapping[str, Any], Any]]
-"""(labels, value); a value that is not known is left out."""
+"""(labels, value); a value that is not known is None."""
+Family = tuple[str, str, str, Samples]
+"""(name, kind, what it is, samples)."""
 
 
 def metrics(told: Document, frames: Mapping[str, Mapping[str, int]]) -> str:
     """Of a board's document, and what became of the frames to and from each neighbour."""
+    return exposed(_families(told, frames))
+
+
+def exposed(families: Iterable[Family]) -> str:
+    """Families of samples as text; what is not known is left out."""
     lines: list[str] = []
-    for name, kind, about, samples in _families(told, frames):
+    for name, kind, about, samples in families:
         known = [f"{name}{_labels(by)} {_number(x)}" for by, x in samples if x is not None]
         if known:
             lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", *known]
     return "\n".join(lines) + "\n"
 
 
-def _families(
-    told: Document, frames: Mapping[str, Mapping[str, int]]
-) -> Iterator[tuple[str, str, str, Samples]]:
+def _families(told: Document, frames: Mapping[str, Mapping[str, int]]) -> Iterator[Family]:
     who = {key: told[key] for key in ("site", "network", "run", "version", "digest")}
     ledger, near = told.get("ledger") or {}, told["neighbours"]
     private, proven = told["privacy"] or {}, told["certificate"] or {}
 
-    def gauge(name: str, about: str, value: Any) -> tuple[str, str, str, Samples]:
+    def gauge(name: str, about: str, value: Any) -> Family:
         return f"coke_{name}", "gauge", about, [({}, value)]
 
-    def count(name: str, about: str, value: Any) -> tuple[str, str, str, Samples]:
+    def count(name: str, about: str, value: Any) -> Family:
         return f"coke_{name}_total", "counter", about, [({}, value)]
 
     yield "coke_info", "gauge", "What runs here.", [(who, 1)]

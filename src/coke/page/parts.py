@@ -13,6 +13,7 @@ from coke.report.chart import Panel, Size, drawn
 from coke.report.shell import figure, note, warning
 from coke.report.tables import html_grid
 from coke.report.verdict import verdict_html
+from coke.settings.sites import expiry_warning
 from coke.talk.names import readable
 
 PHASES = {
@@ -24,7 +25,6 @@ PHASES = {
     "part": "everybody learns of the end",
     "over": "nothing is left to do",
 }
-WARNED = 30  # days before an identity ends
 DAY = 86400.0
 _SMALL = Size(wide=330, high=120, left=64)
 _SHOWN = 100  # events
@@ -47,21 +47,21 @@ def parts(board: Board) -> dict[str, str]:
 
 def warnings(told: Document) -> list[str]:
     """What somebody should look at."""
-    found, left = list(told["warnings"]), days_left(told)
-    if left is not None and left < WARNED:
-        found.append(f"the identity of {told['site']} ends in {left:.1f} days: renew it")
+    left = _days_left(told)
+    ends = expiry_warning(told["site"], None if left is None else left * DAY)
+    found = [*told["warnings"], *filter(None, [ends])]
     if told.get("refused"):
         found.append(f"{told['refused']} frames made no sense and were refused")
     return found
 
 
-def days_left(told: Document) -> float | None:
+def _days_left(told: Document) -> float | None:
     """Until the site's identity ends."""
     ends = told["identity_ends"]
     return None if ends is None else (ends - datetime.now(UTC).timestamp()) / DAY
 
 
-def when(seconds: float | None) -> str:
+def _when(seconds: float | None) -> str:
     """A time as people read it."""
     if seconds is None:
         return "–"
@@ -69,7 +69,7 @@ def when(seconds: float | None) -> str:
 
 
 def _clock(seconds: float) -> str:
-    return when(seconds).partition(" ")[2]
+    return _when(seconds).partition(" ")[2]
 
 
 def _phases(told: Document) -> str:
@@ -146,7 +146,7 @@ def _near(told: Document) -> str:
     rows = [
         [
             one["name"], one["state"], one["tree"] or "–", str(one["edges"] or "–"),
-            str(one["spoke"] or "–"), when(one["since"]), one["why"] or "–",
+            str(one["spoke"] or "–"), _when(one["since"]), one["why"] or "–",
         ]
         for one in told["neighbours"]
     ]  # fmt: skip
@@ -156,7 +156,7 @@ def _near(told: Document) -> str:
 
 def _curves(board: Board, told: Document) -> str:
     moments, rounds = list(board.moments), list(board.spoke)
-    names = [told["site"], *(one["name"] for one in told["neighbours"])]
+    near = [one["name"] for one in told["neighbours"]] if board.rounded else []
     drawings = {
         "Mean loss on the site's own training rows, over rounds.": drawn(
             [Panel("loss on own rows", {"": [(m.round, m.loss) for m in moments]})],
@@ -172,7 +172,7 @@ def _curves(board: Board, told: Document) -> str:
                 "told": [(m.at, m.bytes) for m in moments],
             }, along=_clock, text=lambda n: sized(int(n)))], "bytes sent over time", _SMALL),
         "Who had news in which round; silence says that nothing has changed much.":
-            spoken(names, rounds, told.get("round", 0)),
+            spoken([told["site"], *near], rounds, told.get("round", 0)),
     }  # fmt: skip
     return "".join(figure(svg, caption) for caption, svg in drawings.items() if "<text" in svg)
 
@@ -180,23 +180,23 @@ def _curves(board: Board, told: Document) -> str:
 def _events(told: Document) -> str:
     heads = ["number", "time (UTC)", "kind", "who", "what"]
     rows = [
-        [str(e["number"]), when(e["time"]), e["kind"], e["who"], e["why"]]
+        [str(e["number"]), _when(e["time"]), e["kind"], e["who"], e["why"]]
         for e in told["events"][:_SHOWN]
     ]
     return html_grid(heads, rows, words=4) if rows else note("Nothing has happened yet.")
 
 
 def _about(told: Document) -> str:
-    left, private = days_left(told), told["privacy"]
+    left, private = _days_left(told), told["privacy"]
     found = {
         "site": told["site"],
         "network": told["network"],
         "run": told["run"],
         "version": told["version"],
-        "began (UTC)": when(told["began"]),
+        "began (UTC)": _when(told["began"]),
         "settings digest": told["digest"],
         "identity": "none" if left is None
-        else f"{left:.1f} days left, to {when(told['identity_ends'])}",
+        else f"{left:.1f} days left, to {_when(told['identity_ends'])}",
         "privacy": "no noise" if private is None
         else f"ε = {private['epsilon']:g} spent, δ = {private['delta']:g}",
     }  # fmt: skip

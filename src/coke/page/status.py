@@ -31,7 +31,7 @@ def site_status(settings: SiteSettings) -> dict[str, Any]:
     """Of one site, for machines; what is not known is null."""
     site, folder = settings.site, Path(settings.site.state)
     pid, access = worker(folder), read_access(folder)
-    live = asked(access) if pid is not None and access is not None else None
+    live = _asked(access) if pid is not None and access is not None else None
     finished = (folder / "model.coke").exists()
     begun = (folder / "agreement.coke").exists()
     kept = _last(folder / "history.jsonl") | _known(live)
@@ -61,7 +61,10 @@ def healthy(status: dict[str, Any]) -> bool:
 def _of_live(live: dict[str, Any]) -> str:
     if time.time() - live["time"] > STUCK:
         return "stuck"
-    return "waiting" if live.get("missing") else "running"
+    near = {one["name"]: one["state"] for one in live["neighbours"]}
+    # Between two words of a round everybody is waited for; what counts is who does not come.
+    absent = [name for name in live.get("missing") or () if near.get(name) != "alive"]
+    return "waiting" if absent else "running"
 
 
 def _known(live: dict[str, Any] | None) -> dict[str, Any]:
@@ -72,7 +75,7 @@ def _known(live: dict[str, Any] | None) -> dict[str, Any]:
     return told | {key: sent[key] for key in ("bytes", "wire_bytes")}
 
 
-def asked(access: Access) -> dict[str, Any] | None:
+def _asked(access: Access) -> dict[str, Any] | None:
     """What an agent's page tells; None where it does not answer in time."""
     link = http.client.HTTPConnection(LOOPBACK, access.port, timeout=PATIENCE)
     try:
