@@ -121,7 +121,8 @@ def _run(
     if own.node is None or not own.node.done:
         return None
     document = _leave(own)
-    return document | {"frames": sent, "warnings": [*warnings, *document["warnings"]]}
+    ending = document["warnings"]  # which nobody has been told yet
+    return document | {"frames": sent, "warnings": [*warnings, *ending], "ending": ending}
 
 
 @contextmanager
@@ -243,10 +244,10 @@ def _show(document: dict[str, Any]) -> None:
     told = document["verdict"]
     for line in [told["text"], *told["notes"]] if told else []:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    if document["settled"] is False:
-        console.print(f"warning: {document['warnings'][-1]}", markup=False, soft_wrap=True)
+    for line in document["ending"]:
+        console.print(f"warning: {line}", markup=False, soft_wrap=True)
     table = Table(show_header=False, box=None)
     for key, value in document.items():
-        if key not in ("asymmetry", "frames", "warnings", "verdict"):
+        if key not in ("asymmetry", "frames", "warnings", "ending", "verdict"):
             table.add_row(escape(key.replace("_", " ")), escape(shown(key, value)))
     console.print(table)
