@@ -7,7 +7,7 @@ a name to how a liar's θ of a round comes about, for each of its neighbours.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -123,8 +123,9 @@ class _Lying(_Elastic):
         return after, told
 
 
+@dataclass(frozen=True, kw_only=True)
 class LyingSetup(Setup):
-    """A setup whose site lies."""
+    """A setup whose site lies, and watches nobody."""
 
     lie: Lie
     best: Array
@@ -132,16 +133,14 @@ class LyingSetup(Setup):
 
     @cached_property
     def moves(self) -> _Elastic:
+        """Of a liar."""
         return _Lying(self)
 
 
 def lying(setup: Setup, lie: Lie, best: Array, bound: float) -> Setup:
     """The same site, but it lies."""
     fields = {f: getattr(setup, f) for f in Setup.__dataclass_fields__ if f != "_edges"}
-    made = LyingSetup(**fields)
-    for name, value in {"lie": lie, "best": best, "bound": bound}.items():
-        object.__setattr__(made, name, value)
-    return made
+    return LyingSetup(**{**fields, "watch": None, "lie": lie, "best": best, "bound": bound})
 
 
 class Told(NamedTuple):
@@ -216,6 +215,9 @@ def _harm(task: Ready, nodes: Mapping[str, Node], honest: Any) -> tuple[float, f
         return float(risk.losses(np.tile(theta, (N, 1)))[honest].sum() / count)
 
     floor = loss(best)
-    theirs = [loss(nodes[n].theta[0]) for n, h in zip(task.names, honest, strict=True) if h]
-    alone = [loss(t) for t, h in zip(risk.alone(), honest, strict=True) if h]
+    own, who = risk.alone(), np.flatnonzero(honest)
+    alone = [loss(own[i]) for i in who]
+    # A site without neighbours stops, and has what it learns alone.
+    at = [nodes[task.names[i]] for i in who]
+    theirs = [loss(node.theta[0]) if node.open else alone[i] for i, node in enumerate(at)]
     return float(np.mean(theirs)) / floor, float(np.mean(alone)) / floor

@@ -4,7 +4,7 @@ It sends nothing. Two tests (`coke.maths.guards`): no edge may pull harder than 
 together can, and the site's model may not be worse for its own rows than none at all; then the edge
 that costs it most is to blame. What is suspicious is said once of a neighbour; with `guard` what is
 impossible closes its edge, for good, before θ moves by it. Then, and when sites have come or gone
-elsewhere, what a liar has done takes a while to fade: until then nobody else is to blame.
+elsewhere, what a liar has done takes a while to fade: until then only the worst is to blame.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from coke.field.edge import End
 from coke.maths.arrays import Array
-from coke.maths.guards import CUTS, FADES, FIRST, WARNS, Bounds
+from coke.maths.guards import CUTS, FADES, FIRST, LOOSE, WARNS, Bounds
 from coke.maths.losses.risk import Risk
 
 PULLS = "pulls harder than honest sites can"
@@ -63,12 +63,13 @@ class Watch:
         """Whose edge is to be closed before the next θ; whom it suspects is noted."""
         if at.wide and not self._wide:
             self._wide, self._since = True, at.k + FADES
-        if not at.ends or at.k < self._since:
+        if not at.ends:
             return None
+        room = LOOSE if at.k < max(FIRST, self._since) else 1.0
         for found in self._measured(at):
-            if found.part > found.warns:
+            if found.part > room * found.warns:
                 self.suspects.setdefault(found.who, f"{found.why}: {found.part:.2g} times")
-            if self.guard and found.part > found.cuts:
+            if self.guard and found.part > room * found.cuts:
                 self._since = at.k + FADES
                 return found.who
         return None

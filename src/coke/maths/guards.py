@@ -12,11 +12,10 @@ equality where the edge parts it in two halves. Hence
 
     ρ‖g_ij‖ ≤ N √(Λ v).
 
-And joining should not leave a site with a model that is worse for its own rows than none at all,
-by much: R_i(θ_i) ≤ 2 max(R_i(0), v).
-
-Honest runs came to 0.4 of the first bound at most, and to 1.04 of max(R_i(0), v) in the second: so
-sites are suspicious from 0.4 and 1.2 on, and sure from 0.6 and 2 (`make bench-liars`).
+Of Λ, the largest of all sites, a site knows its own, and takes that. And joining should not leave a
+site with a model that is worse for its own rows than none at all, by much: R_i(θ_i) ≤ 2 max(R_i(0),
+v). Honest runs on tables came to 0.4 of the first bound at most, and to 1.04 of max(R_i(0), v) in
+the second: so sites are suspicious from 0.4 and 1.2 on, and sure from 0.6 and 2.
 """
 
 from __future__ import annotations
@@ -33,8 +32,9 @@ from coke.maths.arrays import Array
 from coke.maths.losses.problem import matrix
 from coke.maths.losses.risk import Risk
 
-FIRST = 20  # the round from which a site looks at its own loss: before, models still swing
-FADES = 20  # rounds in which what a liar has done fades once it is cut
+FIRST = 20  # the round from which a site looks closely: before, models still swing
+FADES = 20  # rounds in which what a liar has done fades once it is cut; in both …
+LOOSE = 4.0  # … only what is so many times beyond a bound counts
 WARNS = (0.4, 1.2)  # parts of the bounds on an edge and on the own loss: from there on suspicious …
 CUTS = (0.6, 2.0)  # … and from there on closed, where that is asked for
 
