@@ -6,7 +6,7 @@ OUT ?= out/digits
 # One BLAS thread: the matrices are small, and two threads only get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
 
-BENCHES := start fit classes outputs simulate agreement communication certificate protocol carrier soak field privacy liars fuzz streaming sweep mpi growth
+BENCHES := start fit classes outputs simulate online agreement communication certificate protocol carrier soak kills field privacy liars fuzz streaming sweep mpi growth
 
 .PHONY: browser screens bench-model bench-compare bench-strange walk test-busy run test lint format docs package bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 
@@ -14,7 +14,7 @@ run: $(VENV)/run.stamp
 	$(BIN)/coke run --example digits --out $(OUT)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadfile  # a file's fixtures are made once
 
 # Beside eight busy loops: all tests once, those of processes three times (half an hour and more).
 test-busy: $(VENV)/dev.stamp

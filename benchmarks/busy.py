@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 LOOPS, TIMES = 8, 3
-TESTS = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal"]
+TESTS = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile"]
 
 
 @contextmanager

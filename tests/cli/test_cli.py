@@ -46,7 +46,7 @@ def test_run_gives_one_json_document_with_the_documented_keys(folder: Path) -> N
 
 def test_run_leaves_its_files_and_the_same_seed_the_same_bytes(folder: Path) -> None:
     for out in ("one", "two"):
-        run = coke("run", "small.toml", "--model", "auto", "--out", out, cwd=folder)
+        run = coke("run", "small.toml", "--model", "auto", "--out", out, cwd=folder, drawn=True)
         assert f"{out}/report.html" in run.stdout.splitlines()[-1]
     names = {path.name for path in (folder / "one").iterdir()}
     assert names == {
@@ -205,10 +205,10 @@ def test_pictures_of_silence_and_odd_names(folder: Path, rounds: int) -> None:
     pa.parquet.write_table(table, folder / "rows.parquet")
     source = ["--data", "rows.parquet", "--target", "y", "--site", "s", "--rounds", rounds]
     paper = [*source, "--algorithm", "coke-paper"]
-    run = coke("run", *paper, "--v", 1e9, "--out", "o", "--json", cwd=folder)
+    run = coke("run", *paper, "--v", 1e9, "--out", "o", "--json", cwd=folder, drawn=True)
     assert json.loads(run.stdout)["transmissions"] == 0
-    coke("run", *paper, "--v", 0, "--out", "p", cwd=folder)
-    coke("run", *source, "--out", "q", cwd=folder)
+    coke("run", *paper, "--v", 0, "--out", "p", cwd=folder, drawn=True)
+    coke("run", *source, "--out", "q", cwd=folder, drawn=True)
 
 
 def test_version_and_help(folder: Path) -> None:

@@ -31,7 +31,7 @@ RUN = ["run", "--data", "r.parquet", "--target", "y", "--site", "site"]
 
 
 def test_a_run_says_what_was_chosen_what_matters_and_what_intervals_hold(rows: Path) -> None:
-    document = json.loads(coke(*RUN, "--out", "o", "--json", cwd=rows).stdout)
+    document = json.loads(coke(*RUN, "--out", "o", "--json", cwd=rows, drawn=True).stdout)
     model = load_model(rows / "o/model.coke")
     choice = document["choice"]
     assert set(choice) == {

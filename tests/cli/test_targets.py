@@ -20,7 +20,7 @@ from coke.errors import ConfigError
 from coke.settings.reading import checked_settings
 from coke.talk.names import site_id
 from kit.commands import coke
-from kit.jobs import on_ranks
+from kit.jobs import commands_on_ranks
 
 T, DATA = 480, ["--data", "r.parquet", "--site", "site"]
 RUN = [*DATA, "--target", "heat", "--target", "waste", "--drop", "kind", "--json"]
@@ -69,25 +69,30 @@ def test_a_run_scores_every_target_by_its_name_and_predictions_carry_it(rows: Pa
     assert table.num_columns == 6
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        RUN,
-        [*RUN, "--whitening", "gram", "--out-of-core"],
-        [*RUN, "--model", "plain", "--algorithm", "dkla", "--rounds", "30"],
-        [*DATA, "--target", "kind", "--drop", "heat", "--drop", "waste", "--loss", "least-squares",
-         "--whitening", "gram", "--out-of-core", "--json"],
+ON_RANKS = {
+    "coke": RUN,
+    "passed over": [*RUN, "--whitening", "gram", "--out-of-core"],
+    "dkla": [*RUN, "--model", "plain", "--algorithm", "dkla", "--rounds", "30"],
+    "classes passed over": [
+        *DATA, "--target", "kind", "--drop", "heat", "--drop", "waste", "--loss", "least-squares",
+        "--whitening", "gram", "--out-of-core", "--json",
     ],
-    ids=["coke", "passed over", "dkla", "classes passed over"],
-)  # fmt: skip
-def test_ranks_learn_what_one_process_does_bit_for_bit(rows: Path, how: Any) -> None:
-    one = json.loads(coke("run", *how, "--out", "one", cwd=rows).stdout)
-    said = on_ranks(2, "-m", "coke", "run", *how, "--engine", "mpi", "--out", "two", cwd=rows)
-    assert (rows / "one/model.coke").read_bytes() == (rows / "two/model.coke").read_bytes()
-    two = json.loads(said.stdout)
-    for key in ("rounds", "bytes", "wire_bytes", "targets"):
-        assert two[key] == one[key]
-    assert two.get("test_accuracy") == one.get("test_accuracy")
+}  # fmt: skip
+
+
+def test_ranks_learn_what_one_process_does_bit_for_bit(rows: Path) -> None:
+    ranks = [
+        (rows, ["run", *how, "--engine", "mpi", "--out", f"ranks {name}"])
+        for name, how in ON_RANKS.items()
+    ]
+    for (name, how), found in zip(ON_RANKS.items(), commands_on_ranks(2, *ranks), strict=True):
+        one = json.loads(coke("run", *how, "--out", f"one {name}", cwd=rows).stdout)
+        first, second = (rows / f"{who} {name}/model.coke" for who in ("one", "ranks"))
+        assert first.read_bytes() == second.read_bytes(), name
+        two = json.loads(found)
+        for key in ("rounds", "bytes", "wire_bytes", "targets"):
+            assert two[key] == one[key], name
+        assert two.get("test_accuracy") == one.get("test_accuracy"), name
 
 
 def test_classes_that_are_passed_over_are_learnt_as_in_memory(rows: Path) -> None:

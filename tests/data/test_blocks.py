@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -137,3 +138,22 @@ def test_a_fit_in_float32_is_the_fit_in_float64(monkeypatch: pytest.MonkeyPatch)
     assert single[1] == pytest.approx(double[1], abs=1e-5)
     assert single[2] == pytest.approx(double[2], abs=5e-7)
     assert single[2] != double[2]
+
+
+@pytest.mark.parametrize("loss", ["quadratic", "least-squares"])
+def test_a_site_that_holds_no_row_out_has_no_loss_beside_sites_of_few(loss: str) -> None:
+    """Sites of one row keep it for training: their test sums are zeros for every output."""
+    rng, numbers = np.random.default_rng(0), loss == "quadratic"
+    X = tuple(rng.normal(size=(T, 20)) for T in (9, 0, 7))
+    y = tuple(x[:, :3] if numbers else np.argmax(x[:, :3], axis=1) for x in X)
+    classes, units = NONE if numbers else np.arange(3), Scaling.none(20, 3 if numbers else 2)
+    how = Making(features(), units, loss, classes, 0.1, "double")
+    kept = Kept(tuple("abc"), X[:1] * 3, y[:1] * 3, X, y, numbers=numbers)
+    problem = kept.problem(how)
+    train, test = problem.train, problem.test
+    assert test is not None
+    theta = rng.normal(size=(3, train.size))
+    alone = replace(kept, X_test=X[:1] * 3, y_test=y[:1] * 3).problem(how).test
+    assert alone is not None
+    assert test.losses(theta)[1] == 0.0
+    assert_allclose(test.losses(theta)[0], alone.losses(theta)[0])

@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from coke.data.coding import LONGEST, MOST, TOLD, Coding, ColumnCoding, ToldColumn, told_columns
+from coke.data.coding import (
+    LONGEST,
+    MOST,
+    TOLD,
+    Coding,
+    ColumnCoding,
+    ToldColumn,
+    said,
+    told_columns,
+)
 from coke.data.raw import DATE, NUMBER, TEXT, Kind
 from coke.data.tables import read_rows
 from coke.errors import DataError
@@ -95,8 +104,45 @@ def test_dates_are_days_and_the_cycles_that_they_go_through() -> None:
 
 def test_text_that_is_dates_is_dates_and_another_form_among_them_is_refused() -> None:
     assert coded(["2020-01-01", "2020-01-02 12:00:00"])[0].what == DATE
-    with pytest.raises(DataError, match=r"begins with '2020-01-01'.*YYYY-MM-DD"):
-        told(["2020-01-01", "02.01.2020"])
+    for others in (["02.01.2020"], ["soon", "2020-01-03"], ["2020-02-30"]):
+        with pytest.raises(DataError, match=r"begins with the date '2020-01-01'.*YYYY-MM-DD"):
+            told(["2020-01-01", *others])
+    assert coded(["a 2020-01-01", "b"])[0].what == TEXT
+
+
+@pytest.mark.parametrize("form", ["%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y %H:%M", "%Y-%m-%d"])
+def test_dates_are_read_in_every_usual_form(form: str) -> None:
+    days = [dt.datetime(2024, 1, 1) + dt.timedelta(days=17 * i) for i in range(9)]
+    _, x, kind = told([day.strftime(form) for day in days] + [None])
+    assert kind.what == DATE
+    assert_array_equal(x[:-1] - x[0], 17.0 * np.arange(9))
+    assert np.isnan(x[-1])
+    _, short, _ = told([day.strftime(form).replace("/0", "/").lstrip("0") for day in days])
+    assert_array_equal(short, x[:-1])
+
+
+def test_a_date_whose_day_nobody_can_tell_is_refused() -> None:
+    with pytest.raises(DataError, match="no row says whether it is DD/MM/YYYY or MM/DD/YYYY"):
+        told(["01/02/2020", "03/04/2020"])
+    with pytest.raises(DataError, match="not all rows are DD/MM/YYYY or MM/DD/YYYY"):
+        told(["01/13/2020", "13/01/2020"])
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+def test_a_row_has_a_one_where_its_level_is_however_many_there_are(hashed: bool) -> None:
+    """By the literal definition; 200 000 levels that come once are no input, and take no time."""
+    words = ["a", "b" * 80, "c"]
+    common = np.random.default_rng(0).choice(np.array([*words, None], object), 300).tolist()
+    code, x, kind = told([*common, *(f"u{i}" for i in range(200_000))], hashed=hashed)
+    coding = ColumnCoding.of("c", code, 300.0, hashed=hashed)
+    said_of = {said(word, hashed): word for word in words}
+    assert {said_of[level] for level in coding.levels} == set(words)
+    found = np.column_stack(list(coding.inputs(x, kind)))
+    top = said_of[str(coding.fill)]
+    wanted = [[(word or top) == said_of[level] for level in coding.shown] for word in common]
+    assert_array_equal(found[:300, : len(coding.shown)], wanted)
+    assert not found[300:, : len(coding.shown)].any()
+    assert coding.others(x, kind) == 200_000
 
 
 def test_raw_values_come_back_as_they_were() -> None:

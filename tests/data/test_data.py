@@ -91,7 +91,7 @@ TWICE = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], names=["x", "x",
             lambda: read_rows(pa.table(COLUMNS), "y", site="where", drop=["b", "where"]),
             r"\['where'\] are to be dropped",
         ),
-        (lambda: read_rows(pa.table(COLUMNS), "y", site="y"), "both target and site"),
+        (lambda: read_rows(pa.table(COLUMNS), "y", site="y"), "have two parts"),
         (lambda: read_rows(TWICE, "y"), r"columns \['x'\] are there more than once"),
         (lambda: read_rows(pd.DataFrame([[1, 2, 3]], columns=["x", "x", "y"]), "y"), "'x', 'x'"),
         (

@@ -18,7 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from coke.data.npy import open_arrays
 from coke.data.out_of_core import pass_over
 from coke.data.site import Kept
-from coke.data.sources import Passing, Source, joined
+from coke.data.sources import Chunk, Passing, Source, joined
 from coke.data.units import Making, Scaling, columns_of, fit_scaling
 from coke.errors import CokeError, DataError
 from coke.learning.open import _open_sites, open_ready
@@ -181,8 +181,17 @@ def sources(columns: Sequence[Sequence[str]]) -> dict[str, Source]:
 
 def test_files_with_other_columns_are_refused() -> None:
     assert joined(sources([["a", "b"], ["a", "b"]])).rows == 2
-    with pytest.raises(DataError, match="2 files with 2 different sets"):
-        joined(sources([["a", "b"], ["b", "a"]]))
+    said = "columns of 0: 1 lacks 'b'; 2 lacks 'a' and has also 'c'"
+    with pytest.raises(DataError, match=said):
+        joined(sources([["a", "b"], ["a"], ["c", "b"]]))
+
+
+def test_files_may_have_their_columns_in_another_order() -> None:
+    chunk = Chunk(np.arange(6.0).reshape(3, 2), np.zeros(3), None, ())
+    both = {name: Source(tuple(name), 3, lambda: iter([chunk])) for name in ("ab", "ba")}
+    first, second = joined(both).chunks()
+    assert_array_equal(first.X, chunk.X)
+    assert_array_equal(second.X, chunk.X[:, ::-1])
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

@@ -13,7 +13,8 @@ from numpy.testing import assert_array_equal
 
 from coke.data.formats import open_table
 from coke.data.npy import open_arrays
-from coke.data.out_of_core import owners, pass_over, picked
+from coke.data.out_of_core import pass_over
+from coke.data.picking import owners, picked
 from coke.data.sources import Passing, Source
 from coke.data.split import by_label, split
 from coke.data.tables import checked_rows
@@ -41,7 +42,7 @@ def test_picked_rows_are_those_of_the_sites(
     rows = owners(source, HOW)
     assert rows.sites is not None
     places = split(by_label(rows.sites), test=test, seed=seed)
-    found = picked(source, HOW, places.of(sorted(agents)), rows.y, by_label=labelled)
+    found = picked(source, HOW, places.of(sorted(agents)), rows, by_label=labelled)
     equal(found, whole(test, seed).of(sorted(agents)))
 
 
@@ -70,7 +71,7 @@ def test_of_a_sorted_file_little_more_than_the_sites_rows_is_read(
     wanted = held(checked_rows(X[ORDER], Y[ORDER], SITES[ORDER]), by_label(SITES[ORDER]),
                         test=0.3, seed=1).of(agents)  # fmt: skip
     counting = HOW._replace(progress=read.append)
-    found = picked(source, counting, sites, rows.y, by_label=True)
+    found = picked(source, counting, sites, rows, by_label=True)
     for a, b in zip(rows_of(found), rows_of(wanted), strict=True):
         for x, y in zip(a, b, strict=True):
             assert_array_equal(x, y)
@@ -89,9 +90,9 @@ def test_of_a_folder_only_the_sites_files_are_read(files: Path) -> None:
     places = split(by_label(rows.sites), test=0.3, seed=0)
     for name in ("Aachen.parquet", "Bonn.csv", "Köln.parquet"):
         (files / "sites" / name).unlink()
-    equal(picked(source, HOW, places.of([3]), rows.y, by_label=True), whole(0.3, 0).of([3]))
+    equal(picked(source, HOW, places.of([3]), rows, by_label=True), whole(0.3, 0).of([3]))
     with pytest.raises(CokeError, match="Bonn"):
-        picked(source, HOW, places.of([1, 3]), rows.y, by_label=True)
+        picked(source, HOW, places.of([1, 3]), rows, by_label=True)
 
 
 def test_missing_inputs_are_found_where_they_are_read() -> None:
@@ -103,7 +104,7 @@ def test_missing_inputs_are_found_where_they_are_read() -> None:
     assert rows.sites is not None
     places = split(by_label(rows.sites), test=0.0, seed=0)
     with pytest.raises(DataError, match=r"rows near those of site .*Ulm.*: .*x1 \(1\)"):
-        picked(source, HOW, places.of([3]), rows.y, by_label=True)
+        picked(source, HOW, places.of([3]), rows, by_label=True)
     assert len(owners(source, HOW._replace(missing="drop")).y) == T - 1
 
 
@@ -114,7 +115,7 @@ def test_a_file_that_changes_between_passes_is_refused() -> None:
     more = np.where(SITES == "Bonn", "Köln", SITES)
     for other in (open_arrays(X[:-20], Y[:-20], SITES[:-20]), open_arrays(X, Y, more)):
         with pytest.raises(DataError, match="did a file change"):
-            picked(other, HOW, places.of([0, 2]), rows.y, by_label=True)
+            picked(other, HOW, places.of([0, 2]), rows, by_label=True)
 
 
 def parquet(path: Path, sites: Any) -> Source:

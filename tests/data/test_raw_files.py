@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,9 +15,10 @@ import pyarrow as pa
 import pytest
 
 from coke.data.formats import open_table
+from coke.data.kinds import input_names
 from coke.data.reading import PLAINLY, Reading, files_in, label_of
 from coke.data.sources import complete
-from coke.data.tables import input_names, read_rows, read_table
+from coke.data.tables import read_rows, read_table
 from coke.errors import CokeError, DataError
 
 DOC = Path(__file__).parents[2] / "docs" / "tables.md"
@@ -29,6 +32,15 @@ class Raw(NamedTuple):
     columns: dict[str, list[Any]] | None = None  # what is read
     said: str = ""  # in a line, or in the refusal
     how: Reading = PLAINLY
+
+
+def archive(*files: tuple[str, bytes]) -> bytes:
+    """A zip archive."""
+    room = io.BytesIO()
+    with zipfile.ZipFile(room, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, data in files:
+            made.writestr(name, data)
+    return room.getvalue()
 
 
 TWO: dict[str, list[Any]] = {"x": [1.5, 2.5], "y": [1, 2]}
@@ -48,6 +60,8 @@ CASES = {
         TWO | {'a "b"': ["1\n2", "c,d"]}),
     "UTF-8 with a mark in front": Raw("a.csv", b"\xef\xbb\xbfx,y\n1.5,1\n2.5,2\n", TWO, "utf-8"),
     "UTF-16": Raw("a.csv", "x,y\n1.5,1\n2.5,2\n".encode("utf-16"), TWO, "utf-16"),
+    "UTF-16 without its mark": Raw(
+        "a.csv", "x,y\n1.5,1\n2.5,2\n".encode("utf-16-le"), TWO, "utf-16-le"),
     "Windows' or Latin letters": Raw(
         "a.csv", "größe,y\n1.5,1\n2.5,2\n".encode("cp1252"),
         {"größe": [1.5, 2.5], "y": [1, 2]}, "cp1252"),
@@ -97,7 +111,16 @@ CASES = {
         "a.csv", b"x,y\n1,\xff\n", None, "cannot be read", Reading(encoding="ascii")),
     "an encoding that there is not": Raw(
         "a.csv", b"x,y\n1,2\n", None, "encoding 'klingon'", Reading(encoding="klingon")),
-    "no text": Raw("a.xls", b"\xd0\xcf\x11\xe0\x00\x00", None, "bytes that no text has.*xlsx"),
+    "no text": Raw("a.csv", b"x,y\n1,\x00\x00\n", None, "bytes that no text has.*xlsx"),
+    "an archive of one file": Raw(
+        "a.zip", archive(("rows.csv", b"x,y\n1.5,1\n2.5,2\n")), TWO, "zip, utf-8"),
+    "an archive of several": Raw(
+        "a.zip", archive(("a.csv", b"x\n"), ("b.csv", b"x\n")), None,
+        r"a.zip holds 2 files: a.csv, b.csv; expected one table: unpack it"),
+    "an old Excel workbook": Raw(
+        "a.xls", b"\xd0\xcf\x11\xe0\x00\x00", None, "old Excel workbook: save it as .xlsx or .csv"),
+    "a web page": Raw("a.xls", "<html><table></table>", None, "a web page or XML"),
+    "a JSON array": Raw("a.json", '[\n {"x": 1, "y": 2}]', None, "an object a line.*jsonl"),
     "nothing": Raw("a.csv", "", None, "no rows"),
     "a header alone": Raw("a.csv", "x,y\n", None, "no rows"),
     "JSON lines": Raw("a.jsonl", '{"x": 1.5, "y": 1}\n{"y": 2, "x": 2.5}\n', TWO),
@@ -180,7 +203,7 @@ def test_all_columns_of_a_wrong_kind_are_named_at_once() -> None:
 
 
 def test_patterns_drop_what_they_fit_but_for_target_and_site() -> None:
-    table = pa.table({name: [1] for name in ("id", "id_2", "x", "[z]", "idy", "ids")})
-    assert input_names(table, ["idy"], "ids", ["id*", "[z]"]) == ["x"]
+    names = ["id", "id_2", "x", "[z]", "idy", "ids"]
+    assert input_names(names, ["idy"], ["ids"], ["id*", "[z]"]) == ["x"]
     with pytest.raises(DataError, match=r"unknown column 'q\*'.*; unknown column 'p'"):
-        input_names(table, ["idy"], None, ["q*", "p"])
+        input_names(names, ["idy"], [], ["q*", "p"])

@@ -318,3 +318,12 @@ def test_marks_of_missing_values_can_be_told(tmp_path: Path) -> None:
     told = read_table(tmp_path / "rows.csv", Reading(missing=("-9", "NA")))
     assert told["x"].to_pylist() == [1, None, None]
     assert "NA" in MISSING
+
+
+@pytest.mark.parametrize("rows", [60, 400_000])
+def test_types_are_those_of_eight_megabytes_to_the_last_line(tmp_path: Path, rows: int) -> None:
+    """A line without an end is one of them, and so is what lies beyond the first megabyte."""
+    (tmp_path / "rows.csv").write_text("x,y\n" + "1,2.5\n" * rows + "1,word")
+    opened = opener(tmp_path / "rows.csv", 1)()
+    assert opened.schema.field("y").type == pa.string()
+    assert sum(batch.num_rows for batch in opened.batches(["y"])) == rows + 1

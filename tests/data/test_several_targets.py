@@ -143,7 +143,7 @@ def test_files_name_several_targets(tmp_path: Path) -> None:
     for open_ in (read_rows, open_table):
         with pytest.raises(DataError, match="'kind' holds string"):
             open_(path, ["a", "kind"], site="where")
-        with pytest.raises(DataError, match="both target and site"):
+        with pytest.raises(DataError, match="have two parts"):
             open_(path, ["a", "where"], site="where")
 
 

@@ -120,7 +120,7 @@ ONLY = Reading(numbers="with nothing agreed on")
         (lambda f: open_table(TABLE, "z"), DataError, "unknown column 'z'"),
         (lambda f: open_table(TABLE, "y", how=ONLY), DataError, "'where' holds .*: inputs must be"),
         (lambda f: open_table(TABLE, "where", drop=["y"]), DataError, "'where' holds .* numbers"),
-        (lambda f: open_table(TABLE, "y", site="y"), DataError, "both target and site"),
+        (lambda f: open_table(TABLE, "y", site="y"), DataError, "have two parts"),
         (
             lambda f: open_table(pa.table([[1], [2]], ["y", "y"]), "y"),
             DataError,

@@ -18,7 +18,7 @@ from coke.learning.open import open_ready
 from coke.settings.declaration import Settings
 from coke.settings.reading import checked_settings
 from kit.commands import coke
-from kit.jobs import on_ranks
+from kit.jobs import commands_on_ranks
 
 SITES = 4
 
@@ -42,22 +42,21 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", ["dealt", "sorted"])
-def test_ranks_choose_as_one_process(files: Path, name: str) -> None:
+def test_ranks_choose_as_one_process(files: Path) -> None:
     """Model, θ and bytes, those of the intervals included: bit for bit."""
     (files / "few.toml").write_text("rounds = 5\n[features]\nn_features = 8\n")
-    how = ["--data", f"{name}.parquet", "--target", "y", "--site", "where", "--json"]
-    command = ["run", "few.toml", *how]
-    alone = json.loads(coke(*command, "--out", "alone", cwd=files).stdout)
-    ranks = ["-m", "coke", *command, "--engine", "mpi", "--out", "ranks"]
-    found = json.loads(on_ranks(2, *ranks, cwd=files).stdout)
-    for key in ("bytes", "wire_bytes", "transmissions", "rounds"):
-        assert found[key] == alone[key]
-    one, two = ((files / out / "model.coke").read_bytes() for out in ("alone", "ranks"))
-    assert one == two
-    misses = load_model(files / "ranks/model.coke").closed.misses
-    assert misses is not None
-    assert misses.counts.sum() > 200
+    how = ["run", "few.toml", "--target", "y", "--site", "where", "--json", "--data"]
+    runs = {name: [*how, f"{name}.parquet", "--out"] for name in ("dealt", "sorted")}
+    ranks = [(files, [*run, f"ranks {name}", "--engine", "mpi"]) for name, run in runs.items()]
+    for (name, run), text in zip(runs.items(), commands_on_ranks(2, *ranks), strict=True):
+        alone, found = json.loads(coke(*run, name, cwd=files).stdout), json.loads(text)
+        for key in ("bytes", "wire_bytes", "transmissions", "rounds"):
+            assert found[key] == alone[key]
+        one, two = ((files / out / "model.coke").read_bytes() for out in (name, f"ranks {name}"))
+        assert one == two
+        misses = load_model(files / f"ranks {name}/model.coke").closed.misses
+        assert misses is not None
+        assert misses.counts.sum() > 200
 
 
 def config(files: Path, name: str, **data: Any) -> Settings:

@@ -20,7 +20,7 @@ from coke.settings.reading import checked_settings, example, merged
 from coke.settings.sites import read_site
 from kit.commands import coke
 from kit.field import Field, made_rows
-from kit.jobs import on_ranks
+from kit.jobs import commands_on_ranks
 
 pytestmark = pytest.mark.processes  # it starts some, or opens sockets
 
@@ -49,7 +49,7 @@ def test_ranks_are_one_process_with_compiled_rounds_too(folder: Path) -> None:
     """But for the gaps, whose sums the compiled round of one process adds in its own order."""
     settings = ["small.toml", "--fast", "--algorithm", "coke-paper", "--tol", 1e-9]
     coke("run", *settings, "--out", "one", cwd=folder)
-    on_ranks(2, "-m", "coke", "run", "--engine", "mpi", *settings, "--out", "two", cwd=folder)
+    commands_on_ranks(2, (folder, ["run", "--engine", "mpi", *settings, "--out", "two"]))
     path = "history-coke-paper.parquet"
     one, two = (History.from_parquet(folder / out / path) for out in ("one", "two"))
     for name in one.names:

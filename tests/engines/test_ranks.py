@@ -17,7 +17,7 @@ from coke import History
 from coke.engines.ranks.collectives import job
 from coke.errors import InputError
 from kit.commands import coke
-from kit.jobs import on_ranks
+from kit.jobs import commands_on_ranks, on_ranks
 
 pytestmark = pytest.mark.processes  # it starts some, or opens sockets
 
@@ -41,7 +41,7 @@ def rows(folder: Path) -> Path:
 
 def run(*arguments: Any, cwd: Path, ranks: int = 1, code: int = 0) -> str:
     if ranks == 1:
-        return coke("run", *arguments, cwd=cwd, code=code).stdout
+        return coke("run", *arguments, cwd=cwd, code=code, drawn=True).stdout
     command = ["-m", "coke", "run", "--engine", "mpi", *arguments]
     return on_ranks(ranks, *command, cwd=cwd, code=code).stdout
 
@@ -69,45 +69,56 @@ CLASSES = ["--target", "kind", "--drop", "y", *TABLE]
 RAW = ["--target", "y", "--site", "where", "--rounds", 30, "--model", "plain", "--features", 8]
 RUNS: dict[str, list[Any]] = {
     "raw": ["--data", "rows.parquet", *RAW],  # with a text and a gap
-    "synthetic": ["small.toml", "--beside", "cta", "--beside", "coke-paper"],
     "budget": ["--data", "rows.csv", *NUMBERS, "--max-bytes", 9000],
     "classes": ["--data", "rows.parquet", *CLASSES, "--loss", "hinge"],
     "out of core": ["--data", "rows.parquet", *NUMBERS, "--out-of-core", "--whitening", "gram"],
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "ranks"),
-    [("raw", 3), ("synthetic", 2), ("budget", 3), ("classes", 3), ("out of core", 2)],
-)
-def test_ranks_leave_the_files_of_one_process(rows: Path, name: str, ranks: int) -> None:
+SYNTHETIC = ["small.toml", "--beside", "cta", "--beside", "coke-paper"]
+
+
+def test_ranks_leave_the_files_of_one_process(rows: Path) -> None:
     """History, model, checkpoint, pictures and what is printed: bit for bit."""
-    alone = run(*RUNS[name], "--out", "alone", "--json", cwd=rows)
-    found = run(*RUNS[name], "--out", "ranks", "--json", cwd=rows, ranks=ranks)
+    alone = run(*SYNTHETIC, "--out", "alone", "--json", cwd=rows)
+    found = run(*SYNTHETIC, "--out", "ranks", "--json", cwd=rows, ranks=2)
     assert said(found) == said(alone)
     same(rows / "alone", rows / "ranks")
 
 
+def test_ranks_leave_the_files_of_one_process_whatever_the_rows(rows: Path) -> None:
+    """But for the pictures, which are left out here."""
+    ranks = [
+        (rows, ["run", *how, "--engine", "mpi", "--out", f"ranks {name}", "--json"])
+        for name, how in RUNS.items()
+    ]
+    for (name, how), found in zip(RUNS.items(), commands_on_ranks(3, *ranks), strict=True):
+        alone = coke("run", *how, "--out", f"alone {name}", "--json", cwd=rows).stdout
+        assert said(found) == said(alone), name
+        same(rows / f"alone {name}", rows / f"ranks {name}")
+
+
 def test_a_run_goes_on_with_other_ranks_and_in_one_process(rows: Path) -> None:
     """20 rounds on two ranks, 15 on three, 15 in one process: those of one run of 50."""
-    run("small.toml", "--rounds", 50, "--out", "whole", cwd=rows)
-    run("small.toml", "--rounds", 20, "--out", "parts", cwd=rows, ranks=2)
-    run("--resume", "parts", "--rounds", 35, cwd=rows, ranks=3)
-    run("--resume", "parts", "--rounds", 50, cwd=rows)
+    coke("run", "small.toml", "--rounds", 50, "--out", "whole", cwd=rows)
+    begun = ["run", "small.toml", "--rounds", 20, "--out", "parts", "--engine", "mpi"]
+    commands_on_ranks(2, (rows, begun))
+    commands_on_ranks(3, (rows, ["run", "--resume", "parts", "--rounds", 35, "--engine", "mpi"]))
+    coke("run", "--resume", "parts", "--rounds", 50, cwd=rows)
     same(rows / "whole", rows / "parts")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (["small.toml", "--rho", 0], "rho=0.0: expected a step size"),  # all ranks alike
-        (["--data", "rows.csv", *NUMBERS, "--missing", "refuse"], "b (1)"),
-        (["small.toml", "--agents", 2], "3 ranks for 2 agents"),
-    ],
-)
-def test_what_is_refused_is_said_once(rows: Path, arguments: list[Any], text: str) -> None:
-    document = json.loads(run(*arguments, "--json", cwd=rows, ranks=3, code=2))
-    assert text in document["error"]
+REFUSED: dict[str, list[Any]] = {
+    "rho=0.0: expected a step size": ["small.toml", "--rho", 0],  # all ranks alike
+    "b (1)": ["--data", "rows.csv", *NUMBERS, "--missing", "refuse"],
+    "3 ranks for 2 agents": ["small.toml", "--agents", 2],
+}
+
+
+def test_what_is_refused_is_said_once(rows: Path) -> None:
+    asked = [(rows, ["run", "--engine", "mpi", *how, "--json"]) for how in REFUSED.values()]
+    for text, found in zip(REFUSED, commands_on_ranks(3, *asked, code=2), strict=True):
+        assert text in json.loads(found)["error"]
 
 
 ALONE = """

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coke.errors import InputError
-from coke.field.carriers.base import OVERHEAD, Allowance, _Bucket, _Inbox
+from coke.field.carriers.base import OVERHEAD, Allowance, Bucket, _Inbox
 from coke.field.carriers.memory import Memory, lossy
 from kit.sessions import drain
 
@@ -29,7 +29,7 @@ def test_any_t_seconds_admit_at_most_burst_plus_rate_t_frames(
     gaps: list[float], rate: float, burst: int
 ) -> None:
     now = 0.0
-    bucket = _Bucket(Allowance(rate=rate, burst=burst), lambda: now)
+    bucket = Bucket(rate, burst, lambda: now)
     admitted: list[float] = []
     for gap in gaps:
         now += gap
@@ -42,7 +42,7 @@ def test_any_t_seconds_admit_at_most_burst_plus_rate_t_frames(
 
 def test_a_silent_neighbour_earns_its_burst_back() -> None:
     now = 0.0
-    bucket = _Bucket(Allowance(rate=1.0, burst=5), lambda: now)
+    bucket = Bucket(1.0, 5, lambda: now)
     assert sum(bucket.take() for _ in range(9)) == 5
     now = 100.0
     assert sum(bucket.take() for _ in range(9)) == 5

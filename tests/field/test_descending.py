@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable
 from math import inf
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from coke.field.carriers.memory import lossy
-from coke.field.frames import TALK, Done, Proven, Said, Standing, decode_letter, encode
+from coke.field.descending import Descend
+from coke.field.frames import (
+    CHECK,
+    CHECKED,
+    PARTED,
+    TALK,
+    Done,
+    Proven,
+    Said,
+    Standing,
+    decode_letter,
+    encode,
+    is_word,
+)
+from coke.learning.descending import Descending
 from coke.maths.algorithms.tree_newton import END
 from coke.maths.losses.excess import values
 from coke.talk.tree import mark_of
 from kit.agents import LONG, PACE, Net, Nets, others
-from kit.descents import TREE, are_the_simulation, descent, held, root_of, swept
+from kit.descents import (
+    TREE,
+    are_the_simulation,
+    descent,
+    held,
+    root_of,
+    rounds_after,
+    swept,
+)
 from kit.driven import Driven
 
 LEAVING = PACE._replace(patience=0.3, linger=0.3)
@@ -140,6 +164,39 @@ def test_a_site_that_joins_during_a_descent_is_in_the_answer(nets: Nets) -> None
     assert net.asymmetry() == 0
 
 
+@pytest.mark.parametrize("order", [2, 4])
+def test_rounds_that_take_its_place_are_the_simulation(
+    nets: Nets, monkeypatch: pytest.MonkeyPatch, order: int
+) -> None:
+    """All sites go on from the same order: the bits of COKE from what they knew then."""
+    net = nets(agents=5, edges=7, **TREE | {"tol": 1e-6, "rounds": 400})
+    work = Descend.work
+
+    def until(self: Descend) -> bool:
+        found = work(self)
+        if self.descent is not None and self.descent.k >= order:
+            self.hand_over("all do, to see what comes of it")
+        return found
+
+    def fault(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
+        early = is_word(frame) and not all(map(swept(net, order), net.names))
+        return () if early else (frame,)
+
+    monkeypatch.setattr(Descend, "work", until)
+    net.memory.fault = fault
+    net.start()
+    net.wait()
+    ready = net.task()
+    twin = Descending(ready, ready.case("tree-newton"))
+    for _ in itertools.islice(twin.sweeps(), order):
+        pass
+    last = rounds_after(ready, twin._sites, ready.case("tree-newton").spent)[-1]
+    assert {net.node(name).k for name in net.names} == {last.k}
+    assert_array_equal(net.theta(), last.state.theta)
+    assert net.asymmetry() == 0
+    assert_array_equal(last.state.g.sum(axis=0), 0.0)
+
+
 GARBAGE: dict[str, Callable[[bytes], bytes]] = {
     "no byte": lambda message: b"",
     "too much": lambda message: message + b"more",
@@ -201,10 +258,11 @@ def _rounds(net: Net, name: str) -> int:
 
 
 def _deaf(net: Net, deaf: set[str]) -> None:
-    """Nobody tells these how the descent has ended."""
+    """Nobody tells these how the descent has ended; nor do those who know of it part meanwhile."""
 
     def fault(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
-        return () if receiver in deaf and _last(frame) else (frame,)
+        parting = bool(deaf) and frame[0] in (CHECK, CHECKED, PARTED)
+        return () if parting or (receiver in deaf and _last(frame)) else (frame,)
 
     net.memory.fault = fault
 
@@ -244,7 +302,7 @@ def test_one_that_has_heard_the_last_order_tells_all(nets: Nets, patience: float
         net.start(*started)
         net.wait()
         are_the_simulation(net, net.agents.values())
-        said.add(sum(net.node(name).ledger.bytes for name in net.names))
+        said.add(sum(net.node(name).ledger.wire_bytes for name in net.names))
     assert len(said) == 1
     assert (said == {0}) == (patience == inf)
 

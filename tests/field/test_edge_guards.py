@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from coke.errors import InputError, MessageError
 from coke.field import edge as edges
 from coke.field.edge import STRIKES, End
-from coke.field.frames import TOP, Standing, Word
+from coke.field.frames import MOST, TOP, Standing, Word
 from coke.maths.algorithms.codecs import LIMIT, Coarse
+from kit.machines import line as machine
 from kit.pair import RAW, D, Pair, line
 
 
@@ -39,6 +40,24 @@ def test_a_dual_beyond_exact_sums_starts_the_edge_again_at_both_ends() -> None:
         pair.step(np.full(D, 0.3 * LIMIT), np.full(D, -0.3 * LIMIT))
     assert [end.epoch for end in pair.ends] == [1, 1]
     pair.check()
+
+
+def test_ends_that_begin_after_a_descent_with_something_else_are_noticed() -> None:
+    """The later order counts, and what was known then; another dual, and both begin from zero."""
+    low, high = machine(True, handed=True), machine(False, handed=True)
+    word = Word(0, 0, b"", 0, b"")
+    first, later = (edges.zero(edge, Standing(j, False)) for j, edge in ((1, low), (2, high)))
+    said = edges.freeze(later, word, 0.0)
+    assert said.out is not None
+    heard = edges.hear(low, first, said.out).end
+    assert heard.standing == later.standing
+    assert (heard.g + later.g == 0).all()
+    wrong = {2: low.bases[2]._replace(g=low.bases[1].g)}
+    end = edges.hear(low._replace(bases=wrong), first, said.out).end
+    assert end.standing == Standing(MOST + 1, False)
+    assert not end.own.any()
+    assert not end.g.any()
+    assert edges.hear(high, said, end.standing).end.standing == end.standing
 
 
 def test_a_lost_memory_is_noticed() -> None:

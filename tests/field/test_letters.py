@@ -186,6 +186,24 @@ def test_a_neighbour_that_is_ahead_takes_little_memory() -> None:
     assert not talking.hear("b", Said(EARLY + 1, b"x"))
 
 
+def test_what_came_early_is_not_kept_before_it_has_made_sense() -> None:
+    """It may never: a site that is started again must not go on from it."""
+
+    def hears_another_first() -> Any:
+        for other in "ccb":
+            yield Turn({}, [other])
+
+    talking = Agreeing(hears_another_first(), ["b", "c"], {})
+    talking.go_on()
+    assert talking.hear("b", Said(0, b"early"))
+    assert talking.hear("c", Said(0, b"first"))
+    talking.go_on()
+    assert talking.fresh() == [("c", Said(0, b"first"))]
+    assert talking.hear("c", Said(1, b"second"))
+    talking.go_on()
+    assert talking.fresh() == [("b", Said(0, b"early")), ("c", Said(1, b"second"))]
+
+
 def test_a_message_can_stand_in_for_what_came_early() -> None:
     """It is the neighbour's next, whatever else of its was waiting; and is kept as such."""
     talking = Agreeing(_talk(), ["b"], {})

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.testing import assert_array_equal
 
+from coke.engines.process import Checkpoint, Record, simulate
 from coke.field.agent import Agent
 from coke.field.carriers.memory import Fault
 from coke.field.frames import TALK
+from coke.learning.ready import Ready
 from coke.learning.train import train
-from coke.maths.ledger import Ledger
+from coke.maths.algorithms.coke import COKE, State
+from coke.maths.algorithms.stopping import at_first
+from coke.maths.ledger import Ledger, Spent
 from coke.talk.descent import Descent
 from kit.agents import Net
 
@@ -69,3 +74,36 @@ def are_the_simulation(net: Net, agents: Iterable[Agent]) -> None:
         vain = agent.node.ledger if agent._descend.done else Ledger()
         spent += np.subtract(end.ledger, vain)
     assert_array_equal(spent, trained.ended.ledger)
+
+
+def started(ready: Ready, sites: Mapping[str, Descent]) -> State:
+    """What rounds of all sites begin with in one process, each after the same order."""
+    algorithm, risk = ready.case("tree-newton").algorithm, ready.case("tree-newton").problem.train
+    assert isinstance(algorithm, COKE)
+    near = [[ready.names[n] for n in sorted(ready.graph[i])] for i in range(len(ready.names))]
+    given = [sites[name].handed(near[i], algorithm.rho) for i, name in enumerate(ready.names)]
+    (at,) = {one.at for one in given}
+    assert at
+    ends = [[one.bases[n][at] for n in near[i]] for i, one in enumerate(given)]
+    theta = np.array([sites[name].u for name in ready.names])
+    h = [[min(mine[0].h, algorithm.threshold.start)] for mine in ends]
+    return State(
+        theta=theta, hat=np.array([mine[0].x for mine in ends]),
+        heard=np.array([sum(end.x for end in mine) for mine in ends]),
+        g=np.array([sum(end.g for end in mine) for mine in ends]),
+        h=np.array(h), loss=risk.losses(theta),
+    )  # fmt: skip
+
+
+def rounds_after(ready: Ready, sites: Mapping[str, Descent], spent: Spent) -> list[Record]:
+    """The rounds that take the place of these descents, in one process."""
+    case, N = ready.case("tree-newton"), len(ready.names)
+    assert isinstance(case.algorithm, COKE)
+    begin = Checkpoint(0, spent, at_first(N), started(ready, sites)._asdict())
+    return list(
+        simulate(
+            case.problem, ready.graph, replace(case.algorithm, warm=False),
+            rounds=ready.agreement.terms.settings.rounds, tol=case.tol, reach=ready.reach,
+            scored=(), resume=begin,
+        )
+    )  # fmt: skip

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from coke.field import edge as edges
 from coke.field.edge import Edge, End
-from coke.field.frames import Frame, Word
+from coke.field.frames import Frame, Standing, Word
 from kit.machines import Model, line
 
 T = TypeVar("T")
@@ -78,17 +78,25 @@ class Search:
 
     def start(self) -> State:
         """Nobody has said anything."""
-        m, first = self.model, self.end(edges.zero(line(True)))
-        at = [(first,) * len(places) for places in self.places]
-        sites = tuple(Site(ends, ends) for ends in at)
+        m = self.model
+        sites = tuple(Site(ends, ends) for ends in map(self._first, range(m.sites)))
         wires: tuple[frozenset[int], ...] = (frozenset(),) * len(self.ways)
         return State(sites, wires, (m.resets, m.closings, m.rollbacks))
+
+    def line(self, me: int, other: int) -> Edge:
+        """One's end of the edge to another."""
+        return line(me < other, bool(self.model.begins))
+
+    def _first(self, i: int) -> tuple[int, ...]:
+        """A site's ends before its first round."""
+        at = Standing(self.model.begins[i], False) if self.model.begins else edges.FIRST
+        return tuple(self.end(edges.zero(self.line(i, n), at)) for n in self.places[i])
 
     # what can happen to one site
 
     def woken(self, i: int, site: Site) -> Iterator[Site]:
         """A round: complete what can be, write what is missing, with any content."""
-        lines = [line(i < n) for n in self.places[i]]
+        lines = [self.line(i, n) for n in self.places[i]]
         each = [self._rounds(i, *end) for end in zip(lines, site.ends, strict=True)]
         for ends in product(*each):
             if ends != site.ends:
@@ -160,7 +168,7 @@ class Search:
         place = self.places[me].index(sender)
         site, key = s.sites[me], (s.sites[me].ends[place], frame, me < sender)
         if key not in self._heard:
-            reply = self.rules.hear(line(me < sender), self.ends[key[0]], self.frames[frame])
+            reply = self.rules.hear(self.line(me, sender), self.ends[key[0]], self.frames[frame])
             answer = None if reply.answer is None else self.frame(reply.answer)
             self._heard[key] = (self.end(reply.end), answer)
         end, answer = self._heard[key]
@@ -172,11 +180,11 @@ class Search:
         resets, closings, rollbacks = s.left
         site = s.sites[i]
         if rollbacks:
-            empty = (self.end(edges.zero(line(True))),) * len(site.ends)
+            empty = self._first(i)
             fresh = Site(empty, empty)
             yield self._with(s, i, fresh)._replace(left=(resets, closings, rollbacks - 1))
         for place, number in enumerate(site.ends):
-            end, edge = self.ends[number], line(i < self.places[i][place])
+            end, edge = self.ends[number], self.line(i, self.places[i][place])
             after = []
             if resets and not end.closed:
                 after.append((edges.bump(edge, end), (resets - 1, closings, rollbacks)))

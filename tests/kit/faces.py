@@ -1,18 +1,19 @@
 """Every face on the same few rows, for every loss and algorithm: what it learnt and what it cost.
 
-Run as a program it prints all of it as JSON; `test_bits.py` compares that with what is stored. The
-last bits of a matrix product depend on the processor, so the program is run with arithmetic that
-every x86 processor since 2013 has (`PINNED`), and elsewhere the test says why it is skipped.
+Run as a program it prints all of one face as JSON; `test_bits.py` compares that with what is
+stored. The last bits of a matrix product depend on the processor, so the program is run with
+arithmetic that every x86 processor since 2013 has (`PINNED`), and elsewhere the test says why it is
+skipped.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ from coke.engines.checkpoint import load_checkpoint
 from coke.field.agent import Agent
 from kit.agents import PACE, Net
 from kit.commands import coke
-from kit.jobs import mpiexec
+from kit.jobs import commands_on_ranks
 
 PINNED = {
     "OPENBLAS_CORETYPE": "Haswell",
@@ -103,6 +104,17 @@ CHOSEN = {
     "dkla": DKLA(rho=0.05),
     "cta": Diffusion(eta=0.2),
 }
+
+
+def each(
+    work: Callable[[Case, Path], dict[str, Any]], cases: Sequence[Case], folder: Path
+) -> list[dict[str, Any]]:
+    """One case after the other."""
+    found = []
+    for i, case in enumerate(cases):
+        (folder / str(i)).mkdir()
+        found.append(work(case, folder / str(i)))
+    return found
 
 
 def estimator(case: Case, folder: Path) -> dict[str, Any]:
@@ -177,13 +189,17 @@ def out_of_core(case: Case, folder: Path) -> dict[str, Any]:
     return left(case, folder, coke(*written(case, folder, **more), cwd=folder).stdout)
 
 
-def mpi(case: Case, folder: Path) -> dict[str, Any]:
+def ranks(cases: Sequence[Case], folder: Path) -> list[dict[str, Any]]:
     """`coke run --engine mpi` on two ranks: one process's bits."""
-    args = [mpiexec(), "-n", "2", sys.executable, "-m", "coke", *written(case, folder)]
-    done = subprocess.run(
-        [*args, "--engine", "mpi"], cwd=folder, capture_output=True, text=True, check=True
-    )
-    return left(case, folder, done.stdout)
+    places = [folder / str(i) for i in range(len(cases))]
+    for place in places:
+        place.mkdir()
+    runs = [
+        (at, [*written(case, at), "--engine", "mpi"])
+        for case, at in zip(cases, places, strict=True)
+    ]
+    texts = commands_on_ranks(2, *runs)
+    return [left(*one) for one in zip(cases, places, texts, strict=True)]
 
 
 def agents(case: Case, folder: Path) -> dict[str, Any]:
@@ -212,12 +228,12 @@ def agents(case: Case, folder: Path) -> dict[str, Any]:
     return said([end.theta for end in ends], b"".join(models), ends[0].rounds, tuple(ledger))
 
 
-FACES: dict[str, Callable[[Case, Path], dict[str, Any]]] = {
-    "estimator": estimator,
-    "run": run,
-    "out of core": out_of_core,
-    "mpi": mpi,
-    "agents": agents,
+FACES: dict[str, Callable[[Sequence[Case], Path], list[dict[str, Any]]]] = {
+    "estimator": partial(each, estimator),
+    "run": partial(each, run),
+    "out of core": partial(each, out_of_core),
+    "mpi": ranks,
+    "agents": partial(each, agents),
 }
 
 
@@ -241,16 +257,14 @@ def arithmetic() -> str:
     return digest(*parts, np.linalg.cholesky(S), np.vecdot(A, A), np.exp(A))
 
 
-def everything() -> dict[str, Any]:
-    """All faces and cases."""
-    found: dict[str, Any] = {"arithmetic": arithmetic()}
-    for face, work in FACES.items():
-        for case in CASES:
-            if wanted(face, case):
-                with tempfile.TemporaryDirectory() as folder:
-                    found[f"{face}: {case}"] = work(case, Path(folder))
-    return found
+def everything(face: str) -> dict[str, Any]:
+    """All cases of a face."""
+    cases = [case for case in CASES if wanted(face, case)]
+    with tempfile.TemporaryDirectory() as folder:
+        found = FACES[face](cases, Path(folder))
+    names = (f"{face}: {case}" for case in cases)
+    return {"arithmetic": arithmetic(), **dict(zip(names, found, strict=True))}
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(everything(), indent=1) + "\n")
+    sys.stdout.write(json.dumps(everything(sys.argv[1]), indent=1) + "\n")

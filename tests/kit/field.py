@@ -27,13 +27,16 @@ from coke.field.node import Node
 from coke.field.state import restored
 from coke.field.store import Store
 from coke.learning.agreement import Terms
+from coke.learning.model import load_model
 from coke.learning.ready import Ready, agree
+from coke.learning.train import train
 from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph, build_graph
 from coke.maths.ledger import Ledger
 from coke.settings.reading import checked_settings
 from coke.settings.sites import read_site
+from kit import frail
 from kit.ready import held
 
 SEED = 0
@@ -64,16 +67,45 @@ class Field:
         self.paths = write_network(folder, plan)
         self.names = _site_names(list(self.parts))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.frailty: dict[str, str] = {}  # of agents started from now on: `kit.frail`
 
     def start(self, *names: str) -> None:
         for name in names or self.names:
             path = self.folder / "sites" / name / "site.toml"
+            usual = ["-m", "coke", "agent", str(path), "--json"]
+            command = [frail.__file__, str(path)] if self.frailty else usual
             with (path.parent / "log.jsonl").open("ab") as log:
                 self.processes[name] = subprocess.Popen(
-                    [sys.executable, "-m", "coke", "agent", str(path), "--json"],
-                    stdout=log, stderr=subprocess.STDOUT,
-                    env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+                    [sys.executable, *command], stdout=log, stderr=subprocess.STDOUT,
+                    env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **self.frailty},
                 )  # fmt: skip
+
+    def nursed(self, seed: int = 0, kills: int = 0, loss: float = 0.0, **given: Any) -> int:
+        """Runs all, each dying so often and started again, to the end; how many deaths it took."""
+        self.frailty = frail.frail(seed, kills, loss)
+        self.start()
+        self.until(lambda: not self._raised(), **given)
+        ended = dict(zip(self.processes, self.wait(), strict=True))
+        assert not any(ended.values()), {name: self.log(name)[-9:] for name in ended if ended[name]}
+        return sum(map(frail.deaths, self.paths))
+
+    def orphaned(self, order: int) -> str:
+        """Starts all; the root of the tree dies when it comes to that order. Its name."""
+        root = next(place.name for place in self.task().places if place.parent is None)
+        self.start(*(name for name in self.names if name != root))
+        self.frailty = frail.frail(order=order)
+        self.start(root)
+        self.frailty = {}
+        self.until(lambda: self.processes[root].poll() is not None)
+        assert self.processes[root].returncode == -signal.SIGKILL, self.log(root)[-5:]
+        return root
+
+    def _raised(self) -> list[str]:
+        """Whom it is still waiting for; who was killed is started again."""
+        for name, process in self.processes.items():
+            if process.poll() == -signal.SIGKILL:
+                self.start(name)
+        return [name for name, process in self.processes.items() if process.poll() is None]
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         self.processes[name].send_signal(number)
@@ -138,7 +170,7 @@ class Field:
         if not hasattr(self, "_task"):
             sites = replace(held(self.rows, self.parts, seed=SEED), names=tuple(self.names))
             terms = Terms(checked_settings(self.settings), self.rows.columns)
-            self._task = agree(sites, self.graph, terms)
+            self._task = agree(replace(sites, numbers=terms.numbers), self.graph, terms)
         return self._task
 
     def twin(self, rounds: int, tol: float | None = None) -> list[Record]:
@@ -162,11 +194,29 @@ def antisymmetric(field: Field, names: Sequence[str]) -> None:
     """g_ij = −g_ji to the bit wherever both ends are at the same step."""
     nodes = {name: field.node(name) for name in names}
     for a, node in nodes.items():
-        for b, end in node.open.items():
+        for b, end in ((b, end) for b, end in node.open.items() if b in nodes):
             other = nodes[b].ends[a]
             if (end.epoch, end.s) == (other.epoch, other.s):
                 np.testing.assert_array_equal(end.g, -other.g)
                 np.testing.assert_array_equal(end.own, other.cp)
 
 
-__all__ = ["Field", "Graph", "antisymmetric", "made_rows"]
+def are_the_simulation(field: Field) -> None:
+    """The model, its proof, rounds and bytes, to the bit."""
+    algorithm = field.settings["algorithm"]
+    whole = train(field.task(), algorithm)
+    assert whole.theta is not None
+    assert field.ledger() == whole.ended.ledger
+    for name, theta in zip(field.names, whole.theta, strict=True):
+        result = field.result(name)
+        assert result["converged"]
+        assert result["rounds"] == whole.ended.rounds
+        assert result["certificate"] == whole.ended.proven()
+        # Of a neighbour that has parted before this one died once more nothing is known.
+        assert not result["largest_asymmetry"]
+        assert result["predicted_shift"] == 0.0
+        model = load_model(field.folder / "sites" / name / "state" / "model.coke")
+        np.testing.assert_array_equal(model.theta[0], theta)
+
+
+__all__ = ["Field", "Graph", "antisymmetric", "are_the_simulation", "made_rows"]

@@ -12,6 +12,7 @@ from coke.field.edge import Edge, End
 from coke.field.frames import Frame, Word
 from coke.maths.algorithms.codecs import Coded
 from coke.maths.arrays import Array
+from coke.talk.handover import Base
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,11 @@ class Digit:
         return Coded(X, np.ones((len(X), 1), np.int64), lambda i: self.encode(X[i]))
 
 
-def line(lower: bool) -> Edge:
-    """An edge of one number."""
-    return Edge(Digit(), 1, lower)
+def line(lower: bool, handed: bool = False) -> Edge:
+    """An edge of one number; after an order or two of a descent its ends know more and more."""
+    sign, known = 1.0 if lower else -1.0, {1: (3.0, 5.0), 2: (4.0, -7.0)} if handed else {}
+    bases = {j: Base(np.array([x]), np.array([sign * g]), 0.0) for j, (x, g) in known.items()}
+    return Edge(Digit(), 1, lower, bases=bases)
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Model:
     resets: int = 0
     closings: int = 0
     rollbacks: int = 0
+    begins: tuple[int, ...] = ()  # orders of a descent after which each site goes on by rounds
     machine: Machine = Machine()
     most: int = 2_000_000  # states
 
@@ -70,6 +74,17 @@ SENDS_FIRST = Machine(durable_first=False)
 RECOMPUTES = Machine(kept=lambda end: end._replace(box=(None, None), out=None))
 ONE_WORD = Machine(complete=lambda edge, end: edges.complete(edge, end)._replace(prev=None))
 NOTHING_OUTSTANDING = Machine(outstanding=False)
+
+
+def _own_beginning(edge: Edge, end: End, frame: Frame) -> edges._Reply:
+    """A later epoch is taken over, but with what this end began with."""
+    after = edges.hear(edge, end, frame)
+    if after.end.standing == end.standing or after.end.closed:
+        return after
+    return after._replace(end=after.end._replace(own=end.own, cp=end.cp, g=end.g))
+
+
+OWN_BEGINNING = Machine(hear=_own_beginning)
 
 
 def answers_all(edge: Edge, end: End, frame: Frame) -> edges._Reply:

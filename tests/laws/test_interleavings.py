@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 
 from kit.exhaustive import Search
-from kit.machines import NOTHING_OUTSTANDING, ONE_WORD, RECOMPUTES, SENDS_FIRST, Machine, Model
+from kit.machines import (
+    NOTHING_OUTSTANDING,
+    ONE_WORD,
+    OWN_BEGINNING,
+    RECOMPUTES,
+    SENDS_FIRST,
+    Machine,
+    Model,
+)
 from kit.partings import PAIR, PATH, TRIANGLE_OF_EDGES, Partings, mute
 
 MODELS = {
@@ -16,6 +24,8 @@ MODELS = {
     "resets": Model(flight=1, resets=1),
     "closed and opened": Model(steps=1, flight=1, closings=2),
     "a disk that is empty again": Model(flight=1, rollbacks=1),
+    "after a descent": Model(flight=1, begins=(1, 2)),
+    "after a descent, resets": Model(steps=1, flight=1, begins=(2, 1), resets=1),
 }
 
 
@@ -32,6 +42,7 @@ MUTANTS: dict[str, tuple[Model, Machine]] = {
     "writes its word anew after a restart": (Model(1, 1, silence=True), RECOMPUTES),
     "keeps one word only": (Model(2, 1), ONE_WORD),
     "completes without the next word": (Model(2, 1, rollbacks=1), NOTHING_OUTSTANDING),
+    "takes any beginning for its own": (Model(1, 1, begins=(1, 2)), OWN_BEGINNING),
 }
 
 

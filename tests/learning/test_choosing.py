@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from msgspec import structs
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_digits
+from sklearn.metrics import log_loss
 
 from coke import DP, Coke, COKEClassifier, COKERegressor, Features, Until
 from coke.data.split import by_label
@@ -361,3 +363,15 @@ def test_many_classes_are_told_apart_by_a_few_numbers() -> None:
     est = COKEClassifier(features=Features(n_features=20), limits=Until(20), **RING).fit(X, y)
     assert est.score(X, y) > 0.8
     assert est.agreement_bytes_ < 20_000
+
+
+def test_sites_of_two_digits_each_know_all_ten() -> None:
+    """And how sure they can be: no site's rows ask for the ridge or bandwidths that all need."""
+    X, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, new = order[:1257], order[1257:]
+    sites = (y[train] + np.arange(len(train)) % 2) % 10
+    est = COKEClassifier().fit(X[train], y[train], sites=sites)
+    assert est.choice_ is not None
+    assert est.choice_.best.name == TUNED
+    assert log_loss(y[new], est.predict_proba(X[new])) < 0.14  # 0.18 as numbers are chosen for

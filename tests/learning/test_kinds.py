@@ -102,3 +102,25 @@ def test_a_constant_target_is_said(rows: Path) -> None:
     data = {"file": str(rows / "flat.parquet"), "target": "y"}
     assert with_kind(checked_settings({"data": data}), said.append).loss == "quadratic"
     assert "nothing to learn" in said[0]
+
+
+def test_text_that_names_hardly_two_rows_alike_is_no_target(tmp_path: Path) -> None:
+    """Numbers with a word among them, or an id; a class in every second row is one."""
+    lines = [f"{i % 7},{i / 8}" for i in range(60)]
+    path = tmp_path / "rows.csv"
+    data = {"file": str(path), "target": "y"}
+    path.write_text("\n".join(["x,y", *lines, "3,Y"]))
+    with pytest.raises(DataError, match="1 are no numbers, such as 'Y': --missing-values"):
+        with_kind(checked_settings({"loss": "auto", "data": data}))
+    path.write_text("\n".join(["x,y", *(f"1,u{i}" for i in range(60))]))
+    with pytest.raises(DataError, match=r"60 different values in 60 rows.*name another column"):
+        with_kind(checked_settings({"loss": "auto", "data": data}))
+    path.write_text("\n".join(["x,y", *(f"1,u{i // 2}" for i in range(60))]))
+    assert with_kind(checked_settings({"loss": "auto", "data": data})).loss == "classes"
+
+
+def test_a_target_whose_name_is_there_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("x,y,y\n1,2,3\n")
+    data = {"file": str(tmp_path / "rows.csv"), "target": "y"}
+    with pytest.raises(DataError, match=r"columns \['y'\] are there more than once"):
+        with_kind(checked_settings({"loss": "auto", "data": data}))

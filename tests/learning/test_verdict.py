@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +213,13 @@ def test_a_private_run_looks_at_no_training_row_again(tmp_path: Path) -> None:
     ready, trained = run(BENT, 0.0, **private)
     assert trained.model is not None
     assert assessed(ready, trained.model, trained.ended) is None
+
+
+def test_it_is_the_same_whenever_it_is_looked_at_and_no_row_is_pickled() -> None:
+    model = COKERegressor(model="plain").fit(X, BENT, SITES)
+    assert any(X[i].tobytes() in pickle.dumps(model._judge) for i in range(3))  # until then
+    kept = pickle.dumps(model)
+    assert not any(X[i].tobytes() in kept for i in range(len(X)))
+    assert pickle.loads(kept).verdict_ == model.verdict_
+    assert model.verdict_ is model.verdict_
+    assert str(COKERegressor(model="plain").fit(X, BENT, SITES).verdict_) == str(model.verdict_)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 import pytest
-from numpy.testing import assert_allclose
-from sklearn.metrics import balanced_accuracy_score
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import balanced_accuracy_score, r2_score
 
-from coke import DP, COKEClassifier, COKERegressor, Features, Until
+from coke import DP, Agents, COKEClassifier, COKERegressor, Features, Until
 from coke.data.site import Kept
+from coke.data.split import by_label, split
+from coke.data.tables import read_rows
 from coke.data.units import Making, Scaling
 from coke.errors import ConfigError, DataError, InputError
+from coke.learning.assessing import assessed
+from coke.learning.open import load_rows, open_ready
+from coke.learning.verdict import Ended
 from coke.maths.features.features import FeatureSettings, draw_features
+from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES
 from coke.settings.reading import checked_settings
 
@@ -122,8 +132,6 @@ def test_weights_that_cannot_be_are_refused() -> None:
         COKEClassifier().fit(X, y, sites, sample_weight=np.zeros(len(y)))
     with pytest.raises(InputError, match="privacy"):
         COKERegressor(privacy=DP(epsilon=1.0)).fit(X, y, sites, sample_weight=np.ones(len(y)))
-    with pytest.raises(InputError, match="agents"):
-        COKEClassifier(engine="agents").fit(X, y, sites, sample_weight=np.ones(len(y)))
     with pytest.raises(InputError, match=r"class.weight"):
         COKEClassifier(class_weight="fair").fit(X, y, sites)
     with pytest.raises(InputError, match="which no row has"):
@@ -140,3 +148,76 @@ def test_of_rows_that_weigh_differently_none_is_judged_as_if_left_out() -> None:
     assert COKEClassifier().fit(X, y, sites).verdict_ is not None
     assert COKEClassifier().fit(X, y, sites, sample_weight=weights).verdict_ is None
     assert COKEClassifier(class_weight="balanced").fit(X, y, sites).verdict_ is None
+
+
+@pytest.fixture
+def weighted(tmp_path: Path) -> Path:
+    """A table with a column of whole weights, some of them zero; the same with repeated rows."""
+    x, y, w = (np.concatenate(part[:2]) for part in rows(90, NUMBERS))
+    site, w = np.repeat(["a", "b"], 90), np.where(np.arange(180) % 6, w, 0.0)
+    table = pa.table({"x0": x[:, 0], "x1": x[:, 1], "y": y, "site": site, "w": w})
+    again = np.repeat(np.arange(180), w.astype(int))
+    pa.csv.write_csv(table, tmp_path / "rows.csv")
+    pa.csv.write_csv(table.drop_columns("w").take(again), tmp_path / "again.csv")
+    for name in "ab":
+        (tmp_path / "sites").mkdir(exist_ok=True)
+        own = table.filter(pc.equal(table["site"], name)).drop_columns("site")
+        pa.csv.write_csv(own, tmp_path / "sites" / f"{name}.csv")
+    return tmp_path
+
+
+def ready(file: Path, **data: Any) -> Any:
+    given = {"file": str(file), "target": "y", "test": 0.0, **data}
+    how = {"model": "plain", "lambda": 1e-3, "features": {"n_features": 20}}
+    return open_ready(checked_settings({"data": given, **how}))
+
+
+def test_a_column_of_weights_is_so_many_rows(weighted: Path) -> None:
+    """In a file, in a folder of sites, and on disk; the last column but it is the target."""
+    theirs = ready(weighted / "again.csv", site="site").optimum
+    one = ready(weighted / "rows.csv", site="site", weight="w").optimum
+    assert_allclose(one, theirs, atol=1e-4)
+    folder = ready(weighted / "sites", weight="w", target="last").optimum
+    assert_array_equal(folder, one)
+
+
+def test_held_out_rows_weigh_in_the_verdict(weighted: Path) -> None:
+    """As scikit-learn's scores with sample_weight."""
+    site = ready(weighted / "rows.csv", site="site", weight="w", test=0.4)
+    model = site.model(site.optimum)
+    kept = load_rows(site.agreement.terms.settings)
+    assert kept.sites is not None
+    assert kept.weights is not None
+    places = split(by_label(kept.sites), test=0.4, seed=0)
+    held = np.concatenate(places.test)
+    verdict = assessed(site, model, Ended(1, None, Ledger(0, 0, 0)))
+    assert verdict is not None
+    wanted = r2_score(kept.y[held], model.predict(kept.X[held]), sample_weight=kept.weights[held])
+    assert verdict.together.score == pytest.approx(wanted, abs=1e-6)
+
+
+def test_agents_weigh_their_rows_as_the_simulation_does() -> None:
+    X, y, w = rows(60, NUMBERS)
+    flat = np.concatenate(X), np.concatenate(y), np.repeat(["a", "b", "c"], 60)
+    how = PLAIN | {"algorithm": "coke", "limits": Until(rounds=20)}
+    here = COKERegressor(**how).fit(*flat, sample_weight=np.concatenate(w))
+    there = COKERegressor(**how, engine=Agents(carrier="memory"))
+    there.fit(*flat, sample_weight=np.concatenate(w))
+    assert_array_equal(here.thetas_, there.thetas_)
+    assert here.bytes_ == there.bytes_
+
+
+def test_columns_of_weights_that_cannot_be_are_refused(weighted: Path) -> None:
+    table = pa.table({"x": [1.0, 2.0], "y": [1.0, 2.0], "w": [1.0, -2.0], "t": ["a", "b"]})
+    with pytest.raises(DataError, match=r"w has -2.0: expected weights, none below zero"):
+        read_rows(table, "y", weight="w", drop=["t"])
+    with pytest.raises(DataError, match="'t' holds string such as 'a': weights must be numbers"):
+        read_rows(table, "y", weight="t")
+    with pytest.raises(DataError, match="two parts of target, site and weight"):
+        read_rows(table, "y", weight="y")
+    with pytest.raises(DataError, match="unknown column 'v'"):
+        ready(weighted / "rows.csv", site="site", weight="v")
+    for other in ({"data": {"weight": "w", "out_of_core": True}, "whitening": "gram"},
+                  {"data": {"weight": "w"}, "privacy": "dp", "epsilon": 1.0}):  # fmt: skip
+        with pytest.raises(ConfigError, match='weight = "w"'):
+            checked_settings({"loss": "quadratic", **other})

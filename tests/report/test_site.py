@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coke.report.site import LARGEST, MOST, _picture, site_report
+from coke.report.chart import LARGEST
+from coke.report.site import MOST, _picture, site_report
 
 NUMBERS = st.none() | st.floats(allow_nan=True, allow_infinity=True)
 ROUNDS = st.lists(st.tuples(NUMBERS, NUMBERS, st.booleans()), min_size=1, max_size=30)

@@ -265,7 +265,7 @@ def test_scopes_tell_a_sites_own_from_what_is_common() -> None:
     site = [one for one in KNOBS.values() if Face.SITE in one.knob.faces]
     assert {one.key for one in site if one.knob.scope is Scope.RUN} == {
         "data.file", "data.drop", "data.missing", "data.on_disk", "data.separator", "data.decimal",
-        "data.encoding", "data.header", "data.missing_values", "data.query",
+        "data.weight", "data.encoding", "data.header", "data.missing_values", "data.query",
     }  # fmt: skip
     assert SiteSettings.__struct_fields__[-1] == "site"
 

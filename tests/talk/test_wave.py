@@ -115,10 +115,13 @@ def test_its_cost_is_linear_in_edges(seed: int) -> None:
             assert found.wire_bytes <= 110 * graph.number_of_edges()
 
 
-@pytest.mark.parametrize("kind", ["random", "ring", "star", "grid", "complete"])
-def test_phases_are_few(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "N"),
+    [("random", 400), ("ring", 400), ("star", 400), ("grid", 400), ("complete", 100)],
+)
+def test_phases_are_few(kind: str, N: int) -> None:
     """Each edge carries a few messages each way, on every graph: their number is near 2 E + N."""
-    graph, names = build_graph(kind, 400, seed=1), named(400, 1)
+    graph, names = build_graph(kind, N, seed=1), named(N, 1)
     talks = {name: Conversation(talk) for name, talk in waves(names, graph, names).items()}
     sent, mail = dict[tuple[str, str], int](), list[tuple[str, str, bytes]]()
     ready = set(names)

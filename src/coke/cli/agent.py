@@ -5,38 +5,41 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import inf, isfinite
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
+from msgspec.structs import replace
+from typer.core import TyperGroup
+from typer.main import get_command
 
+from coke import __version__
 from coke.cli import options
-from coke.cli.console import console, print_json, say, warn
+from coke.cli.console import console, say, warn
+from coke.cli.following import PEOPLE, Onlooker, machines
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS
-from coke.report.tables import shown
 from coke.settings.declaration import SiteSettings
-from coke.settings.sites import read_site
+from coke.settings.sites import expiry_warning, read_site
+from coke.talk.names import site_id
 
 if TYPE_CHECKING:
     from coke.field.agent import Agent, Status
+    from coke.field.carriers.base import Carrier
     from coke.field.store import Store
 
 STOPPED = 143  # by SIGTERM or Ctrl-C; the state is kept
 STRUCK = 3  # it has a model, but a neighbour was struck out on the way
-EVERY = 0.5  # seconds between two lines for machines, but for rounds and events
 
-app = options.app()
+_agents = options.app()
 
 
-@app.command()
+@_agents.command(
+    cls=options.Paged, epilog="coke agent status SITE and coke agent health SITE look at it."
+)
 def agent(
     site: Annotated[Path, typer.Argument(help="The site's file, such as site.toml.")],
     leave: Annotated[
@@ -45,6 +48,7 @@ def agent(
     rounds_shown: Annotated[
         bool, typer.Option("--rounds-shown", help="With --json, a line for every round.")
     ] = False,
+    page: options.Page = None,
     json: options.AsJson = False,
 ) -> None:
     """One site on a network: meets its neighbours, agrees, trains, writes its model.
@@ -52,8 +56,10 @@ def agent(
     Stops cleanly on SIGTERM or Ctrl-C; started again, it goes on where it was.
     """
     with _signals(_exit):  # until there is an agent to stop, and after
-        settings = read_site(site)
+        settings = _with_page(read_site(site), page)
         _check_alone(settings)
+        stamp = {"site": settings.site.name, "run": settings.site.run, "version": __version__}
+        face = machines(stamp, every_round=rounds_shown) if json else PEOPLE
         if rounds_shown and not json:
             warn("--rounds-shown has no effect: it is for --json")
         with _lasting():
@@ -61,14 +67,10 @@ def agent(
 
         store = Store(Path(settings.site.state))
         with store.claimed():
-            follow = _machine(rounds_shown) if json else _people
-            document = _run(settings, store, leave, follow, _warn_machine if json else _warn)
+            document = _run(settings, store, leave, face)
     if document is None:
         return  # it has left
-    if json:
-        _line({"phase": "result", **document})
-    else:
-        _show(document)
+    face.show(document)
     if "struck out" in document["lost"].values():
         raise SystemExit(STRUCK)
     if document["largest_asymmetry"]:
@@ -76,6 +78,53 @@ def agent(
             f"the duals of an edge do not cancel: {document['asymmetry']}; the answer is shifted "
             f"by about {document['predicted_shift']:.2g}; begin a new run, and keep the folders"
         )
+
+
+class _Group(TyperGroup):
+    """A site's file starts its agent; a word in place of it does something else."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Of the group for such a word, else of the agent's own command."""
+        if args and args[0] in self.commands:
+            return super().make_context(info_name, args, parent, **extra)
+        return get_command(_agents).make_context(info_name, args, parent, **extra)
+
+
+app = options.app(cls=_Group, help=agent.__doc__)
+
+
+@app.command()
+def status(
+    site: Annotated[Path, typer.Argument(help="The site's file, such as site.toml.")],
+    json: options.AsJson = False,
+) -> None:
+    """How a site is: from its folder, and from its agent if that has a page."""
+    from coke.cli.standing import show_sites
+    from coke.page.status import site_status
+
+    show_sites([site_status(read_site(site))], json)
+
+
+@app.command()
+def health(
+    site: Annotated[Path, typer.Argument(help="The site's file, such as site.toml.")],
+) -> None:
+    """Exit code 0 if the agent works, waits for others or has finished; 1 if somebody must look."""
+    from coke.page.status import healthy, site_status
+
+    found = site_status(read_site(site))
+    sys.stdout.write(f"{found['state']}\n")
+    if not healthy(found):
+        raise typer.Exit(1)
+
+
+def _with_page(settings: SiteSettings, port: int | None) -> SiteSettings:
+    """An option overrides the file."""
+    if port is None:
+        return settings
+    return replace(settings, site=replace(settings.site, page=port))
 
 
 def _check_alone(settings: SiteSettings) -> None:
@@ -89,11 +138,7 @@ def _check_alone(settings: SiteSettings) -> None:
 
 
 def _run(
-    settings: SiteSettings,
-    store: Store,
-    leave: bool,
-    follow: Callable[[Agent], None],
-    warn: Callable[[str], None],
+    settings: SiteSettings, store: Store, leave: bool, face: Onlooker
 ) -> dict[str, Any] | None:
     """What it came to; None where the site has left."""
     with _lasting():
@@ -107,22 +152,62 @@ def _run(
     with console.status("reading rows"):
         mission = Mission(settings, say=say)
     warnings = site_warnings(mission)
-    for line in warnings:
-        warn(line)
+    for line in [*(f"{line}; see docs/privacy.md" for line in warnings), *_expiring(settings)]:
+        face.warn(line)
     with opened() as carrier:
         own = Agent(mission, carrier, store, pace)
         if leave:
             own.leave()
-        with _signals(own.stop):
-            follow(own)
-        if own.stopped:
-            _exit()
-        sent = {n: c._asdict() for n, c in carrier.counts().items()}
-    if own.node is None or not own.node.done:
-        return None
-    document = _leave(own)
-    ending = document["warnings"]  # which nobody has been told yet
-    return document | {"frames": sent, "warnings": [*warnings, *ending], "ending": ending}
+        with _shown(own, warnings, face) as watch:
+            with _signals(own.stop):
+                face.follow(mission.name, watch.statuses)
+            if own.stopped:
+                _exit()
+            carrier.close()
+            if own.node is None or not own.node.done:
+                return None
+            document = _leave(own) | {"frames": _counted(carrier)}
+            document["warnings"] = [*warnings, *document["warnings"]]
+            watch.finish(document)
+    return document
+
+
+def _expiring(settings: SiteSettings) -> list[str]:
+    """What to say of the site's identity, if it ends soon."""
+    site, now = settings.site, datetime.now(UTC)
+    if site.identity is None:
+        return []
+    from coke.field.identity import check
+
+    own = check(Path(site.identity), site_id(site.name), now)
+    return list(filter(None, [expiry_warning(site.name, (own.ends - now).total_seconds())]))
+
+
+class _Watch(NamedTuple):
+    """An agent that is looked at."""
+
+    statuses: Iterator[Status]
+    finish: Callable[[dict[str, Any]], None]
+
+
+@contextmanager
+def _shown(own: Agent, warnings: list[str], face: Onlooker) -> Iterator[_Watch]:
+    """On a page, if it is to have one."""
+    port = own.mission.config.site.page
+    if port is None:
+        yield _Watch(own.run(), lambda _: None)
+        return
+    from coke.page.board import Board
+    from coke.page.site import facts, site_page
+
+    board = Board(facts(own.mission, warnings))
+    with site_page(board, own.carrier, own.store.folder, port) as address:
+        face.say(address)
+        yield _Watch(board.followed(own), board.finish)
+
+
+def _counted(carrier: Carrier) -> dict[str, dict[str, int]]:
+    return {name: counts._asdict() for name, counts in carrier.counts().items()}
 
 
 @contextmanager
@@ -137,14 +222,6 @@ def _lasting() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def _warn(line: str) -> None:
-    console.print(f"privacy: {line}; see docs/privacy.md", markup=False, soft_wrap=True)
-
-
-def _warn_machine(line: str) -> None:
-    _line({"phase": "warning", "why": line})
 
 
 def _exit() -> None:
@@ -170,64 +247,6 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _machine(every_round: bool) -> Callable[[Agent], None]:
-    """A line of JSON now and then."""
-
-    def follow(own: Agent) -> None:
-        then, phase, last_round = -inf, "", -1
-        for status in own.run():
-            now = time.monotonic()
-            new = every_round and status.round != last_round
-            if now - then >= EVERY or status.phase != phase or status.events or new:
-                then, phase, last_round = now, status.phase, status.round
-                _line(_plain(status))
-
-    return follow
-
-
-def _plain(status: Status) -> dict[str, Any]:
-    plain = status._asdict() | {"ledger": status.ledger._asdict()}
-    plain["events"] = [event._asdict() for event in status.events]
-    return {key: None if _odd(value) else value for key, value in plain.items()}
-
-
-def _odd(value: Any) -> bool:
-    return isinstance(value, float) and not isfinite(value)
-
-
-def _line(document: dict[str, Any]) -> None:
-    print_json(document, line=True)
-    sys.stdout.flush()
-
-
-def _people(own: Agent) -> None:
-    """A table that follows the status, and a line for every event."""
-    then = -inf
-    with Live(console=console, refresh_per_second=4, transient=True) as live:
-        for status in own.run():
-            for event in status.events:
-                live.console.print(f"{event.kind} {event.who}: {event.why}", markup=False)
-            if time.monotonic() - then > 0.2:
-                then = time.monotonic()
-                live.update(_table(own.mission.name, status))
-
-
-def _table(name: str, status: Status) -> Table:
-    table = Table(title=escape(name), show_header=False, box=None, title_justify="left")
-    waits = f", waits for {', '.join(status.missing)}" if status.missing else ""
-    table.add_row("phase", escape(f"{status.phase}, round {status.round}{waits}"))
-    table.add_row("neighbours", escape(", ".join(status.alive)) or "none alive")
-    sent = status.ledger
-    words = "spoke" if status.spoke else "silent"
-    table.add_row("sent", f"{words}; {sent.transmissions} in all, {shown('bytes', sent.bytes)}")
-    if isfinite(status.away):
-        ends = "" if status.countdown is None else f", ends in {status.countdown} rounds"
-        table.add_row("progress", f"{status.away:.3g} × tol, loss {status.loss:.4g}{ends}")
-    if status.refused:
-        table.add_row("refused", f"{status.refused} frames that made no sense")
-    return table
-
-
 def _leave(own: Agent) -> dict[str, Any]:
     """Model, history and report in the state folder; and what there is to say."""
     from coke.data.files import write_file
@@ -238,16 +257,3 @@ def _leave(own: Agent) -> dict[str, Any]:
     document = {**keep(own), "report": str(path)}
     write_file(path, site_report(document, own.store.rounds(document["rounds"])).encode())
     return document
-
-
-def _show(document: dict[str, Any]) -> None:
-    told = document["verdict"]
-    for line in [told["text"], *told["notes"]] if told else []:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-    for line in document["ending"]:
-        console.print(f"warning: {line}", markup=False, soft_wrap=True)
-    table = Table(show_header=False, box=None)
-    for key, value in document.items():
-        if key not in ("asymmetry", "frames", "warnings", "ending", "verdict"):
-            table.add_row(escape(key.replace("_", " ")), escape(shown(key, value)))
-    console.print(table)

@@ -73,6 +73,63 @@ def issue(
 
 
 @app.command()
+def request(
+    name: Name,
+    network: Annotated[str, typer.Option(help="The network's name.")],
+    folder: Folder = HERE,
+    replace: Replace = False,
+    json: options.AsJson = False,
+) -> None:
+    """At the site: make its key, which stays here, and a request for the network's keeper."""
+    from coke.field import enrolling
+
+    asked = enrolling.ask_for(folder, name, network, _now(), replace=replace)
+    if json:
+        print_json({"path": str(asked.path), "name": asked.name, "key": asked.fingerprint})
+        return
+    sys.stdout.write(
+        f"{asked.path}: {asked.name} of {asked.network}\nSHA-256 of the key {asked.fingerprint}\n"
+        f"{asked.path.name} goes to the network's keeper, who signs it; tell the SHA-256 by "
+        "telephone. The key stays here.\n"
+    )
+
+
+@app.command()
+def sign(
+    file: Annotated[Path, typer.Argument(help="A site's request, ID.csr.")],
+    key: Annotated[str, typer.Option(help="SHA-256 of the key, as the site has told it.")],
+    folder: Folder = HERE,
+    days: Annotated[int, typer.Option(help=f"Valid for, at most {LONGEST_DAYS}.")] = SITE_DAYS,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Also for another key than the site had.")
+    ] = False,
+    json: options.AsJson = False,
+) -> None:
+    """Where ca.key is: sign a site's request."""
+    from coke.field import enrolling
+
+    made = enrolling.sign(folder, file, key, _now(), days=days, replace=replace)
+    _show(made, f"{made.path.name} and {CA}.crt go to the site, which accepts them.", json)
+
+
+@app.command()
+def accept(
+    name: Name,
+    certificate: Annotated[Path, typer.Argument(help="ID.crt, as the keeper has sent it.")],
+    ca: Annotated[Path, typer.Argument(help="ca.crt, as the keeper has sent it.")],
+    folder: Folder = HERE,
+    json: options.AsJson = False,
+) -> None:
+    """At the site: take over the certificate of its request, if all of it is right."""
+    from coke.field import enrolling, identity
+
+    own = enrolling.accept(folder, name, certificate, ca, _now())
+    made = identity.read_credential(own.certificate)
+    mark = identity.read_credential(own.ca).fingerprint
+    _show(made, f"Compare the SHA-256 of {CA}.crt by telephone: {mark}", json)
+
+
+@app.command()
 def show(folder: Folder = HERE, json: options.AsJson = False) -> None:
     """List the certificates in a folder, and why any would be refused."""
     now = _now()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +13,7 @@ from coke.cli import options
 from coke.cli.console import console, print_json, say
 from coke.errors import ConfigError
 from coke.settings.knobs import Face
+from coke.settings.sites import read_site, shared
 
 app = options.app(help="A network of agents on this machine.", no_args_is_help=True)
 
@@ -40,7 +43,6 @@ def init(
     from coke.learning.kinds import reading_of, with_kind, with_target
     from coke.learning.open import dealing, load_rows
     from coke.maths.graph import build_graph
-    from coke.settings.sites import shared
 
     settings = with_kind(with_target(settings), say)
     rows = load_rows(settings, reading_of(settings, say))
@@ -65,19 +67,40 @@ def init(
 
 
 @app.command()
-def run(
+def status(
     folder: Annotated[Path, typer.Argument(help="A folder that `coke network init` wrote.")],
-    timeout: Annotated[float, typer.Option(help="Seconds until the agents are given up.")] = 600.0,
     json: options.AsJson = False,
 ) -> None:
-    """Start every agent of such a folder, wait for all, and say what each came to."""
+    """How every site of such a folder is; exit code 1 if somebody must look at one."""
+    from coke.cli.standing import show_sites
+    from coke.page.status import healthy, site_status
+
+    found = [site_status(read_site(path)) for path in _files(folder)]
+    show_sites(found, json)
+    if not all(map(healthy, found)):
+        raise typer.Exit(1)
+
+
+def _files(folder: Path) -> list[Path]:
     paths = sorted(folder.glob("sites/*/site.toml"))
     if not paths:
         raise ConfigError(f"{folder}: no sites/*/site.toml there; run coke network init first")
+    return paths
+
+
+@app.command(cls=options.Paged)
+def run(
+    folder: Annotated[Path, typer.Argument(help="A folder that `coke network init` wrote.")],
+    timeout: Annotated[float, typer.Option(help="Seconds until the agents are given up.")] = 600.0,
+    page: options.Page = None,
+    json: options.AsJson = False,
+) -> None:
+    """Start every agent of such a folder, wait for all, and say what each came to."""
+    paths = _files(folder)
     from coke.field.local import run_network
 
-    with console.status(f"{len(paths)} agents at work"):
-        results = run_network(paths, timeout)
+    with _shown(paths, folder, page), console.status(f"{len(paths)} agents at work"):
+        results = run_network(paths, timeout, page=page is not None)
     if json:
         print_json({"sites": results})
         return
@@ -87,3 +110,16 @@ def run(
             f"{result['site']}: {result['rounds']} rounds, {result['bytes']} bytes, {losses}",
             markup=False,
         )
+
+
+@contextmanager
+def _shown(paths: list[Path], folder: Path, port: int | None) -> Iterator[None]:
+    """On a page, if they are to have one."""
+    if port is None:
+        yield
+        return
+    from coke.page.network import network_page
+
+    with network_page([read_site(path) for path in paths], folder, port) as address:
+        say(f"page: {address}")
+        yield

@@ -11,6 +11,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
+from typer.core import TyperCommand
 
 from coke.cli.console import warn
 from coke.data.reading import ADDRESS
@@ -22,8 +23,27 @@ from coke.settings.reading import wanted
 
 Wanted = Callable[..., Settings]  # reads and checks the settings of a command
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
+Page = Annotated[
+    int | None,
+    typer.Option(
+        help="Serve a page on this machine: at this port, or at any free one.",
+        metavar="[PORT]",
+        min=0,
+        max=65535,
+    ),
+]
 _LABELS = KNOBS["classes"].kind  # texts or numbers
 FILE = typer.Argument(help="TOML file; without it, the paper's synthetic problem.")
+
+
+class Paged(TyperCommand):
+    """A command with `Page`: `--page` without a port is `--page 0`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The option parser knows no option whose value may be left out."""
+        followed = zip(args, [*args[1:], ""], strict=True)
+        each = ([a, "0"] if a == "--page" and not b.isdigit() else [a] for a, b in followed)
+        return super().parse_args(ctx, [word for words in each for word in words])
 
 
 def app(**given: Any) -> typer.Typer:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from coke.errors import DataError
-from coke.maths.arrays import Array, Room, finite
+from coke.maths.arrays import Array, Room, finite, side_by_side
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.features.waves import PLAIN, Loops, Numbers
 from coke.maths.losses import LOSSES
@@ -73,7 +73,8 @@ def summed(rows: Owned, how: Making, told: Callable[[int], None]) -> Quadratic:
     """The statistics of each site's rows in memory."""
     kernel = Summing(how.features, how.units, double=precise(how))
     whole = np.zeros((len(rows.y), how.features.size, how.features.size))
-    sums = [kernel.nothing(0, A) for A in whole]
+    outputs = side_by_side(how.numbers(rows.y[0][:0])).shape[1]  # also where nobody has a row
+    sums = [kernel.nothing(0, A, outputs) for A in whole]
     for X, y, w, one in zip(rows.X, rows.y, rows.weighed(how), sums, strict=True):
         for block in _blocks(X, how.numbers(y), w, kernel.rows):
             one.add(kernel(block), PLAIN)
@@ -172,9 +173,9 @@ class Summing:
         """Of a block: more where A leaves the cache, for adding to it takes longer there."""
         return BLOCK if self.bare.features.size <= SMALL else 4 * BLOCK
 
-    def nothing(self, site: Any, A: Array) -> Sums:
+    def nothing(self, site: Any, A: Array, outputs: int = 1) -> Sums:
         """The sums of no rows, A being zeros (D, D)."""
-        return Sums(site, A, np.zeros((1, len(A))), np.zeros(1))
+        return Sums(site, A, np.zeros((outputs, len(A))), np.zeros(outputs))
 
     def __call__(self, block: RowBlock) -> Sums:
         """The sums of one block."""

@@ -30,6 +30,7 @@ _RARE, _RARELY = 5, 0.005  # rows of a level that has none, at most; or the shar
 _COMMON = 0.05  # share of gaps from which on an input says where they are
 PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}  # in days
 MIXED = "mixed"
+_SHOWN = 20  # columns in a line
 _SURELY = 1e-9  # apart: days that differ by less are rounding
 
 
@@ -51,9 +52,9 @@ class ToldColumn(NamedTuple):
             return cls()
         n = float(len(x))
         if kind.what == TEXT:
-            counts = np.bincount(x.astype(np.int64), minlength=len(kind.levels)).tolist()
-            named = zip(kind.levels, counts, strict=True)
-            return cls(TEXT, n, levels={said(word, hashed): c for word, c in named if c})._few()
+            counts = np.bincount(x.astype(np.int64))
+            named = {said(word, hashed): int(counts[at]) for at, word in _there(counts, kind)}
+            return cls(TEXT, n, levels=named)._few()
         ends = (0.0,) * 4
         if kind.what == DATE:
             ends = (*_ends(x), *_ends(x % 1.0))
@@ -144,10 +145,8 @@ class ColumnCoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Raw values (T,) as inputs, (T,) or some columns each."""
         gap = ~np.isfinite(x)
         if self.what == TEXT:
-            # A row for every level that was read, and last one for a gap.
-            told = [*(said(word, self.hashed) for word in kind.levels), self.fill]
-            rows = np.array([[word == level for level in self.shown] for word in told], np.float64)
-            yield rows.reshape(len(told), -1)[_places(x)]
+            at = self._among(self.shown, x, kind)
+            yield np.vstack([np.eye(len(self.shown)), np.zeros(len(self.shown))])[at]
         elif self.what:
             x = np.where(gap, self.fill, x)
             yield x
@@ -162,8 +161,18 @@ class ColumnCoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """How many values (T,) are text that is none of the common levels."""
         if self.what != TEXT:
             return 0
-        other = [said(word, self.hashed) not in self.levels for word in kind.levels]
-        return int(np.count_nonzero(np.array([*other, False])[_places(x)]))
+        return int(np.count_nonzero(self._among(self.levels, x, kind)[np.isfinite(x)] < 0))
+
+    def _among(self, levels: list[str], x: Array, kind: Kind) -> NDArray[np.int64]:
+        """The places (T,) of values, and of what gaps are filled with; −1 of other levels."""
+        gap, place = ~np.isfinite(x), {level: k for k, level in enumerate(levels)}
+        read = x[~gap].astype(np.int64)
+        found = np.full(len(kind.levels), -1)
+        for at, word in _there(np.bincount(read), kind):  # of a million levels few may be here
+            found[at] = place.get(said(word, self.hashed), -1)
+        places = np.full(len(x), place.get(str(self.fill), -1))
+        places[~gap] = found[read]
+        return places
 
     @property
     def reason(self) -> str:
@@ -246,12 +255,18 @@ class Coding(NamedTuple):
         made = [f"{code.column} ({code.what}) {len(code.names)}" for code in changed]
         left = [f"{code.column} ({code.reason})" for code in self.codes if code.reason]
         lines = {"inputs made of columns": made, "columns left out": left}
-        return [f"{what}: {', '.join(some)}" for what, some in lines.items() if some]
+        more = {what: f" and {len(some) - _SHOWN} more" for what, some in lines.items()}
+        return [
+            f"{what}: {', '.join(some[:_SHOWN])}" + more[what] * (len(some) > _SHOWN)
+            for what, some in lines.items()
+            if some
+        ]
 
 
-def _places(x: Array) -> NDArray[np.int64]:
-    """Of text; the last one of a gap."""
-    return np.where(np.isfinite(x), x, -1).astype(np.int64)
+def _there(counts: NDArray[np.int64], kind: Kind) -> Iterator[tuple[int, str]]:
+    """The levels that are counted, with their places."""
+    words = list(kind.levels)
+    return ((at, words[at]) for at in np.flatnonzero(counts).tolist())
 
 
 def _periods(seen: ToldColumn) -> Iterator[str]:

@@ -7,7 +7,6 @@ of the next one those that its own site does not have.
 from __future__ import annotations
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from coke.data.tables import Rows
 
@@ -16,6 +15,8 @@ SITES = 10
 
 def digits_rows() -> Rows:
     """Pixels, digits, and sites called by the two digits they have seen."""
+    from sklearn.datasets import load_digits  # here: it takes a second, and few runs need it
+
     X, y = load_digits(return_X_y=True)
     turn = np.zeros(len(y), np.int64)
     for digit in range(SITES):

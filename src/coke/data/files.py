@@ -11,33 +11,18 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from coke.data.lock import lock
 from coke.errors import FileError, InputError
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def lock(file: IO[bytes], *, wait: bool = False) -> None:
-        """The file to oneself until it is closed; OSError where another has it for too long."""
-        file.seek(2**30)  # nobody may read what is locked, and what it says should be read
-        msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
-else:
-    import fcntl
-
-    def lock(file: IO[bytes], *, wait: bool = False) -> None:
-        """The file to oneself until it is closed; OSError where another has it."""
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-
 
 MAGIC = b"COKE\x00\x01\r\n"  # the \r\n shows a transfer that rewrote line ends
 VERSION = 1

@@ -6,7 +6,6 @@ Each opener gives Arrow's record batches; `open_table` makes chunks of them.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,19 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from coke.data.kinds import NUMBERS, SITES, TARGETS, Part, exact_float, inputs_as, require
+from coke.data.kinds import (
+    NUMBERS,
+    SITES,
+    TARGETS,
+    WEIGHTS,
+    Part,
+    distinct,
+    exact_float,
+    input_names,
+    inputs_as,
+    require,
+    weighing,
+)
 from coke.data.missing import computing
 from coke.data.raw import Kind, read_columns
 from coke.data.reading import (
@@ -34,7 +45,6 @@ from coke.data.reading import (
 from coke.data.sources import Chunk, Numbers, Source
 from coke.data.tables import (
     REFUSALS,
-    input_names,
     plain,
     unreadable,
 )
@@ -52,6 +62,7 @@ def open_table(
     target: str | Sequence[str],
     *,
     site: str | None = None,
+    weight: str | None = None,
     drop: Sequence[str] = (),
     classes: bool = False,
     chunk: int = CHUNK,
@@ -71,21 +82,31 @@ def open_table(
     open_ = opener(source, chunk, Named(site, targets[0] if classes else None), how)
     schema, rows, batches, near = guarded(said, kind, open_)
     guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
-    parts = ((targets, TARGETS if classes else TARGET), ([] if site is None else [site], SITES))
+    beside, weights = ([] if name is None else [name] for name in (site, weight))
+    parts = ((targets, TARGETS if classes else TARGET), (beside, SITES), (weights, WEIGHTS))
     inputs = _inputs(schema, how, parts, drop)
     known = {} if known is None else known
     kinds = tuple(known.setdefault(name, Kind()) for name in inputs)
     dtype = exact_float(*(schema.field(name).type for name in inputs))
 
     def chunks(batches: Batches, inputs: Sequence[str] = inputs) -> Iterator[Chunk]:
-        reading = iter(batches([*inputs, *targets, *([] if site is None else [site])]))
+        reading = iter(batches([*inputs, *targets, *beside, *weights]))
         while (batch := guarded(said, kind, lambda: next(reading, None))) is not None:
             for first in range(0, batch.num_rows, chunk):
-                some = batch.slice(first, chunk)
+                some, w = weighed(batch.slice(first, chunk))
                 codes, labels = (None, ()) if site is None else coded(some.column(site))
                 y, found = targeted(some)
                 X = columns_of_batch(some, inputs, dtype, kinds[: len(inputs)])
-                yield Chunk(X, y, codes, labels, found)
+                yield Chunk(X, y, codes, labels, found, weights=w)
+
+    def weighed(some: pa.RecordBatch) -> tuple[pa.RecordBatch, Array | None]:
+        if weight is None:
+            return some, None
+        w = columns_of_batch(some, weights, np.float64)[:, 0]
+        there = weighing(w[np.isfinite(w)], weight)
+        heavy = np.ones(len(w), np.bool_)
+        heavy[np.isfinite(w)] = there  # of gaps it is said later
+        return some.filter(pa.array(heavy)), w[heavy]
 
     def targeted(some: pa.RecordBatch) -> tuple[Array, tuple[Any, ...] | None]:
         if classes:
@@ -111,13 +132,13 @@ def _inputs(
     drop: Sequence[str],
 ) -> list[str]:  # fmt: skip
     """The inputs' names, once every column has one name and a type for its part."""
-    twice = [name for name, n in Counter(schema.names).items() if n > 1]
-    if twice:
-        raise DataError(f"columns {twice[:8]} are there more than once; rename or remove them")
+    distinct(schema.names)
     fields = [field for field in schema if not field.name.startswith("__index_level_")]
     empty = pa.table({field.name: plain(pa.array([], field.type)) for field in fields})
-    (targets, _), (site, _) = parts
-    inputs = input_names(empty, targets, site[0] if site else None, drop)
+    (targets, _), *others = parts
+    inputs = input_names(
+        empty.column_names, targets, [name for names, _ in others for name in names], drop
+    )
     require(empty, (inputs, inputs_as(how)), *parts)
     return inputs
 

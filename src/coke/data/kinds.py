@@ -1,7 +1,9 @@
-"""Types of columns: which are good for inputs, targets and sites, and what else to do."""
+"""Columns: which are inputs, which types are good for these, targets, sites and weights."""
 
 from __future__ import annotations
 
+import fnmatch
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from coke.data.reading import Reading
-from coke.errors import DataError
+from coke.errors import DataError, unknown
+from coke.maths.arrays import Array, Mask
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -51,6 +54,16 @@ SITES: Part = (
 )
 
 
+WEIGHTS: Part = (_is_number, "weights must be numbers; convert them before")
+
+
+def weighing(weights: Array, name: str) -> Mask:
+    """Which rows weigh anything; refused where some weigh less."""
+    if not (weights >= 0).all():
+        raise DataError(f"{name} has {weights.min()}: expected weights, none below zero")
+    return weights > 0
+
+
 def inputs_as(how: Reading) -> Part:
     """What input columns may hold."""
     return (NUMBERS[0], f"{how.numbers}: {NUMBERS[1]}") if how.numbers else INPUTS
@@ -69,6 +82,47 @@ def require(table: pa.Table, *parts: tuple[Sequence[str], Part]) -> None:
             wrong.append(f"{shown}{more}: {advice.format(drop=drop)}")
     if wrong:
         raise DataError("; ".join(wrong))
+
+
+def input_names(
+    names: Sequence[str], targets: Sequence[str], beside: Sequence[str], drop: Sequence[str]
+) -> list[str]:
+    """All columns but targets and those `beside`, which must be there and have one part to play.
+
+    These are the site and the weight. A pattern such as "id*" drops what it fits, but for them.
+    """
+    used = [*targets, *beside]
+    fitting = {name: fnmatch.filter(names, name) for name in drop if name not in names}
+    lacking = [name for name in used if name not in names]
+    lacking += [name for name, fits in fitting.items() if not fits]
+    if lacking:
+        raise DataError("; ".join(unknown("column", name, names) for name in lacking[:8]))
+    drop = [*drop, *(name for fits in fitting.values() for name in fits if name not in used)]
+    twice = [name for name, n in Counter(used).items() if n > 1]
+    if twice:
+        raise DataError(f"columns {twice} have two parts of target, site and weight: expected one")
+    both = [name for name in used if name in drop]
+    if both:
+        raise DataError(
+            f"columns {both} are to be dropped, but are the target, the site or the weight: "
+            "keep them, or name others"
+        )
+    inputs = [name for name in names if name not in (*used, *drop)]
+    if not inputs:
+        raise DataError(
+            f"no input columns: {list(names)} leave none beside the target, the site and "
+            "the dropped ones; expected at least one"
+        )
+    return inputs
+
+
+def distinct(names: Sequence[str], said: str = "") -> None:
+    """Every column has a name of its own; or all that have not, at once."""
+    twice = [name for name, n in Counter(names).items() if n > 1]
+    if twice:
+        raise DataError(
+            f"{said}columns {twice[:8]} are there more than once; rename or remove them"
+        )
 
 
 def _held(table: pa.Table, name: str) -> str:

@@ -1,7 +1,7 @@
 """Sites whose rows are in a file that holds everybody's, a chunk in memory at a time.
 
 `Passed` keeps no row: three passes leave how many each site has, the moments of its columns, and
-its statistics. `picked` keeps some sites' rows, found by their numbers or by their sites' labels.
+its statistics. `coke.data.picking` keeps some sites' rows.
 """
 
 from __future__ import annotations
@@ -18,81 +18,14 @@ from coke.data.blocks import precise
 from coke.data.coding import Coding, ToldColumn, told_columns
 from coke.data.passes import stream_statistics
 from coke.data.raw import Kind, is_plain, raw_numbers
-from coke.data.site import Kept, SiteRows, Sites, sampled
-from coke.data.sources import Chunk, Passing, Source, Watch, coded, complete, labelled
-from coke.data.split import Places, by_label, held_out
+from coke.data.site import SiteRows, Sites, sampled
+from coke.data.sources import Chunk, Passing, Source, Watch, changed, coded, complete, labelled
+from coke.data.split import by_label, held_out
 from coke.data.tables import Labels
 from coke.data.units import LABELS, Columns, Making, columns_of, size_of
 from coke.errors import DataError
-from coke.maths.arrays import Array, Mask, Room
+from coke.maths.arrays import Array, Mask
 from coke.maths.losses.problem import Problem
-
-
-class _Owners(NamedTuple):
-    """Targets and sites of all rows, without their inputs."""
-
-    y: Labels  # (T,)
-    sites: Labels | None  # (T,)
-
-
-def owners(source: Source, how: Passing, watch: Watch | None = None) -> _Owners:
-    """One pass, to say whose the rows are."""
-    y, labels = list[Labels](), list[Labels]()
-    for chunk in complete(labelled(source, how), how.watched(watch, "sites", source)):
-        y.append(chunk.targets)
-        if chunk.codes is not None:
-            labels.append(np.array(chunk.labels, dtype=object)[chunk.codes])
-    kinds = {"number" if part.dtype.kind in "iuf" else part.dtype.kind for part in y}
-    if len(kinds) > 1:
-        raise DataError(
-            "class labels of different kinds: expected all text, all numbers or all true or false"
-        )
-    return _Owners(np.concatenate(y), np.concatenate(labels) if labels else None)
-
-
-def picked(
-    source: Source, how: Passing, places: Places, y: Labels, *,
-    by_label: bool, room: Room = np.empty, watch: Watch | None = None,
-) -> Kept:  # fmt: skip
-    """The sites at these places with their inputs, kept in `room`; `y` are all rows' targets.
-
-    Where sites are the source's own, not dealt out, only what holds their rows is read.
-    """
-    wanted = [*places.train, *places.test]
-    numbers = np.concatenate(wanted)
-    order = np.argsort(numbers)
-    sorted_numbers, names, first, done = numbers[order], frozenset(places.names), 0, 0
-    X, near = room((len(numbers), len(source.columns))), source.near(names) if by_label else source
-    plain = True
-    for chunk in complete(near, how.watched(watch, "rows", near)):
-        if by_label:
-            ours = np.array([str(label) in names for label in chunk.labels])
-            rows = np.flatnonzero(ours[chunk.codes])
-        else:
-            low, high = np.searchsorted(sorted_numbers, (first, first + len(chunk.y)))
-            rows = sorted_numbers[low:high] - first
-        at = order[done : done + len(rows)]
-        X[at] = chunk.X[rows[: len(at)]]
-        plain = plain and is_plain(source.kinds, chunk.X)
-        first, done = first + len(chunk.y), done + len(rows)
-    if done != len(numbers):
-        raise _changed(done, len(numbers))
-    parts, n = np.split(X, np.cumsum([len(part) for part in wanted])[:-1]), len(places.names)
-    return Kept(
-        names=places.names,
-        X=tuple(parts[:n]),
-        y=tuple(y[at] for at in places.train),
-        X_test=tuple(parts[n:]),
-        y_test=tuple(y[at] for at in places.test),
-        room=room,
-        kinds=() if plain else source.kinds or raw_numbers(len(source.columns)),
-    )
-
-
-def _changed(found: int, before: int) -> DataError:
-    return DataError(
-        f"{found} rows where {before} were before: did a file change? Leave it alone during a run"
-    )
 
 
 class _Moments(NamedTuple):
@@ -139,7 +72,7 @@ class Passed(Sites):
 
     def _raws(self, hashed: bool) -> dict[int, tuple[float, list[ToldColumn]]]:
         found = dict[int, tuple[float, list[ToldColumn]]]()
-        for i, _, X, _ in self._parts("columns", kinds=(False,)):
+        for i, _, X, *_ in self._parts("columns", kinds=(False,)):
             some = told_columns(X, self.source.kinds, hashed=hashed)
             T, before = found.get(i, (0.0, [ToldColumn()] * len(some)))
             merged = [a.merged(b) for a, b in zip(before, some, strict=True)]
@@ -187,7 +120,7 @@ class Passed(Sites):
         wanted = [sampled(int(np.count_nonzero(~held)), seed) for held in self.held]
         X = [np.empty((len(some), len(self.source.columns))) for some in wanted]
         y, seen = list[Any]([None] * len(wanted)), [0] * len(wanted)
-        for i, _, rows, targets in self._parts("sample", kinds=(False,)):
+        for i, _, rows, targets, _ in self._parts("sample", kinds=(False,)):
             if y[i] is None:
                 y[i] = np.empty((len(wanted[i]), *targets.shape[1:]), targets.dtype)
             at = wanted[i] - seen[i]
@@ -200,7 +133,7 @@ class Passed(Sites):
     def _told(self) -> tuple[_Moments, ...]:
         columns, counts = dict[int, Columns](), [Counter[Any]() for _ in self.own]
         raw = set[int]()
-        for i, held, X, y in self._parts("units"):
+        for i, held, X, y, _ in self._parts("units"):
             if i in raw or not is_plain(self.source.kinds, X):
                 raw.add(i)
             if held or i in raw:
@@ -254,14 +187,14 @@ class Passed(Sites):
                 kind = self.held[i][seen[i] : seen[i] + len(rows)]
                 seen[i] += len(rows)
                 if len(kind) < len(rows):
-                    raise _changed(seen[i], len(self.held[i]))
+                    raise changed(seen[i], len(self.held[i]))
                 held[rows] = kind
             ours = sites >= 0
             y, found = chunk.y[ours], chunk.classes
             yield Chunk(chunk.X[ours], y, sites[ours], self.own, found, held[ours])
         for n, kept in zip(seen, self.held, strict=True):
             if n != len(kept):
-                raise _changed(n, len(kept))
+                raise changed(n, len(kept))
 
 
 def pass_over(

@@ -7,7 +7,6 @@ and kept like others; `coke.data.coding` makes inputs of it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from coke.data.dates import moments
 from coke.errors import DataError
 from coke.maths.arrays import Array, finite
 
 NUMBER, TEXT, DATE = "number", "text", "date"
 _SHOWN = 20  # columns in a refusal
 _DAY = 86_400_000_000  # microseconds
-_ISO = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T].*)?")
-_WRITTEN = "dates must be written as YYYY-MM-DD, with HH:MM:SS after it"
 
 
 @dataclass
@@ -42,7 +40,8 @@ class Kind:
         if self.fixed and self.what == TEXT and found == NUMBER:
             found, values = TEXT, values.cast(pa.string())
         if found == TEXT and self.what in ("", DATE):
-            found, values = _dated(name, values)
+            dates = moments(name, values)
+            found, values = (TEXT, values) if dates is None else (DATE, dates)
         self.what = self.what or found
         if found != self.what:
             raise DataError(
@@ -52,6 +51,8 @@ class Kind:
         return self._places(name, values) if found == TEXT else _numbers(values, found)
 
     def _places(self, name: str, values: Any) -> Array:
+        if self.fixed:
+            self.levels = {}  # rows to predict go by in chunks, of however many levels
         coded = values.dictionary_encode()
         try:
             words = coded.dictionary.to_pylist()
@@ -70,8 +71,8 @@ class Kind:
             words = np.array([*self.levels, None], object)
             return pa.array(words[np.where(gaps, -1, x).astype(np.int64)], pa.string())
         if self.what == DATE:
-            moments = np.rint(np.where(gaps, 0.0, x) * _DAY).astype(np.int64)
-            return pa.array(moments, pa.timestamp("us"), mask=gaps)
+            since = np.rint(np.where(gaps, 0.0, x) * _DAY).astype(np.int64)
+            return pa.array(since, pa.timestamp("us"), mask=gaps)
         return pa.array(x, pa.float64(), mask=gaps)
 
 
@@ -80,18 +81,6 @@ def _kind(values: Any) -> str:
     if t.is_temporal(values.type):
         return DATE
     return TEXT if t.is_string(values.type) or t.is_large_string(values.type) else NUMBER
-
-
-def _dated(name: str, values: Any) -> tuple[str, Any]:
-    """Text that begins as a date does is dates."""
-    if not _ISO.fullmatch(_first(values)):
-        return TEXT, values
-    try:
-        return DATE, values.cast(pa.timestamp("us"))
-    except pa.ArrowInvalid as error:
-        raise DataError(
-            f"column {name!r} begins with {_first(values)!r}, but {error}: {_WRITTEN}"
-        ) from error
 
 
 def _first(values: Any) -> str:

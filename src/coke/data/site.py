@@ -36,6 +36,7 @@ class SiteRows(NamedTuple):
     held: bool  # for testing
     X: Numbers  # (t, d)
     y: Labels  # (t,) or (t, K)
+    weights: Array | None = None  # (t,)
 
 
 class Sites(ABC):
@@ -194,9 +195,11 @@ class Kept(Sites):
 
     def parts(self) -> Iterator[SiteRows]:
         """A site's rows at a time."""
-        for held, X, y in ((False, self.X, self.y), (True, self.X_test, self.y_test)):
-            for i, (X_i, y_i) in enumerate(zip(X, y, strict=True)):
-                yield SiteRows(i, held, X_i, y_i)
+        none = [None] * len(self.names)
+        train = (False, self.X, self.y, self.weights or none)
+        for held, X, y, w in (train, (True, self.X_test, self.y_test, self.weights_test or none)):
+            for i, (X_i, y_i, w_i) in enumerate(zip(X, y, w, strict=True)):
+                yield SiteRows(i, held, X_i, y_i, w_i)
 
     def problem(self, how: Making) -> Problem:
         """Of the rows as they came; features that are kept lie in `room`."""

@@ -39,6 +39,7 @@ class Chunk(NamedTuple):
     labels: tuple[Any, ...]  # the sites of this chunk
     classes: tuple[Any, ...] | None = None  # the classes of this chunk
     held: Mask | None = None  # (t,)  which rows are for testing; None: none
+    weights: Array | None = None  # (t,)  for how many rows each stands; None: one
 
     @property
     def targets(self) -> Numbers:
@@ -77,20 +78,18 @@ class Source(NamedTuple):
 
 
 def joined(sources: Mapping[str, Source]) -> Source:
-    """One site's rows after another's, all with the same columns."""
-    columns = {source.columns for source in sources.values()}
-    if len(columns) != 1:
-        raise DataError(
-            f"{len(sources)} files with {len(columns)} different sets of columns: expected one "
-            "file of rows for every site, with the same columns in the same order"
-        )
+    """One site's rows after another's, all with the same columns; the first's order is theirs."""
+    columns = _common(sources)
 
     def chunks(inputs: bool = True) -> Iterator[Chunk]:
         for name, source in sources.items():
             rows = 0
+            order = [source.columns.index(column) for column in columns]
             for chunk in (source if inputs else source.slim()).chunks():
                 rows += len(chunk.y)
-                yield chunk._replace(codes=np.zeros(len(chunk.y), np.int64), labels=(name,))
+                X = chunk.X[:, order] if inputs and order != sorted(order) else chunk.X
+                codes = np.zeros(len(chunk.y), np.int64)
+                yield chunk._replace(X=X, codes=codes, labels=(name,))
             if not rows:
                 raise DataError(f"site {name}: its file has no rows; expected one at least")
 
@@ -102,7 +101,28 @@ def joined(sources: Mapping[str, Source]) -> Source:
     known = sum(rows) if len(rows) == len(sources) else None
     kinds = next(iter(sources.values())).kinds  # all have the same
     slim = partial(chunks, inputs=False)
-    return Source(columns.pop(), known, chunks, slim, only, kinds=kinds)
+    return Source(columns, known, chunks, slim, only, kinds=kinds)
+
+
+def _common(sources: Mapping[str, Source]) -> tuple[str, ...]:
+    """The columns of all sites, or which sites have others than the first."""
+    (first, one), *others = sources.items()
+    wrong = []
+    for name, source in others:
+        lacks, more = (
+            [column for column in a.columns if column not in b.columns]
+            for a, b in ((one, source), (source, one))
+        )
+        said = [f"{what} {', '.join(map(repr, some[:8]))}" for what, some in
+                (("lacks", lacks), ("has also", more)) if some]  # fmt: skip
+        if said:
+            wrong.append(f"{name} {' and '.join(said)}")
+    if wrong:
+        raise DataError(
+            f"not all files have the columns of {first}: {'; '.join(wrong[:8])}; expected one file "
+            "of rows for every site, with the same columns"
+        )
+    return one.columns
 
 
 class Passing(NamedTuple):
@@ -167,6 +187,7 @@ def _sites(chunk: Chunk) -> Counter[str]:
 def _whole(chunk: Chunk) -> bool:
     """Whether nothing is missing."""
     there = finite(chunk.X) and finite(chunk.y)
+    there = there and (chunk.weights is None or finite(chunk.weights))
     return there and (chunk.codes is None or not np.any(chunk.codes < 0))
 
 
@@ -176,9 +197,13 @@ def _repaired(chunk: Chunk, source: Source, missing: str, first: int) -> Chunk:
         good = np.isfinite(side_by_side(chunk.y)).all(axis=1) & (sites >= 0)
         if missing == "drop":
             good &= np.isfinite(chunk.X).all(axis=1)
-        codes = None if chunk.codes is None else chunk.codes[good]
-        return chunk._replace(X=chunk.X[good], y=chunk.y[good], codes=codes)
+        if chunk.weights is not None:
+            good &= np.isfinite(chunk.weights)
+        codes, weights = (None if v is None else v[good] for v in (chunk.codes, chunk.weights))
+        return chunk._replace(X=chunk.X[good], y=chunk.y[good], codes=codes, weights=weights)
     try:
+        if chunk.weights is not None:
+            checked_rows(chunk.weights[:, None], chunk.y, None, ("the weight",))
         checked_rows(chunk.X, chunk.y, np.where(sites < 0, None, 0), source.columns)  # type: ignore[call-overload]
     except DataError as error:
         where = f"rows {first + 1} to {first + len(chunk.y)}"
@@ -206,4 +231,11 @@ def coded(source: Source, how: Passing, coding: Coding) -> Source:
         kinds=(),
         chunks=chunks,
         only=None if only is None else lambda names: coded(only(names), how, coding),
+    )
+
+
+def changed(found: int, before: int) -> DataError:
+    """Rows that came or went between two passes."""
+    return DataError(
+        f"{found} rows where {before} were before: did a file change? Leave it alone during a run"
     )

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-import fnmatch
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from lzma import LZMAError
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from coke.data.kinds import NUMBERS, SEVERAL, SITES, TARGETS, inputs_as, require
+from coke.data.kinds import (
+    NUMBERS,
+    SEVERAL,
+    SITES,
+    TARGETS,
+    WEIGHTS,
+    distinct,
+    input_names,
+    inputs_as,
+    require,
+    weighing,
+)
 from coke.data.missing import MISSING, computing, without_missing
 from coke.data.raw import Kind, raw_rows
 from coke.data.reading import ADDRESS, PLAINLY, READABLE, Reading, form_of
@@ -28,7 +38,7 @@ _UNFIT = (pa.ArrowException, TypeError, ValueError)
 REFUSALS = (  # what NumPy's, Arrow's and Python's readers raise
     *(OSError, ValueError, TypeError, EOFError, OverflowError, pa.ArrowException),
     *(SyntaxError, TokenError, MemoryError, UserWarning),  # heads of .npy files are Python
-    *(zlib.error, LZMAError),
+    *(zlib.error, LZMAError, BadZipFile),
 )
 
 
@@ -43,74 +53,54 @@ class Rows(NamedTuple):
     weights: Array | None = None  # (T,)  a row of weight w stands for w rows
     kinds: tuple[Kind, ...] = ()  # what raw columns of X hold; none: numbers, and no gap
 
+    def weighed(self, weights: Array, name: str) -> Rows:
+        """With those weights (T,), one a row; a row that weighs nothing is none."""
+        there = weighing(weights, name)
+        sites = None if self.sites is None else self.sites[there]
+        rows = self._replace(X=self.X[there], y=self.y[there], sites=sites)
+        return rows._replace(weights=weights[there])
+
 
 def read_rows(
     source: Any,
     target: str | Sequence[str],
     *,
     site: str | None = None,
+    weight: str | None = None,
     drop: Sequence[str] = (),
     missing: str = "refuse",
     how: Reading = PLAINLY,
 ) -> Rows:
     """Rows of a file or table: `target` is y, `site` says who holds a row, all else are inputs.
 
-    Several targets are numbers. `drop` may be patterns. Rows with a missing value are refused, or
-    left out with `missing="drop"`; with "fill", only those without a target or site are.
+    `weight` says for how many rows one stands, where it is named. Several targets are numbers.
+    `drop` may be patterns. Rows with a missing value are refused, or left out with
+    `missing="drop"`; with "fill", only those without a target, site or weight are.
     """
     if missing not in MISSING:
         raise DataError(unknown("treatment of missing values", missing, MISSING))
     table, targets = read_table(source, how), [target] if isinstance(target, str) else [*target]
-    inputs, named = input_names(table, targets, site, drop), [] if site is None else [site]
-    table = table.select([*inputs, *targets, *named])
+    named, weights = ([] if name is None else [name] for name in (site, weight))
+    inputs = input_names(table.column_names, targets, [*named, *weights], drop)
+    table = table.select([*inputs, *targets, *named, *weights])
     kind = TARGETS if len(targets) == 1 else SEVERAL
-    require(table, (inputs, inputs_as(how)), (targets, kind), (named, SITES))
+    require(table, (inputs, inputs_as(how)), (targets, kind), (named, SITES), (weights, WEIGHTS))
     missing = "refuse" if missing == "fill" and how.numbers else missing
-    needed = {"fill": [*targets, *named], "drop": table.column_names}.get(missing, [])
+    needed = {"fill": [*targets, *named, *weights], "drop": table.column_names}.get(missing, [])
     if not all(_whole(table[name]) for name in needed):
         table = without_missing(table, needed, site, how)
     labels = None if site is None else column(table, site)
     y = column(table, targets[0]) if len(targets) == 1 else inputs_of(table, targets)
     X, kinds = raw_rows(table, inputs)
     rows = checked_rows(X, y, labels, tuple(inputs), gaps=missing == "fill")
-    return rows._replace(targets=tuple(targets), kinds=kinds)
+    rows = rows._replace(targets=tuple(targets), kinds=kinds)
+    return rows if weight is None else rows.weighed(inputs_of(table, [weight])[:, 0], weight)
 
 
 def _whole(values: pa.ChunkedArray) -> bool:
     """Whether no value is missing; of numbers, without Arrow's functions, which take a while."""
     floats = pa.types.is_floating(values.type)
     return values.null_count == 0 and not (floats and not np.isfinite(values.to_numpy()).all())
-
-
-def input_names(
-    table: pa.Table, targets: Sequence[str], site: str | None, drop: Sequence[str]
-) -> list[str]:
-    """All columns but the named ones, which must be there and have one part to play.
-
-    A pattern such as "id*" drops what it fits, but for targets and site.
-    """
-    used, names = [*targets, *([] if site is None else [site])], table.column_names
-    fitting = {name: fnmatch.filter(names, name) for name in drop if name not in names}
-    lacking = [name for name in used if name not in names]
-    lacking += [name for name, fits in fitting.items() if not fits]
-    if lacking:
-        raise DataError("; ".join(unknown("column", name, names) for name in lacking[:8]))
-    drop = [*drop, *(name for fits in fitting.values() for name in fits if name not in used)]
-    if site in targets:
-        raise DataError(f"column {site!r} is both target and site: expected two columns")
-    both = [name for name in used if name in drop]
-    if both:
-        raise DataError(
-            f"columns {both} are to be dropped, but are the target or the site: "
-            "keep them, or name others"
-        )
-    inputs = [name for name in table.column_names if name not in (*used, *drop)]
-    if not inputs:
-        raise DataError(
-            f"no input columns: {table.column_names} leave none beside the target, the site and "
-            "the dropped ones; expected at least one"
-        )
-    return inputs
 
 
 def checked_rows(
@@ -228,17 +218,15 @@ def _from_file(source: str | Path, how: Reading) -> pa.Table:
 
 def unreadable(said: str, kind: type[Exception], error: Exception) -> Exception:
     """What a reader refused, and where."""
+    if isinstance(error, FileNotFoundError):
+        return kind(f"{said}: cannot be read: there is no such file or folder")
     return kind(f"{said}: cannot be read: {error}; is it whole, and of the kind its name says?")
 
 
 def _usable(table: pa.Table, said: str) -> pa.Table:
     """The table with plain columns, without pandas' row numbers."""
     names = [name for name in table.column_names if not name.startswith("__index_level_")]
-    twice = [name for name, n in Counter(names).items() if n > 1]
-    if twice:
-        raise DataError(
-            f"{said}: columns {twice[:8]} are there more than once; rename or remove them"
-        )
+    distinct(names, f"{said}: ")
     if table.num_rows == 0:
         raise DataError(f"{said}: no rows; expected at least one below the column names")
     columns = {name: [plain(chunk) for chunk in table[name].chunks] for name in names}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_regressor
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
@@ -43,25 +43,30 @@ def fitted_rows(estimator: BaseEstimator, X: Any, y: Any, **kwargs: Any) -> tupl
     return raw, y
 
 
+def streamed_rows(estimator: BaseEstimator, X: Any, y: Any, sites: Any, *, first: bool) -> Rows:
+    """Rows of a stream: numbers, of which some are missing in rows that will be left out."""
+    X = validated(estimator, X, reset=first, ensure_all_finite=False)
+    y = np.asarray(y)
+    y = y.astype(np.float64) if y.dtype.kind in "iufb" and is_regressor(estimator) else y
+    there = y if y.dtype.kind != "f" else np.nan_to_num(y)
+    rows = checked_rows(X, there[:, 0] if there.shape[1:] == (1,) else there, sites, gaps=True)
+    return rows._replace(y=y.reshape(rows.y.shape))
+
+
 def owned(raw: RawRows, y: Any, sites: Any) -> Rows:
     """With targets, and one site label a row or none."""
     return checked_rows(raw.X, y, sites, gaps=True)._replace(kinds=tuple(raw.kinds))
 
 
 def weighed(rows: Rows, given: Any) -> Rows:
-    """With those weights, one a row; a row that weighs nothing is none."""
+    """With those weights, one a row."""
     if given is None:
         return rows
     try:
         weights = np.asarray(_check_sample_weight(given, rows.X, dtype=np.float64))
     except ValueError as error:
         raise DataError(f"sample_weight: {error}") from error
-    if not (weights >= 0).all():
-        raise DataError(f"sample_weight has {weights.min()}: expected none below zero")
-    there = np.flatnonzero(weights)
-    sites = None if rows.sites is None else rows.sites[there]
-    rows = rows._replace(X=rows.X[there], y=rows.y[there], sites=sites)
-    return rows._replace(weights=weights[there])
+    return rows.weighed(weights, "sample_weight")
 
 
 def rows_to_predict(estimator: BaseEstimator, X: Any, model: Model) -> Any:

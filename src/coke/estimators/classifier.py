@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from coke.data.tables import Labels, Rows
 from coke.errors import DataError, InputError
-from coke.estimators.checks import fitted_rows, owned, rows_to_predict, weighed
+from coke.estimators.checks import fitted_rows, owned, rows_to_predict, streamed_rows, weighed
 from coke.estimators.consensus import Consensus
+from coke.estimators.streaming import learns_streams
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
 from coke.maths.graph import Graph
@@ -89,10 +90,32 @@ class COKEClassifier(ClassifierMixin, Consensus):
         given = self.class_weight
         return {"class_weight": given} if isinstance(given, str) else {}
 
-    def predict(self, X: Any) -> Labels:
-        """Class labels."""
+    @available_if(learns_streams)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sites: Any = None, tick: Any = None
+    ) -> Self:
+        """Predicts rows that come now, then learns from them, by least squares.
+
+        The first call's rows must have all classes; `classes` says which these are. All else is
+        as `COKERegressor.partial_fit` has it.
+        """
+        first = not self._begun()
+        rows = streamed_rows(self, X, y, sites, first=first)
+        known = set(np.unique(rows.y).tolist())
+        if first and classes is not None and set(np.asarray(classes).tolist()) != known:
+            raise InputError(
+                f"classes={list(classes)[:8]}, and the first rows have {sorted(known)[:8]}: "
+                "expected rows of each class in the first call, for sites to agree on codes"
+            )
+        self._partial(rows, tick)
+        self.classes_ = self.model_.classes
+        return self
+
+    def predict(self, X: Any, site: Any = None) -> Labels:
+        """Class labels; of a stream a `site` may be named, for its fast layer."""
         check_is_fitted(self)
-        return self.model_.predict(rows_to_predict(self, X, self.model_))
+        model = self._model(site)
+        return model.predict(rows_to_predict(self, X, model))
 
     def decision_function(self, X: Any) -> Array:
         """θᵀφ(x): (T,) for two classes (positive: the second), else (T, n)."""

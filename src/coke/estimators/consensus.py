@@ -15,7 +15,7 @@ from coke.data.split import Index, by_label, deal, split
 from coke.data.tables import Rows
 from coke.errors import ConvergenceError, DataError, InputError, unknown
 from coke.estimators.checks import validated
-from coke.estimators.showing import Showing
+from coke.estimators.streaming import Streaming
 from coke.learning.agreement import Terms
 from coke.learning.assessing import assessed
 from coke.learning.kinds import why_numbers
@@ -48,11 +48,12 @@ from coke.settings.reading import checked_settings
 ENGINES = ("simulation", "agents")
 
 
-class Consensus(Showing):
+class Consensus(Streaming):
     """Decentralised kernel learning; the kind of targets is a subclass's."""
 
     _kind: ClassVar[str]  # of the losses' targets
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"sites": True}  # they have no other use
+    __metadata_request__partial_fit: ClassVar[dict[str, bool]] = {"sites": True, "tick": True}
 
     def __init__(
         self,
@@ -143,13 +144,13 @@ class Consensus(Showing):
 
     def _fit(self, rows: Rows) -> Self:
         """Site by site, round by round; the model is the agents' mean."""
+        self._feed = None
         if isinstance(self.engine, str) and self.engine not in ENGINES:
             raise InputError(unknown("engine", self.engine, ENGINES))
         here = self.engine == "simulation"
-        if rows.weights is not None and not (here and self.privacy is None):
+        if rows.weights is not None and self.privacy is not None:
             raise InputError(
-                "weights of rows with agents or privacy: files of agents have none, and privacy "
-                "bounds what a row may weigh; leave them out, or simulate without privacy"
+                "weights of rows with privacy: it bounds what a row may weigh; leave them out"
             )
         settings, columns = self._settings(rows.targets), rows.columns
         if rows.kinds and (why := why_numbers(settings)):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
 from sklearn.base import RegressorMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from coke.estimators.checks import fitted_rows, owned, rows_to_predict, weighed
+from coke.estimators.checks import fitted_rows, owned, rows_to_predict, streamed_rows, weighed
 from coke.estimators.consensus import Consensus
+from coke.estimators.streaming import learns_streams
 from coke.learning.model import named
 from coke.maths.arrays import side_by_side
 from coke.maths.losses import NUMBERS
@@ -98,15 +101,31 @@ class COKERegressor(RegressorMixin, Consensus):
         rows = owned(raw, y[:, 0] if y.shape[1:] == (1,) else y, sites)
         return self._fit(weighed(rows, sample_weight)._replace(targets=_names(given, K)))
 
-    def predict(self, X: Any, interval: float | None = None) -> Any:
+    @available_if(learns_streams)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self, X: Any, y: Any, classes: None = None, sites: Any = None, tick: Any = None
+    ) -> Self:
+        """Predicts rows that come now, then learns from them; see docs/streams.md.
+
+        `sites` has a label a row; without it rows are dealt out in turn. `tick` has whole numbers,
+        such as hours; without it a site's rows are at one tick after the other. The sites agree on
+        units and a model from the first call's rows. `classes` is a classifier's.
+        """
+        rows = streamed_rows(self, X, y, sites, first=not self._begun())
+        self._one = np.ndim(y) == 1
+        K = 1 if rows.y.ndim == 1 else rows.y.shape[1]
+        return self._partial(rows._replace(targets=_names(y, K)), tick)
+
+    def predict(self, X: Any, interval: float | None = None, site: Any = None) -> Any:
         """Values, in the target's units; with interval=0.9 also the ends of 90 % intervals.
 
         They are added up from all sites' errors, with model="auto" and algorithm="coke". All are
-        (T,), or (T, K) as y was.
+        (T,), or (T, K) as y was. Of a stream a `site` may be named, for its fast layer.
         """
         check_is_fitted(self)
-        X = rows_to_predict(self, X, self.model_)
-        found = [self.model_.predict(X)] if interval is None else self.model_.interval(X, interval)
+        model = self._model(site)
+        X = rows_to_predict(self, X, model)
+        found = [model.predict(X)] if interval is None else model.interval(X, interval)
         like = [part if self._one else side_by_side(part) for part in found]
         return like[0] if interval is None else tuple(like)
 

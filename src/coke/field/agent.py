@@ -131,6 +131,17 @@ class Agent:
         return self._train.node
 
     @property
+    def sweeps(self) -> list[dict[str, Any]]:
+        """A line for every sweep over the tree that was made."""
+        return self._descend.lines
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What was proven of the model, once it is."""
+        descent = self._descend.descent
+        return self._close.certificate or (None if descent is None else descent.certificate)
+
+    @property
     def rounds(self) -> int:
         """Sweeps over the tree, or rounds."""
         descent, node = self._descend.descent, self._train.node
@@ -197,16 +208,17 @@ class Agent:
             self.desk.refused[sender] += 1
 
     def _status(self, name: str, phase: Phase) -> Status:
-        node, desk = self._train.node, self.desk
-        ends = () if node is None else tuple(node.ends.values())
+        node, desk, sweeps = self._train.node, self.desk, self.sweeps
+        words = () if node is None else tuple(end.out for end in node.ends.values())
+        sweep = sweeps[-1] if node is None and sweeps else {"spoke": False, "loss": np.nan}
         return Status(
             phase=name,
             round=self.rounds,
             events=self._events(),
             alive=tuple(sorted(desk.alive)),
             missing=tuple(phase.missing) if name != "over" else (),
-            spoke=any(end.out is not None and bool(end.out.payload) for end in ends),
-            loss=np.nan if node is None else float(node.state.loss[0]),
+            spoke=bool(sweep["spoke"] or any(word and word.payload for word in words)),
+            loss=sweep["loss"] if node is None else float(node.state.loss[0]),
             ledger=self._agree.spent if node is None else node.spent,
             away=np.inf if node is None else node.away,
             countdown=None if node is None or node.countdown == NEVER else node.countdown,

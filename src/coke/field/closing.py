@@ -31,7 +31,7 @@ from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
 from coke.maths.losses.excess import Certificate
 from coke.talk.conversation import Talk
-from coke.talk.descent import Settled
+from coke.talk.handover import Settled
 from coke.talk.sums import swept
 
 PATIENCE = 6  # times as long as a site lingers at the end

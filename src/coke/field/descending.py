@@ -4,8 +4,7 @@ The conversation is that of `coke.talk.descent`; as in the agreement, what was h
 before anything that follows from it is sent, so a site that crashed holds it again. It needs every
 site. Where a neighbour that is waited for has had no link for a while, where sites have come or
 gone, where a message makes no sense, or where another site has gone on already, this one goes on
-too: to rounds, from the model that all had last, with no dual on any edge, so that they sum to
-zero.
+too: to rounds, from what all had known last (`coke.talk.handover`), so that duals sum to zero.
 
 The root's last order comes after all sites have answered for the same model. So whoever has it
 tells any neighbour that makes rounds, or has not parted yet (`Proven`), and a site that waits for

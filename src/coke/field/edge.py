@@ -8,20 +8,25 @@ or killed, two ends at the same step hold own_ij = cp_ji and g_ij = −g_ji to t
 
 Where that cannot be (a lost disk, an old backup, values beyond all reason) the end starts again
 in the next epoch, from zero: `bump`. Functions map ends to ends; no socket, clock or disk.
+
+Where rounds take the place of a descent (`coke.talk.handover`), an epoch's number is how many
+orders both ends begin after, and the chain begins with what they know: the same, or it is seen.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 
 from coke.errors import InputError
-from coke.field.frames import TAG, TOP, Done, Frame, Standing, Word
+from coke.field.frames import MOST, TAG, TOP, Done, Frame, Standing, Word
 from coke.maths.algorithms.codecs import LIMIT, Codec
 from coke.maths.algorithms.coke import dual
 from coke.maths.arrays import Array
+from coke.talk.handover import Base
 
 STRIKES = 3  # an end that had to start again so often is closed …
 PATIENCE = 2 * STRIKES  # … and from then on stays so, until an operator opens it
@@ -38,6 +43,7 @@ class Edge(NamedTuple):
     lower: bool  # whether this end's name is the lower one
     start: float = 0.0  # threshold before the first step
     integrates: bool = True  # whether the edge keeps its g; else the algorithm has its own duals
+    bases: Mapping[int, Base] = {}  # by epoch, that do not begin from zero
 
 
 class End(NamedTuple):
@@ -83,12 +89,19 @@ class _Reply(NamedTuple):
 
 
 def zero(edge: Edge, at: Standing = FIRST, strikes: int = 0) -> End:
-    """An end that has said and heard nothing."""
-    nothing = np.zeros(edge.size)
+    """An end that has said and heard nothing in its epoch."""
+    base, nothing = None if at.closed else edge.bases.get(at.epoch), np.zeros(edge.size)
+    x, g, h = base or (nothing, nothing, edge.start)
     return End(
-        epoch=at.epoch, closed=at.closed, s=0, own=nothing, cp=nothing, g=nothing, h=edge.start,
-        tag=bytes(CHAIN), strikes=strikes,
+        epoch=at.epoch, closed=at.closed, s=0, own=x, cp=x, g=g, h=min(h, edge.start),
+        tag=bytes(CHAIN) if base is None else _begun(edge, x, g), strikes=strikes,
     )  # fmt: skip
+
+
+def _begun(edge: Edge, x: Array, g: Array) -> bytes:
+    """The chain before the first word of an edge that does not begin from zero."""
+    lower = g if edge.lower else 0.0 - g  # never −0
+    return blake2b(x.tobytes() + lower.tobytes(), digest_size=CHAIN).digest()
 
 
 def freeze(end: End, word: Word, h: float) -> End:
@@ -148,8 +161,12 @@ def hear(edge: Edge, end: End, frame: Frame) -> _Reply:
 
 
 def _followed(edge: Edge, end: End, his: Standing) -> End:
-    """Where the other end stands, from zero. Epochs that do not last would keep a run for ever."""
-    strikes = end.strikes + (his.epoch > end.epoch and end.s < LEAST)
+    """Where the other end stands. Epochs that do not last would keep a run for ever.
+
+    But for those that a descent has led to, of which there are few.
+    """
+    early = his.epoch > end.epoch and end.s < LEAST and his.epoch not in edge.bases
+    strikes = end.strikes + early
     most = PATIENCE if end.closed else STRIKES
     return zero(edge, Standing(his.epoch, his.closed or strikes >= most), strikes)
 
@@ -174,7 +191,7 @@ def bump(edge: Edge, end: End) -> End:
     """The next epoch from zero; closed after STRIKES times, and where epochs end."""
     strikes = end.strikes + 1
     closed = strikes >= STRIKES or end.epoch == TOP
-    return zero(edge, Standing(min(end.epoch + 1, TOP), closed), strikes)
+    return zero(edge, Standing(min(_later(edge, end), TOP), closed), strikes)
 
 
 def close(edge: Edge, end: End, strikes: int = 0) -> End:
@@ -194,4 +211,9 @@ def reopen(edge: Edge, end: End) -> End:
             f"an edge in its last epoch {TOP} cannot be opened again: start a new run, or find out "
             "why its neighbour starts again so often"
         )
-    return zero(edge, Standing(end.epoch + 1, False))
+    return zero(edge, Standing(_later(edge, end), False))
+
+
+def _later(edge: Edge, end: End) -> int:
+    """The next epoch, from zero at both ends: later than any that a descent may have led to."""
+    return max(end.epoch, MOST if edge.bases else 0) + 1

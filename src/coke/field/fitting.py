@@ -37,6 +37,11 @@ class _Found(NamedTuple):
     certificate: Certificate | None
 
 
+def _rows(rows: Rows, part: Index) -> float:
+    """How many rows these stand for."""
+    return float(len(part) if rows.weights is None else rows.weights[part].sum())
+
+
 def train_on_agents(
     config: Settings,
     rows: Rows,
@@ -67,7 +72,7 @@ def train_on_agents(
     total = Ledger(*(sum(result[name] for result in results) for name in Ledger._fields))
     said = resolved(config)[0] if own is None else type(own).__name__
     labels = Labels(said, LOSSES[models[0].loss].metric, [str(label) for label in parts])
-    history = History.of_sites(labels, told, [len(part) for part in parts.values()])
+    history = History.of_sites(labels, told, [_rows(rows, part) for part in parts.values()])
     converged = all(result["converged"] for result in results)
     proven = weakest([result["certificate"] for result in results])
     return _Found(

@@ -5,35 +5,30 @@
 
 ID is the id of the site's name, and what its certificate calls it.
 
-Nothing revokes a certificate: that is why they run out soon, and why a site lists whom it talks
-to. Whatever is not as made here is refused. The clock is the caller's: `now` is explicit.
+Nothing revokes a certificate: so they run out soon, and a site lists whom it talks to. Whatever is
+not as made here is refused. The clock is the caller's: `now` is explicit.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
-from warnings import catch_warnings
 
-from coke.data.files import atomically, make_folder, read_file, write_file
-from coke.errors import CokeError, FileError, InputError
+from coke.data.files import make_folder, read_file, write_file
+from coke.errors import FileError, InputError
+from coke.field.keys import keep_key, parsing, private_key, ready
 from coke.settings.sites import LONGEST_DAYS, SITE_DAYS
 from coke.talk.names import CA, is_id, site_id
 
-_missing: ImportError | None = None
-try:
+with suppress(ImportError):  # an extra: the rest of coke works without it, and `ready` refuses
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives import serialization as pem
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-except ImportError as error:  # an extra: the rest of coke works without it
-    _missing = error
 
 CA_DAYS = 3650
 SKEW = timedelta(minutes=5)  # by which a site's clock may be behind ours
@@ -73,7 +68,7 @@ class _Authority(NamedTuple):
 
 def found(folder: Path, network: str, now: datetime, *, replace: bool = False) -> Credential:
     """A new network: the key and certificate of its authority, for ten years."""
-    _ready(now)
+    ready(now)
     key = ec.generate_private_key(ec.SECP256R1())
     ca = _Authority(site_id(network), key, now, now + timedelta(days=CA_DAYS))
     make_folder(folder)
@@ -93,12 +88,19 @@ def issue(
 
 def renew(folder: Path, name: str, now: datetime, *, days: int = SITE_DAYS) -> Credential:
     """A new certificate for the key a site has, which need not be here: the old one tells it."""
-    ca = _authority(folder, now)
     own = site_id(name)
     old = read_credential(_paths(folder, own)[0])
     _check_made(old, own, read_credential(_paths(folder, CA)[0]))  # it may have run out
-    write_file(old.path, _signed(ca, own, old.key, days).public_bytes(pem.Encoding.PEM))
-    return read_credential(old.path)
+    return certify(folder, own, old.key, now, days=days)
+
+
+def certify(
+    folder: Path, own: str, key: ec.EllipticCurvePublicKey, now: datetime, *, days: int
+) -> Credential:
+    """A certificate for a site's id and key, signed by the authority in `folder`."""
+    made, path = _signed(_authority(folder, now), own, key, days), _paths(folder, own)[0]
+    write_file(path, made.public_bytes(pem.Encoding.PEM))
+    return read_credential(path)
 
 
 def load(folder: Path, name: str, now: datetime) -> Identity:
@@ -110,7 +112,7 @@ def load(folder: Path, name: str, now: datetime) -> Identity:
 
 def check(folder: Path, name: str, now: datetime) -> Credential:
     """The certificate of an id or of "ca" if chain, time and name are right; needs no key."""
-    _ready(now)
+    ready(now)
     ca = read_credential(_paths(folder, CA)[0])
     own = ca if name == CA else read_credential(_paths(folder, name)[0])
     for one, its_name in ((ca, CA), (own, name)):
@@ -121,8 +123,8 @@ def check(folder: Path, name: str, now: datetime) -> Credential:
 
 def read_credential(path: Path) -> Credential:
     """What the one certificate in a file says, or `FileError`."""
-    _ready()
-    with _parsing(path, "one PEM certificate, made by `coke identity`"):
+    ready()
+    with parsing(path, "one PEM certificate, made by `coke identity`"):
         # One: of a second authority in the file we would know nothing, and TLS would trust it.
         (whole,) = x509.load_pem_x509_certificates(read_file(path))
         network, name = (str(part.value) for part in whole.subject)
@@ -145,8 +147,8 @@ def _signed(
         raise InputError(f"{days} days: expected 1 to {LONGEST_DAYS}; renew instead")
     draft = (
         x509.CertificateBuilder()
-        .subject_name(_subject(ca.network, name))
-        .issuer_name(_subject(ca.network, CA))
+        .subject_name(subject(ca.network, name))
+        .issuer_name(subject(ca.network, CA))
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(ca.now - SKEW)
@@ -157,7 +159,8 @@ def _signed(
     return draft.sign(ca.key, hashes.SHA256())
 
 
-def _subject(network: str, name: str) -> x509.Name:
+def subject(network: str, name: str) -> x509.Name:
+    """How a certificate or request names a site."""
     parts = (NameOID.ORGANIZATION_NAME, network), (NameOID.COMMON_NAME, name)
     return x509.Name([x509.NameAttribute(kind, value) for kind, value in parts])
 
@@ -191,11 +194,11 @@ def _check_made(own: Credential, name: str, ca: Credential) -> None:
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm) as error:
         wanted = f"expected one signed by the authority of {ca.path}; issue it again"
         raise FileError(f"{own.path}: a foreign certificate: {wanted}") from error
-    if own.whole.subject != _subject(ca.network, name):
+    if own.whole.subject != subject(ca.network, name):
         raise FileError(
             f"{own.path}: a certificate of {own.name!r}: expected {name!r}; use that site's own"
         )
-    with _parsing(own.path, f"the extensions that `coke identity` gives to {name!r}"):
+    with parsing(own.path, f"the extensions that `coke identity` gives to {name!r}"):
         uses = [(extension.value, extension.critical) for extension in own.whole.extensions]
         if uses != _extensions(name, own.key, ca.key):
             raise ValueError("it is for something else")
@@ -207,20 +210,6 @@ def _check_time(own: Credential, now: datetime) -> None:
             f"{own.path}: valid from {own.begins:%Y-%m-%d %H:%M} to {own.ends:%Y-%m-%d %H:%M} UTC, "
             f"not at {now.astimezone(UTC):%Y-%m-%d %H:%M}; renew it, or set the clock right"
         )
-
-
-@contextmanager
-def _parsing(path: Path, expected: str) -> Iterator[None]:
-    """Whatever cryptography says of bytes it cannot use, as `FileError`."""
-    try:
-        with catch_warnings(action="ignore"):  # of odd fields; they have to pass the checks too
-            yield
-    except (
-        *(ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion),
-        *(x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
-    ) as error:
-        what = str(error).partition(". ")[0]
-        raise FileError(f"{path}: {what}: expected {expected}; copy or issue it again") from error
 
 
 def _paths(folder: Path, name: str) -> tuple[Path, Path]:
@@ -237,27 +226,9 @@ def _write_pair(
 ) -> Credential:
     """The key first: a crash between the two leaves a pair that `load` refuses."""
     path, secret = _paths(folder, name)
-    plain = pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption()
-    _write_key(secret, key.private_bytes(*plain), replace)
+    keep_key(secret, key, replace=replace)
     write_file(path, whole.public_bytes(pem.Encoding.PEM))
     return read_credential(path)
-
-
-def _write_key(path: Path, data: bytes, replace: bool) -> None:
-    """Readable by its owner alone at every moment; over another key only if asked."""
-
-    def write(part: Path) -> None:
-        if not replace:
-            _private(path, b"")  # fails if it is there: of two who try at once, one gets it
-        part.unlink()  # it is open to others, who may be reading already
-        _private(part, data)
-
-    atomically(path, write)
-
-
-def _private(path: Path, data: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-        file.write(data)
 
 
 def _check_free(folder: Path, name: str, replace: bool) -> None:
@@ -270,24 +241,7 @@ def _check_free(folder: Path, name: str, replace: bool) -> None:
 
 def _read_key(path: Path, owner: Credential) -> ec.EllipticCurvePrivateKey:
     """The private key of a certificate, if it is the right one and nobody else can read it."""
-    try:
-        with path.open("rb") as file:
-            mode, data = os.fstat(file.fileno()).st_mode & 0o777, file.read()
-    except OSError as error:
-        advice = "a key stays where it was made, `ca.key` where `coke identity init` was run"
-        raise FileError(f"{path}: the key cannot be read: {error.strerror}; {advice}") from error
-    if mode & 0o077 and os.name == "posix":
-        advice = "issue a new one (--replace), or if nobody did, `chmod 600`"
-        raise FileError(f"{path}: mode {mode:04o}, others may read it: expected 0600; {advice}")
-    with _parsing(path, "a PEM private key without a password"):
-        key = pem.load_pem_private_key(data, password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != owner.key:
+    key = private_key(path)
+    if key.public_key() != owner.key:
         raise FileError(f"{path}: not the key of {owner.path}; copy both from one place again")
     return key
-
-
-def _ready(now: datetime | None = None) -> None:
-    if _missing is not None:
-        raise CokeError(f"certificates need an extra ({_missing}): pip install 'coke-learn[agent]'")
-    if now is not None and now.tzinfo is None:
-        raise InputError(f"time {now} without a zone: expected one, as in datetime.now(UTC)")

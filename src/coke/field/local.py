@@ -83,6 +83,8 @@ def write_network(folder: Path, plan: NetworkPlan) -> list[Path]:
         data["target"] = (
             list(plan.rows.targets) if len(plan.rows.targets) > 1 else plan.rows.targets[0]
         )
+        if plan.rows.weights is not None:
+            data["weight"] = _weight(plan.rows)
         write_file(place / "site.toml", toml({**plan.settings, "data": data, "site": site}))
         paths.append(place / "site.toml")
     if not together:
@@ -160,12 +162,22 @@ def _text(value: Any) -> str:
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
 
 
+def _weight(rows: Rows) -> str:
+    """The column of the weights: a name that no other has."""
+    taken, name = {*rows.columns, *rows.targets}, "weight"
+    while name in taken:
+        name += "_"
+    return name
+
+
 def _write_rows(path: Path, rows: Rows, part: Index) -> None:
     kinds = rows.kinds or raw_numbers(len(rows.columns))
     each = zip(rows.columns, rows.X[part].T, kinds, strict=True)
     columns = {name: kind.values(x) for name, x, kind in each}
     several = rows.y[part] if rows.y.ndim == 2 else rows.y[part][:, None]
     columns |= {t: pa.array(several[:, k].tolist()) for k, t in enumerate(rows.targets)}
+    if rows.weights is not None:
+        columns[_weight(rows)] = pa.array(rows.weights[part])
     table = pa.table(columns)
     atomically(path, lambda file: pa.parquet.write_table(table, file))
 
@@ -181,11 +193,12 @@ def _moved(source: Path, target: Path) -> None:
 
 
 def run_network(
-    paths: Sequence[Path], timeout: float, own: Algorithm | None = None
+    paths: Sequence[Path], timeout: float, own: Algorithm | None = None, *, page: bool = False
 ) -> list[dict[str, Any]]:
     """Every site's agent, as its carrier wants it: a process of its own, or a thread of this one.
 
-    What each came to, in the order of the files. An own algorithm is known to this process alone.
+    Processes have a page each, if asked. What each came to, in the order of the files. An own
+    algorithm is known to this process alone.
     """
     configs = [read_site(path) for path in paths]
     if all(CARRIERS[config.site.carrier].together for config in configs):
@@ -196,15 +209,17 @@ def run_network(
             f"{own} on agents that are processes: they know algorithms by name only; expected the "
             'carrier "memory", or an algorithm of the house'
         )
-    return _processes(paths, timeout)
+    return _processes(paths, timeout, ("--page",) if page else ())
 
 
-def _processes(paths: Sequence[Path], timeout: float) -> list[dict[str, Any]]:
+def _processes(
+    paths: Sequence[Path], timeout: float, options: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     processes: list[subprocess.Popen[bytes]] = []
     with held() as came:
         try:
             for path in paths:
-                processes.append(_started(path))
+                processes.append(_started(path, options))
             if not _ended(processes, timeout, came):
                 raise late(timeout, f"see {paths[0].parent.parent}/*/{LOG}")
         finally:
@@ -215,8 +230,8 @@ def _processes(paths: Sequence[Path], timeout: float) -> list[dict[str, Any]]:
     return [_result(path.parent / LOG) for path in paths]
 
 
-def _started(site: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "coke", "agent", str(site), "--json"]
+def _started(site: Path, options: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "coke", "agent", str(site), "--json", *options]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     with (site.parent / LOG).open("wb") as out:
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)

@@ -33,7 +33,7 @@ from coke.maths.graph import Graph, Shape, adjacency
 from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES, NUMBERS
 from coke.settings.declaration import WAIT, SiteSettings
-from coke.settings.sites import compared
+from coke.settings.sites import compared, digest_of
 from coke.talk.place import Place
 
 
@@ -58,6 +58,21 @@ def _elastic(config: SiteSettings, own: Algorithm | None) -> bool:
                 f'expected patience = "{WAIT}" and no site that joins later'
             )
     return False
+
+
+def _check_approved(config: SiteSettings, common: dict[str, str]) -> None:
+    """Refuses settings that the owner has not confirmed, before anything is sent."""
+    digest, approved = digest_of(common), config.site.approve
+    if approved in (None, digest):
+        return
+    to = ", ".join(sorted(config.site.neighbours))
+    each = ", ".join(f"{key} = {value}" for key, value in common.items())
+    raise ConfigError(
+        f"approve = {approved!r}, but the settings that all sites share have digest {digest!r}: "
+        f"{each}. {to} and nobody else will be told these, then this site's part in the agreement, "
+        "then its words or sums in training (docs/privacy.md); if you agree, write "
+        f'approve = "{digest}" into [site]'
+    )
 
 
 def _weights(place: Place, algorithm: Algorithm) -> dict[str, float]:
@@ -114,8 +129,9 @@ class Mission:
             data = config.data
             how = reading_of(config, say)
             rows = read_rows(
-                str(data.file), data.targets, drop=data.drop, missing=data.missing, how=how
-            )
+                str(data.file), data.targets, weight=data.weight, drop=data.drop,
+                missing=data.missing, how=how,
+            )  # fmt: skip
         rows = rows._replace(sites=None)
         places = split({self.name: np.arange(len(rows.y))}, test=data.test, seed=config.seed)
         self.rows: Kept = places.kept(rows, numbers=LOSSES[config.loss].kind == NUMBERS)
@@ -130,6 +146,7 @@ class Mission:
             sample = inputs_of(read_table(config.sample), rows.columns)
             digest = hashlib.blake2b(read_file(config.sample), digest_size=8)
             self.settings["sample"] = digest.hexdigest()
+        _check_approved(config, self.settings)
         self.terms = Terms(config, rows.columns, sample, Path(config.site.releases))
         entry = ALGORITHMS[config.algorithm]
         tol = entry.tol if config.tol is None and own is None else config.tol

@@ -21,7 +21,8 @@ import numpy as np
 from scipy import sparse
 
 from coke.errors import ConvergenceError, InputError
-from coke.field.edge import Edge, End, zero
+from coke.field.edge import FIRST, Edge, End, zero
+from coke.field.frames import Standing
 from coke.field.guarding import Look, Watch
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.codecs import LIMIT, Codec, Coded, Float64
@@ -30,6 +31,7 @@ from coke.maths.algorithms.stopping import NEVER, Limits
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
 from coke.maths.losses.risk import Risk
+from coke.talk.handover import NOT_HANDED, Handed
 from coke.threads import OneThread
 
 NOTHING = Ledger()
@@ -58,6 +60,7 @@ class Setup:
     spent: Ledger = NOTHING  # by this site, on the agreement
     weights: Mapping[str, float] = field(default_factory=dict)  # w_in in lockstep, itself included
     watch: Watch | None = None  # looks at what the edges do to the site
+    handed: Handed = NOT_HANDED  # what edges begin with
     # Not for `replace` to take over: they follow from the fields above.
     _edges: dict[str, Edge] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -92,13 +95,14 @@ class Setup:
             moves, lower = self.moves, self.name < neighbour
             self._edges[neighbour] = Edge(
                 codec=self.codec, size=moves.width, lower=lower, start=moves.start,
-                integrates=self.algorithm.elastic,
+                integrates=self.algorithm.elastic, bases=self.handed.bases.get(neighbour, {}),
             )  # fmt: skip
         return self._edges[neighbour]
 
     def ends(self, neighbours: Iterable[str]) -> dict[str, End]:
         """The edges before round 1: open, and nothing said."""
-        return {n: zero(self.edge(n)) for n in sorted(neighbours)}
+        at, known = Standing(self.handed.at, False), self.handed.bases
+        return {n: zero(self.edge(n), at if n in known else FIRST) for n in sorted(neighbours)}
 
     def step(self, s: Any, ends: Mapping[str, End], k: int | None = None) -> tuple[Any, Tellings]:
         """The state after round k, and what to tell on these edges where they have no word.
@@ -147,7 +151,10 @@ class _Elastic:
 
     def __init__(self, setup: Setup):
         # What `elastic` promises: `move` and `tell`, and pulls and duals that add up edge by edge.
-        self._coke = replace(cast(COKE, setup.algorithm), codec=setup.codec)
+        # Sites that begin from a common model have nothing to say of their own.
+        given = cast(COKE, setup.algorithm)
+        warm = given.warm and not setup.handed.at
+        self._coke = replace(given, codec=setup.codec, warm=warm)
         self._setup, self._risk, self._local = setup, setup.risk, dict[int, Local]()
         self.width, self.rho = setup.risk.size, self._coke.rho
         self.start = self._coke.threshold.start

@@ -43,7 +43,7 @@ def _assessed(mission: Mission, ready: Ready, learnt: Learnt, model: Model) -> d
         "settled": settled,
         "certificate": ended.proven(),
         "verdict": None if verdict is None else verdict.document(),
-        "warnings": [*filter(None, [ended.warning]), *_distrust(learnt)],
+        "warnings": [*_distrust(learnt), *filter(None, [ended.warning])],
     }
 
 

@@ -30,9 +30,10 @@ from typing import IO, Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from coke.data.files import DIGEST, lock, read_file, write_file
+from coke.data.files import DIGEST, read_file, write_file
 from coke.errors import FileError
 from coke.field.journal import Journal, put
+from coke.field.lock import alone
 
 S = TypeVar("S")
 BLOCK = 4096
@@ -59,25 +60,7 @@ class Store:
     @contextmanager
     def claimed(self) -> Iterator[None]:
         """The folder to oneself; FileError while another agent has it."""
-        path = self.folder / "lock"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            file = path.open("a+b")
-        except OSError as error:
-            raise FileError(f"{path}: cannot be written: {error}; see whose it is") from error
-        with file:
-            try:
-                lock(file)
-            except OSError as error:
-                file.seek(0)
-                who = file.read(20).decode(errors="replace").strip() or "unknown"
-                raise FileError(
-                    f"{self.folder}: another agent works here (process {who}): expected one at a "
-                    "time; stop it first, or give this site another folder"
-                ) from error
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n".encode())
-            file.flush()
+        with alone(self.folder):
             self._look()  # another agent may have worked here until now
             try:
                 yield

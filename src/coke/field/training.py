@@ -23,6 +23,7 @@ from coke.field.phases import ROUNDS, Desk
 from coke.field.state import image, restored
 from coke.field.store import Store
 from coke.maths.algorithms.stopping import NEVER
+from coke.talk.handover import NOT_HANDED
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Train:
     def begin(self) -> None:
         """From the disk, or from zero; with the neighbours that the settings name now."""
         assert self.agreed.result is not None  # the phase before is over
-        setup = self.mission.setup(self.agreed.result, self.agreed.spent)
+        setup = self._handed(self.mission.setup(self.agreed.result, self.agreed.spent))
         self._since, neighbours = self.desk.clock(), sorted(self.desk.carrier.neighbours)
         if self.store.traces:
             self.node = self.store.image(partial(restored, setup=setup))
@@ -75,14 +76,21 @@ class Train:
     def _descended(self) -> None:
         """Rounds were made in vain: what is left of them is what they cost."""
         before = self.trained
-        setup = replace(before.setup, spent=self.agreed.spent)
+        setup = replace(before.setup, spent=self.agreed.spent, handed=NOT_HANDED)
         ends, state = setup.ends(sorted(before.ends)), self._start(setup)
         self.node = Node(setup, ends, state, ledger=before.ledger, done=True)
+
+    def _handed(self, setup: Setup) -> Setup:
+        """With what a descent has come to that others, too, go on from by rounds."""
+        descent = self.descend.descent
+        if descent is None or descent.done:
+            return setup
+        return replace(setup, handed=descent.handed(self.agreed.first, setup.moves.rho))
 
     def _start(self, setup: Setup) -> Any:
         """The algorithm's state before round 1; from where a descent has come to."""
         state, descent = setup.start(), self.descend.descent
-        if descent is None:
+        if descent is None or not (descent.done or setup.handed.at):
             return state
         u = descent.u[None]
         return state._replace(theta=u, loss=setup.risk.losses(u))

@@ -20,7 +20,7 @@ from coke.data.site import Site
 from coke.data.tables import Labels
 from coke.data.units import Columns, Making, Scaling, checked_classes, fit_scaling, numbers_of
 from coke.errors import MessageError
-from coke.learning.choice import FINE, LEAST, Choice, Samples, Wish
+from coke.learning.choice import FINE, Choice, Samples, Wish, least_ridge
 from coke.learning.choosing import choose
 from coke.learning.public import public_classes, public_units
 from coke.maths.arrays import Array, side_by_side
@@ -201,7 +201,7 @@ class Agreement:
             return float(self.terms.settings.lam)
         ridge, given = self.choice.best.ridge, self.terms.settings.lam != AUTO
         if self.terms.loss.codes and not given:
-            ridge = max(ridge, LEAST)  # a site that holds two classes tells them apart without one
+            ridge = max(ridge, least_ridge(self.told.columns.T))
         return self.N * ridge * self.kappa / 2
 
 
@@ -279,7 +279,7 @@ def _choosing(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Agreement]:
     plain = feature_settings(terms.settings)
     if terms.settings.features.sigma == AUTO:
         plain = plain._replace(sigma=float(np.sqrt(d / 2)))
-    wish = Wish.of(terms.settings, plain, N, agreed.outputs)
+    wish = Wish.of(terms.settings, plain, N, agreed.outputs, told.T)
     choice = yield from choose(sweep, own, wish)
     x = standard._replace(knots=choice.best.knots)
     units = x._replace(y_shift=agreed.units.y_shift, y_scale=agreed.units.y_scale)

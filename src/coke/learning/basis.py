@@ -39,6 +39,7 @@ class Own(NamedTuple):
     gram: Callable[[], Array]  # ↦ their Gram matrix (D, D), made when it is needed
     y: Columns  # of its scaled target
     G: float  # its regulariser, λ/N
+    most: int = max(RANKS)  # components of its mixture
 
 
 class Basis(NamedTuple):
@@ -65,7 +66,7 @@ def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
         told = [Gaussian.of(own.X).truncated(RANKS[1])]
         detail = Detail(0.3 * agreement.sigma * math.sqrt(ridge))
         if how == "mixture":
-            told = describe(own.X, f, own.gram, ridge, agreement.terms.settings.seed)
+            told = describe(own.X, f, own.gram, ridge, agreement.terms.settings.seed, own.most)
             detail = detail._replace(features=f, ridge=ridge)
         mixture, spread = yield from describe_inputs(sweep, told, own.y, detail)
         whitening = mixture_basis(f, mixture, ridge)

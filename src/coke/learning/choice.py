@@ -19,12 +19,12 @@ import numpy as np
 from coke.maths.arrays import Array
 from coke.maths.choice.quantiles import NO_KNOTS
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
-from coke.maths.losses import LOSSES
+from coke.maths.losses import LOSSES, NUMBERS
 from coke.settings.declaration import AUTO, PLAIN_LAMBDA, Settings
 
 LINEAR, PLAIN, TUNED = "linear", "plain", "tuned"
 SQRT2 = float(np.sqrt(2.0))
-LEAST = 3e-5  # ridge of classes that is chosen
+_LEAST, _LABELS = 3e-5, 0.1  # ridge of classes that is chosen, at least; and times all rows
 FINE = 2.0**20  # whole numbers to one, in sums of shares
 _ROOTS = [np.sqrt(2.0)]
 for _ in range(3):
@@ -119,6 +119,7 @@ class Wish(NamedTuple):
 
     plain: FeatureSettings  # of the plain model
     kernel: str  # of the tuned one
+    apart: str  # the same where sites differ
     inputs: tuple[bool, ...]  # whether by quantiles: one or both
     sigma: float | None = None  # instead of bandwidths
     linear: float | None = None  # weight of the linear part
@@ -130,14 +131,20 @@ class Wish(NamedTuple):
     least: float = 0.0  # ridge that is chosen
 
     @classmethod
-    def of(cls, settings: Settings, plain: FeatureSettings, N: int, outputs: int) -> Wish:
-        """Of N sites, with the plain model's features."""
+    def of(
+        cls, settings: Settings, plain: FeatureSettings, N: int, outputs: int, rows: float
+    ) -> Wish:
+        """Of N sites with so many rows, with the plain model's features."""
         f, loss = settings.features, LOSSES[settings.loss]
-        kappa = loss.curvature(outputs)
+        kappa, numbers = loss.curvature(outputs), loss.kind == NUMBERS
+        given = f.kernel != AUTO
         sigma, weight, lam = (_number(v) for v in (f.sigma, f.linear, settings.lam))
         return cls(
             plain=plain,
-            kernel="matern32" if f.kernel == AUTO else f.kernel,
+            kernel=f.kernel if given else "matern32",
+            # Frequencies are drawn there, not chosen: of the Matérn kernel's many are too high to
+            # serve, which numbers bear, whose sites tell bandwidths well, and classes do not.
+            apart=f.kernel if given else "matern32" if numbers else "gaussian",
             inputs={AUTO: (False, True), "scaled": (False,), "quantiles": (True,)}[f.inputs],
             sigma=sigma,
             linear=weight,
@@ -148,12 +155,17 @@ class Wish(NamedTuple):
             usual=2 * PLAIN_LAMBDA / (N * kappa),
             # Errors of least squares on classes that can be told apart ask for none, and then
             # margins grow for ever.
-            least=0.0 if loss.statistics else LEAST,
+            least=0.0 if loss.statistics else least_ridge(rows),
         )
 
     def ridged(self, found: float) -> float:
         """The ridge that is given, which may be zero; else the one that was found."""
         return max(found, self.least) if self.ridge is None else self.ridge
+
+
+def least_ridge(rows: float) -> float:
+    """Of classes, where it is chosen: sites that hold two of many tell them apart without one."""
+    return max(_LEAST, _LABELS / rows)
 
 
 def _number(given: float | str) -> float | None:

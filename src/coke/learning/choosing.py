@@ -54,6 +54,7 @@ _USUAL = 100  # frequencies; more where rows are ten times that, or three with l
 _POOL, _MOST, _FITTED = 6, 1200, 300  # times as many frequencies to choose from, by so many rows
 _COARSE = 0.75  # of the coefficients' root mean square
 _LINES = 0.3  # noise of the first linear model, over the signal's variance
+_NUMBERS, _LABELS = 1, 4  # how sure the plain rule is: evidence takes labels for numbers
 _FARTHEST = 20.0  # of a logarithm that a site may find
 _PER_POWER = 8.0 / 0.6931471805599453  # sixteenths of a power of two in p/2
 
@@ -63,6 +64,7 @@ def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
     knots = (yield from _quantiles(sweep, own)) if True in wish.inputs else NO_KNOTS
     rows = {by: scored(knots, own.Z) if by else own.Z for by in wish.inputs}
     found = yield from _bandwidths(sweep, own, rows)
+    wish = wish._replace(kernel=wish.apart) if found.apart else wish
     curves = yield from _errors(sweep, own, wish, rows, found)
     by = min(wish.inputs, key=lambda by: float(curves.tuned[by].min()))
     noise = curves.noise(by)
@@ -133,13 +135,13 @@ def _bandwidths(sweep: Sweep, own: Samples, rows: dict[bool, Array]) -> Talk[_Ba
         )
     mean, square = total[:c] / FINE, total[c : 2 * c] / FINE
     between = (square - mean**2) / np.maximum(1.0 - mean**2, 1e-6)
-    p, part = {}, {}
+    p, part, usual = {}, {}, _LABELS if own.classes else _NUMBERS
     for by, at in zip(rows, total[2 * c :].reshape(len(rows), -1), strict=True):
         sure, told = at[:d], at[d : 2 * d]
         within = (np.abs(told) <= 16 * _FARTHEST * (sure + own.N)).all() and (sure >= 0).all()
         if not (within and abs(int(at[-1])) <= 16 * _FARTHEST * max(int(able), 1)):
             raise MessageError("bandwidths that cannot be: expected what sites find in their rows")
-        p[by] = np.rint(_PER_POWER * told / 16 / (1 + sure)).astype(np.int64)
+        p[by] = np.rint(_PER_POWER * told / 16 / (usual + sure)).astype(np.int64)
         part[by] = round(_PER_POWER * float(at[-1]) / 16 / max(int(able), 1))
     apart = bool(between.max() > 0.1 + 2 * (own.N - 1) / own.all)
     return _Bandwidths(p, part, apart, bool(2 * small > own.N), float(fit))

@@ -15,7 +15,8 @@ from coke.maths.algorithms.stopping import at_first
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger, Spent
 from coke.maths.losses.excess import Certificate
-from coke.talk.descent import Descent, Settled
+from coke.talk.descent import Descent
+from coke.talk.handover import Settled
 from coke.threads import OneThread
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from coke.data.formats import CHUNK, guarded, opener
-from coke.data.reading import PLAINLY, Reading, files_in
+from coke.data.kinds import distinct
+from coke.data.reading import PLAINLY, Named, Reading, files_in
 from coke.data.tables import plain
 from coke.errors import ConfigError, DataError, FileError, unknown
 from coke.learning.agreement import Terms
@@ -22,6 +24,7 @@ from coke.settings.reading import checked_again
 
 S = TypeVar("S", bound=Settings)
 LAST = "last"
+_NAMES = 20  # classes that may all differ
 USUAL = losses_of(NUMBERS)[0]
 Say = Callable[[str], None]
 
@@ -69,7 +72,7 @@ def with_target(settings: S) -> S:
     data = settings.data
     if data.file is None or LAST not in data.targets or data.file.endswith(".npy"):
         return settings
-    names = [name for name in schema_of(settings).names if name != data.site]
+    names = [name for name in schema_of(settings).names if name not in (data.site, data.weight)]
     if LAST in names or not names:
         return settings
     targets = [names[-1] if name == LAST else name for name in data.targets]
@@ -99,6 +102,7 @@ def _numbers(settings: Settings, say: Say, alone: bool) -> bool:
         return bool(np.load(data.targets[0], mmap_mode="r").dtype.kind in "fiu")
     name = data.targets[0]
     if not _is_numeric(_type(schema_of(settings), name)):
+        _check_classes(settings, name)
         return False
     if settings.privacy == "dp":  # values are for nobody to look at
         return not settings.classes
@@ -120,23 +124,54 @@ def _numbers(settings: Settings, say: Say, alone: bool) -> bool:
     return not few
 
 
+def _check_classes(settings: Settings, name: str) -> None:
+    """Refuses text that names hardly two rows alike: it is an id, or numbers with a word in it."""
+    counts = Counter[Any]()
+    for values in _values(settings, name):
+        counts.update(plain(values).drop_null().to_pylist())
+    rows, odd = counts.total(), [text for text in counts if not _is_number(text)]
+    if len(counts) > max(_NAMES, rows / 2):
+        numbers = len(odd) < len(counts) / 2
+        such = f"{len(odd)} are no numbers, such as {odd[0]!r}: --missing-values leaves them out"
+        raise DataError(
+            f"the target {name!r} is text of {len(counts)} different values in {rows} rows: "
+            f"expected classes or numbers; {such if numbers else 'name another column'}"
+        )
+
+
+def _is_number(text: Any) -> bool:
+    try:
+        return isfinite(float(text))
+    except (TypeError, ValueError):
+        return False
+
+
+def _values(settings: Settings, name: str) -> Iterator[pa.Array]:
+    """A column, some rows at a time."""
+    how = reading_of(settings)
+    for file in _files(settings.data):
+        opened = guarded(str(file), FileError, opener(file, CHUNK, Named(target=name), how))
+        for batch in opened.batches([name]):
+            yield batch.column(name)
+
+
 def _few_values(settings: Settings, name: str) -> set[float]:
     """The values of a column, up to the third."""
-    found, how = set[float](), reading_of(settings)
-    for file in _files(settings.data):
-        opened = guarded(str(file), FileError, opener(file, CHUNK, how=how))
-        for batch in opened.batches([name]):
-            values = plain(batch.column(name)).cast(pa.float64(), safe=False).drop_null()
-            found.update(value for value in np.unique(values)[:3].tolist() if isfinite(value))
-            if len(found) > 2:
-                return found
+    found = set[float]()
+    for part in _values(settings, name):
+        values = plain(part).cast(pa.float64(), safe=False).drop_null()
+        found.update(value for value in np.unique(values)[:3].tolist() if isfinite(value))
+        if len(found) > 2:
+            return found
     return found
 
 
 def _type(schema: pa.Schema, name: str) -> Any:
     """Of a column; of dictionaries, what they hold."""
     if name not in schema.names:
-        raise DataError(unknown("column", name, schema.names))
+        alone = " The file has one column: --separator names what is between its values."
+        raise DataError(unknown("column", name, schema.names) + alone * (len(schema.names) == 1))
+    distinct(schema.names)
     kind = schema.field(name).type
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 

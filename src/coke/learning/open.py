@@ -16,7 +16,8 @@ from coke.data.digits import digits_rows
 from coke.data.formats import open_table
 from coke.data.npy import open_arrays
 from coke.data.ondisk import OnDisk
-from coke.data.out_of_core import owners, pass_over, picked
+from coke.data.out_of_core import pass_over
+from coke.data.picking import owners, picked
 from coke.data.reading import PLAINLY, Reading, files_in, label_of
 from coke.data.site import Kept, Sites
 from coke.data.sources import Passing, Source, Watch, joined
@@ -86,8 +87,8 @@ def load_rows(settings: Settings, how: Reading = PLAINLY) -> Rows:
     if data.file is None or data.target is None:
         return synthetic_rows(data.agents, data.size_range or (4000, 6000), seed=settings.seed)
     return read_rows(
-        data.file, data.targets, site=data.site, drop=data.drop, missing=data.missing,
-        how=how,
+        data.file, data.targets, site=data.site, weight=data.weight, drop=data.drop,
+        missing=data.missing, how=how,
     )  # fmt: skip
 
 
@@ -149,7 +150,7 @@ def _at_hand(
     def picking(agents: Any) -> Kept:
         some = places.of(agents)
         few = own and len(some.names) < len(places.names)  # else all rows are wanted
-        found = picked(source, passing, some, whose.y, by_label=few, room=room, watch=watch)
+        found = picked(source, passing, some, whose, by_label=few, room=room, watch=watch)
         return replace(found, numbers=numbers, watch=watch)
 
     return _AtHand(places.names, source.columns, None, picking)
@@ -169,10 +170,18 @@ def _open_rows(settings: Settings, how: Reading = PLAINLY) -> Source:
     assert data.target is not None
     path = Path(data.file)
     if path.suffix == ".npy":
+        if data.weight is not None:
+            raise ConfigError("weight with arrays, which have no such column: use a table of rows")
         y = list(data.targets) if len(data.targets) > 1 else data.targets[0]
         return open_arrays(path, y, data.site, classes=classes)
     open_ = partial(
-        open_table, target=data.targets, drop=data.drop, classes=classes, how=how, known={}
+        open_table,
+        target=data.targets,
+        weight=data.weight,
+        drop=data.drop,
+        classes=classes,
+        how=how,
+        known={},
     )
     if not path.is_dir():
         return open_(data.file, site=data.site)

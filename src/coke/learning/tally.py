@@ -59,8 +59,8 @@ class Shown(NamedTuple):
 class _Stand(Protocol):
     """Which rows are looked at, and what is made of predictions for them."""
 
-    def rows(self) -> Iterator[tuple[int, Any, Labels, float]]:
-        """(site, X, y, the weight of a row)."""
+    def rows(self) -> Iterator[tuple[int, Any, Labels, Array]]:
+        """(site, X, y, the weights of the rows)."""
         ...
 
     def seen(self, i: int, X: Any, y: Labels, f: Array) -> Array:
@@ -78,14 +78,14 @@ def tally(ready: Ready, rivals: Rivals, stand: _Stand) -> Tally:
     for i, X, y, w in stand.rows():
         f = stand.seen(i, X, y, scorer.near(i, X))
         E = scorer.errors(f, y, scorer.sharp(i))
-        errors[i] += w * E.sum(axis=0)
-        rows[i] += w * scorer.moments(y)
+        errors[i] += np.tensordot(w, E, 1)
+        rows[i] += scorer.moments(y, w)
         d = (E[:, TOGETHER] - E[:, LINEAR])[:, : J or 1].mean(axis=1)
-        ahead[i] += w * d.sum(), w * np.sum(d**2)
+        ahead[i] += w @ d, w @ d**2
         F = scorer.far(X[some])
         F[:, rivals.whose == here[i]] = f[some, HOME, None]  # at home: as if left out
-        away[i] += w * scorer.errors(F, y[some], rivals.sharpness[1]).sum(axis=0)
-        reached[i] += w * scorer.moments(y[some])
+        away[i] += np.tensordot(w[some], scorer.errors(F, y[some], rivals.sharpness[1]), 1)
+        reached[i] += scorer.moments(y[some], w[some])
     all_ = map(ready.engine.everyones, (rows, errors, ahead, reached, away))
     rows, errors, ahead, reached, away = all_
     return Tally(rows, errors, ahead, rivals.whose, reached, away)
@@ -157,12 +157,12 @@ class _Scorer:
         line = common if one.line is None else one.line.model.closed.sharpness or common
         return np.array([common, common, one.sharpness[0][i], line])
 
-    def moments(self, y: Labels) -> Array:
+    def moments(self, y: Labels, w: Array) -> Array:
         """(1 + 2J,) of targets in the common units."""
         if not self.numbers:
-            return np.array([float(len(y))])
+            return np.array([w.sum()])
         z = side_by_side(self.how.targets(y))
-        return np.concatenate([[len(y)], z.sum(axis=0), np.sum(z**2, axis=0)])
+        return np.concatenate([[w.sum()], w @ z, w @ z**2])
 
     def points(self, y: Labels, *f: Array) -> Array:
         """(t, 1 + m) the first target, and predictions of it in its units."""
@@ -191,11 +191,11 @@ class HeldOut:
     def __init__(self, ready: Ready):
         self._sites = ready.sites
 
-    def rows(self) -> Iterator[tuple[int, Any, Labels, float]]:
+    def rows(self) -> Iterator[tuple[int, Any, Labels, Array]]:
         """All of them."""
-        for i, held, X, y in self._sites.parts():
+        for i, held, X, y, w in self._sites.parts():
             if held and len(y):
-                yield i, X, y, 1.0
+                yield i, X, y, np.ones(len(y)) if w is None else w
 
     def seen(self, i: int, X: Any, y: Labels, f: Array) -> Array:
         """As they are."""
@@ -208,12 +208,12 @@ class LeftOut:
     def __init__(self, ready: Ready, line: Line):
         self._ready, self._how, self._line = ready, ready.agreement.making, line
 
-    def rows(self) -> Iterator[tuple[int, Any, Labels, float]]:
+    def rows(self) -> Iterator[tuple[int, Any, Labels, Array]]:
         """A sample of each site's, which stands for all."""
         sites, seed = self._ready.sites, self._ready.agreement.terms.settings.seed
         for i, T in enumerate(self._ready.problem.train.T.tolist()):
             X, y = sites.sample(i, seed)
-            yield i, X, y, T / len(y)
+            yield i, X, y, np.full(len(y), T / len(y))
 
     @cached_property
     def _all(self) -> Array:

@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib as mpl
 import networkx as nx
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
@@ -42,7 +43,9 @@ STYLE: dict[Any, Any] = {
 def png(figure: Figure) -> bytes:
     """The picture as bytes, without the version that would make two runs differ."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
+    figure.set_dpi(DPI)
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.print_png(buffer, metadata={"Software": None})  # as `savefig` does, which draws twice
     return buffer.getvalue()
 
 

@@ -78,7 +78,7 @@ def yardsticks(ready: Ready) -> list[dict[str, Any]]:
 def accuracy(ready: Ready, model: Model) -> dict[str, float | None]:
     """Share of right labels among all sites' training and test rows. All processes ask."""
     counts = np.zeros((len(ready.sites.names), 2, 2), np.int64)
-    for i, held, X, y in ready.sites.parts():
+    for i, held, X, y, _ in ready.sites.parts():
         counts[i, int(held)] += np.count_nonzero(model.labels(model.decision(X)) == y), len(y)
     train, test = ready.engine.everyones(counts).sum(axis=0).tolist()
     return {

@@ -68,6 +68,9 @@ class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "Column to predict, or last; may be repeated, for several numbers of a row.",
         faces=COMMANDS | Face.SITE)] = None
     site: Annotated[str | None, _dealt("Column that says which site holds a row.")] = None
+    weight: Annotated[str | None, Knob(
+        "Column that says for how many rows a row stands.",
+        scope=Scope.RUN, faces=Face.RUN | Face.NETWORK | Face.SITE)] = None
     drop: Annotated[list[str], _read(
         "Column to leave out, or a pattern such as 'id*'; may be repeated.")] = []
     missing: Annotated[str, _read("Rows with missing values.", choices={
@@ -203,6 +206,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     guard: Annotated[bool, Knob(
         "Close the edge to a neighbour that pulls harder than honest sites can, and tell claims by "
         "name.", faces=Face.NETWORK | Face.SITE)] = False
+    memory: Annotated[float, Knob(
+        "Ticks of a stream after which a row counts 1/e; inf: it always counts one.", "[2, inf]",
+        "at least 2 ticks, or inf", faces=Face.ESTIMATORS)] = 500.0
     max_bytes: Annotated[int | None, _spends(
         "Budget of all sites together.", "[1, inf)", "a positive number")] = None
     max_transmissions: Annotated[int | None, _spends(
@@ -270,6 +276,12 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_sites: Annotated[int, _here(
         "Most sites that the network may have: what others say of more is refused.", "[1, inf)",
         "at least 1")] = 4096
+    approve: Annotated[str | None, _here(
+        "Digest of the common settings that the owner has confirmed; without it none is asked for.",
+    )] = None
+    page: Annotated[int | None, _here(
+        "Port of the site's page on this machine, 0 for any free one; without it no page.",
+        "[0, 65535]", "a port from 0 to 65535")] = None
     plaintext_loopback: Annotated[bool, _here(
         "Allow 127.0.0.1 without certificates, for tests.")] = False
 

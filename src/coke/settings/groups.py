@@ -58,12 +58,14 @@ class Auto(msgspec.Struct, frozen=True):
         "sample", public inputs in the array `sample`.
     sums : whether a site's neighbour may see sums of gradients of the sites behind it; without
         that the sites come to a consensus.
+    memory : of `partial_fit`: ticks after which a row counts 1/e; infinite: always one.
     """
 
     algorithm: ClassVar[str] = "auto"
     whitening: str = "mixture"
     sample: Any = None
     sums: bool = True
+    memory: float = 500.0
 
 
 class TreeNewton(msgspec.Struct, frozen=True):

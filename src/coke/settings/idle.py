@@ -89,6 +89,7 @@ _RULES: Mapping[str, Callable[[_Seen, str], str]] = {
     "data.sizes": _sized,
     "data.size_range": _dealt,
     "data.drop": _read,
+    "data.weight": _read,
     "data.missing": _read,
     "data.ranges": _scaled,
     "data.precision": _summed,

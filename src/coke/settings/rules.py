@@ -145,6 +145,7 @@ def _out_of_core(settings: Settings) -> Iterator[str]:
         f'loss = "{settings.loss}"': not LOSSES[settings.loss].statistics,
         f'privacy = "{settings.privacy}"': settings.privacy != "none",
         f'class_weight = "{settings.class_weight}"': settings.class_weight != "none",
+        f'weight = "{settings.data.weight}"': settings.data.weight is not None,
         f'split = "{settings.data.split}"': settings.data.split is not None,
         f'whitening = "{settings.whitening}" of {", ".join(bases)}': bases
         and settings.whitening in LOOKING,
@@ -174,6 +175,8 @@ def _private(settings: Settings) -> Iterator[str]:
         yield 'privacy = "dp" without epsilon: 1 is strict, 10 weak'
     if settings.class_weight != "none":
         yield f'class_weight = "{settings.class_weight}" with privacy: a row\'s part is bounded'
+    if settings.data.weight is not None:
+        yield f'weight = "{settings.data.weight}" with privacy: a row\'s part is bounded'
     if not LOSSES[settings.loss].statistics:
         yield (
             f'privacy = "dp" with loss = "{settings.loss}": only the {_summed()} loss has '
@@ -230,6 +233,11 @@ def _audited(settings: Settings) -> Iterator[str]:
         yield f'algorithm = "{settings.algorithm}" cannot be audited: {reason}'
 
 
+def _alike(settings: Settings) -> Iterator[str]:
+    if settings.data.weight is not None:
+        yield f'weight = "{settings.data.weight}": here all rows weigh alike; leave it out'
+
+
 def _in_theory(settings: Settings) -> Iterator[str]:
     if not LOSSES[settings.loss].statistics:
         yield f'loss = "{settings.loss}": the theorems\' constants need the {_summed()} loss'
@@ -250,8 +258,8 @@ RULES: tuple[Rule, ...] = (
     *(_solvable, _descending, _plainly, _weighed, _several, _compiled, _out_of_core, _private),
 )
 FACES: dict[Face, tuple[Rule, ...]] = {
-    Face.COMPARE: (_compared,),
-    Face.AUDIT: (_audited,),
-    Face.THEORY: (_in_theory,),
+    Face.COMPARE: (_compared, _alike),
+    Face.AUDIT: (_audited, _alike),
+    Face.THEORY: (_in_theory, _alike),
     Face.NETWORK: (on_agents,),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from coke.settings.rules import on_agents
 from coke.talk.names import by_id, site_name
 
 SITE_DAYS = 90  # for which a site's certificate is valid, unless told otherwise
+WARNED_DAYS = 30  # before the end of it
 LONGEST_DAYS = 366  # nothing revokes a certificate: it must run out
 
 
@@ -65,6 +67,20 @@ def compared(settings: SiteSettings) -> dict[str, str]:
             entries = value.items() if isinstance(value, dict) else [("", value)]
             found |= {".".join(filter(None, (one.key, name))): str(v) for name, v in entries}
     return found
+
+
+def digest_of(common: dict[str, str]) -> str:
+    """Of what all sites have in common, in 16 letters to compare over a telephone."""
+    plain = msgspec.json.encode(sorted(common.items()))
+    return blake2b(plain, digest_size=8).hexdigest()
+
+
+def expiry_warning(name: str, seconds: float | None) -> str:
+    """What to say of an identity that ends in so many seconds; nothing as long as it is far off."""
+    days = WARNED_DAYS if seconds is None else seconds / 86400.0
+    if days >= WARNED_DAYS:
+        return ""
+    return f"the identity of {name} ends in {days:.1f} days: renew it (coke identity)"
 
 
 def _value(settings: Settings, path: tuple[str, ...]) -> Any:

@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -38,21 +37,13 @@ from coke.maths.losses.excess import Certificate, excess, values
 from coke.maths.losses.problem import matrix
 from coke.maths.losses.risk import Risk
 from coke.talk.conversation import Talk, Turn
+from coke.talk.handover import Handed, Settled, Stage, handed
 from coke.talk.place import Place
 from coke.talk.tree import PROOF, above, mark_of, proven, read, steps
 
 _COUNT, _ONE = struct.Struct("<Iff"), struct.Struct("<f")
 _LARGEST, _NOTHING = float(np.finfo(np.float32).max), (math.inf,)  # proven: no end can follow
 _ROUNDED = 0.02  # of what may be left to gain, to lose by rounding a common model
-
-
-class Settled(NamedTuple):
-    """What a consensus has come to, at one site."""
-
-    hat: Array  # (D,) what it said last,
-    said: Mapping[str, Array]  # to each of its children on the tree,
-    above: Array | None  # (D,) and what its parent did
-    gamma: Array  # (D,) its dual
 
 
 class Descent:
@@ -67,6 +58,7 @@ class Descent:
         self._count, self._counts = 1, dict.fromkeys(place.children, 1)
         self._known, self._change = self.u, self.u
         self._below = dict.fromkeys(place.children, self.u)
+        self._stages = dict[int, Stage]()  # after the last order answered, and two before
         self._root: newton.Root | None = None
         self._order = b""
         self._proven: tuple[float, ...] = _NOTHING  # below, in answer to the last order
@@ -91,6 +83,11 @@ class Descent:
         """Mean loss of u on the site's own rows."""
         return float(self._risk.losses(self.u[None])[0])
 
+    def handed(self, neighbours: Iterable[str], rho: float) -> Handed:
+        """What rounds with these neighbours begin with, where they take its place."""
+        at = self.k - 1  # the root has heard all answers to that order
+        return handed(self.place, self._stages, at, self._change, neighbours, rho)
+
     def talk(self) -> Talk[None]:
         """All of it."""
         while not self.done:
@@ -110,6 +107,8 @@ class Descent:
             return
         heard = (yield Turn(told, children, broadcast=alike)) if children else {}
         answer = self._answer(kind, order[0] >> 3, heard)
+        before = {k: stage for k, stage in self._stages.items() if k >= self.k - 2}
+        self._stages = before | {self.k: Stage(self.u, self._known, {**self._below})}
         if parent is not None:
             yield Turn({parent: answer}, ())
 

@@ -15,8 +15,8 @@ _PART = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 _PLAIN = re.compile(rf"{_PART}(\.{_PART})*")
 _MADE, _DEVICES = ".*-[0-9a-f]{20}", r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?"
 _TAKEN = re.compile(f"{CA}|{_MADE}|{_DEVICES}")  # by others: ids made here, devices of Windows
-_ENDS = {"Cc", "Cs", "Zl", "Zp"}  # controls, halves of characters, ends of lines and paragraphs
-_TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+# Ends a line, moves a cursor, turns what follows around, or is half a character.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 SHORT = 4  # bytes of a short id
 _NUMBERED = re.compile(r"^site-0*(?=\d+$)", re.ASCII)
 _SLUG = 40  # characters of a name that its id shows
@@ -27,7 +27,7 @@ def site_name(name: str) -> str:
     if not name.strip() or len(name) > LONGEST:
         said = f"{len(name)} characters, {name[:20]!r} …" if len(name) > LONGEST else repr(name)
         raise InputError(f"name of {said}: expected 1 to {LONGEST} characters; rename it")
-    wrong = [c for c in name if controls(c)]
+    wrong = _CONTROLS.search(name)
     if wrong:
         raise InputError(
             f"name {name[:80]!a}: {wrong[0]!a} is no character to read; expected a name "
@@ -38,7 +38,12 @@ def site_name(name: str) -> str:
 
 def controls(c: str) -> bool:
     """Ends a line, moves a cursor, turns what follows around, or is no character at all."""
-    return unicodedata.category(c) in _ENDS or unicodedata.bidirectional(c) in _TURNS
+    return _CONTROLS.match(c) is not None
+
+
+def readable(text: str) -> str:
+    """Any text, as it can be shown: what would control a terminal is replaced."""
+    return _CONTROLS.sub("\ufffd", text)
 
 
 def is_id(text: str) -> bool:

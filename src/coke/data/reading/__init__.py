@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 AUTO = "auto"
 ADDRESS = "://"  # in what is a database's address, not a path
 MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "-")
-PACKED = (".gz", ".bz2", ".xz", ".zst")
+PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 FORMS = {
     **dict.fromkeys((".csv", ".tsv", ".tab", ".txt", ".data", ".dat", ".test"), "text"),
     **dict.fromkeys((".arrow", ".feather"), "ipc"),

@@ -20,6 +20,12 @@ BEFORE = 50  # lines at most above a table
 _NUMBER = re.compile(r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 _FRACTION = re.compile(r"[+-]?[0-9.,]*([.,])([0-9]+)([eE][+-]?[0-9]+)?")
 _MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_LINES = "write an object a line, into a file that ends in .jsonl"
+_OTHERS = {  # how files begin that are no tables of text
+    rb"\xd0\xcf\x11\xe0": "it is an old Excel workbook: save it as .xlsx or .csv",
+    rb"\s*<[!?a-zA-Z]": "it is a web page or XML: save its table as .xlsx or .csv",
+    rb'\s*(\[\s*)?\{\s*"': f"it is JSON: {_LINES}",
+}
 
 Records = list[list[str]]
 
@@ -60,6 +66,9 @@ class Detected(NamedTuple):
 
 def detect(head: bytes, whole: bool, how: Reading) -> Detected:
     """From a file's beginning, and from what is told; `whole` if that is all of it."""
+    for begin, what in _OTHERS.items():
+        if re.match(begin, head):
+            raise DataError(what)
     encoding = _encoding(head, whole) if how.encoding == AUTO else _known(how.encoding)
     text = codecs.getincrementaldecoder(encoding)("replace").decode(head).removeprefix("\ufeff")
     if "\x00" in text:
@@ -113,6 +122,10 @@ def _described(text: str, lines: Lines, how: Reading) -> Detected:
 def _encoding(head: bytes, whole: bool) -> str:
     """UTF-8 if it can be, else what Windows wrote in the West, else Latin-1, which is anything."""
     marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
+    halves = {"utf-16-le": head[1:SAMPLE:2], "utf-16-be": head[:SAMPLE:2]}
+    for name, half in halves.items():
+        if 0 < len(half) < 2 * half.count(0) and not marked:  # most letters have an empty half
+            marked = name
     for name in (marked or "utf-8", "cp1252"):
         try:
             codecs.getincrementaldecoder(name)().decode(head, whole)

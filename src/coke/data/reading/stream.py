@@ -14,15 +14,46 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
+from zipfile import ZipFile, ZipInfo
 
 import pyarrow as pa
 
+from coke.errors import DataError
+
 HEAD = 1 << 20  # bytes that are looked at before any are read
 LONGEST = 1 << 24  # bytes until a quote that nobody closes is taken for a character
+
+
+def _member(path: Path) -> Any:
+    """The only file in an archive."""
+    with ZipFile(path) as archive:  # what is opened in it stays open
+        files = [one for one in archive.infolist() if not _beside(one)]
+        names = [one.filename for one in files]
+        if "[Content_Types].xml" in names:
+            raise DataError(f"{path.name} is an Excel workbook: its name must end in .xlsx")
+        if len(files) != 1:
+            raise DataError(
+                f"{path.name} holds {len(files)} files{': ' * bool(names)}{', '.join(names[:8])}; "
+                "expected one table: unpack it; a folder of files is a site a file"
+            )
+        if files[0].flag_bits & 1:
+            raise DataError(f"{path.name} is encrypted: unpack it before")
+        try:
+            return archive.open(files[0])
+        except NotImplementedError as error:
+            raise DataError(f"{path.name}: {error}; unpack it before") from error
+
+
+def _beside(one: ZipInfo) -> bool:
+    """Folders, and what systems put beside files."""
+    return one.is_dir() or one.filename.startswith("__MACOSX/")
+
+
 MAGIC: dict[str, tuple[bytes, Callable[[Path], Any]]] = {  # first bytes, and what opens it
     "gzip": (b"\x1f\x8b", gzip.GzipFile),
     "bzip2": (b"BZh", bz2.BZ2File),
     "xz": (b"\xfd7zXZ\x00", lzma.LZMAFile),
+    "zip": (b"PK\x03\x04", _member),
     "zstd": (b"\x28\xb5\x2f\xfd", lambda path: pa.input_stream(str(path), compression="zstd")),
 }
 
@@ -68,16 +99,18 @@ class Plain(io.RawIOBase):
         return True
 
     def readinto(self, room: object) -> int:
-        """How many bytes there are now; 0 at the end."""
-        into = memoryview(room).cast("B")  # type: ignore[arg-type]
-        while not self._left:
-            block = next(self._blocks, None)
-            if block is None:
-                return 0
-            self._left = memoryview(block)
-        n = min(len(into), len(self._left))
-        into[:n], self._left = self._left[:n], self._left[n:]
-        return n
+        """As many bytes as there is room for, or are left: Arrow finds types in what it gets."""
+        into, done = memoryview(room).cast("B"), 0  # type: ignore[arg-type]
+        while done < len(into):
+            if not self._left:
+                block = next(self._blocks, None)
+                if block is None:
+                    break
+                self._left = memoryview(block)
+            n = min(len(into) - done, len(self._left))
+            into[done : done + n], self._left = self._left[:n], self._left[n:]
+            done += n
+        return done
 
     def close(self) -> None:
         """And the file beneath."""

@@ -58,18 +58,18 @@ class Event(NamedTuple):
     why: str
 
 
-class _Bucket:
-    """At most burst + rate · t frames in any t seconds."""
+class Bucket:
+    """At most burst + rate · t frames, or whatever else is taken, in any t seconds."""
 
-    def __init__(self, allowance: Allowance, clock: Clock) -> None:
-        self._allowance, self._clock = allowance, clock
-        self._tokens, self._then = float(allowance.burst), clock()
+    def __init__(self, rate: float, burst: int, clock: Clock) -> None:
+        self._rate, self._burst, self._clock = rate, burst, clock
+        self._tokens, self._then = float(burst), clock()
 
     def take(self) -> bool:
-        """Whether one more frame is within the rate."""
+        """Whether one more is within the rate."""
         now = self._clock()
-        earned = self._allowance.rate * max(0.0, now - self._then)
-        self._tokens, self._then = min(self._allowance.burst, self._tokens + earned), now
+        earned = self._rate * max(0.0, now - self._then)
+        self._tokens, self._then = min(self._burst, self._tokens + earned), now
         if self._tokens < 1:
             return False
         self._tokens -= 1
@@ -83,7 +83,8 @@ class _Inbox:
         self._allowance = allowance
         self._frames: dict[str, deque[bytes]] = {name: deque() for name in neighbours}
         self._held = dict.fromkeys(self._frames, 0)
-        self._bucket = {name: _Bucket(allowance, clock) for name in self._frames}
+        rate, burst = allowance.rate, allowance.burst
+        self._bucket = {name: Bucket(rate, burst, clock) for name in self._frames}
         self._turn: deque[str] = deque()  # neighbours with frames waiting, each once
         self._awaited: set[str] = set()  # without whose frames whoever waits is not woken
         self._change = threading.Condition()

@@ -194,10 +194,10 @@ def say(x: Array, hat: Array, news: Mask, codec: Codec | None) -> tuple[Array, S
     if codec is None:
         return np.where(news, x, hat), Spoken(news * np.int64(FLOAT * x.shape[-1]))
     rows, size = np.flatnonzero(news), np.zeros(news.shape, dtype=np.int64)
-    innovation, hat = x[rows] - hat[rows], hat.copy()
-    said = codec.coded(innovation)
-    hat[rows] += said.values
-    size[rows] = said.size
+    if not len(rows):
+        return hat, Spoken(size)
+    said, hat = codec.coded(x[rows] - hat[rows]), hat.copy()
+    hat[rows], size[rows] = hat[rows] + said.values, said.size
     return hat, Spoken(size, Payloads(rows.tolist(), said.message))
 
 

@@ -88,9 +88,13 @@ class Component(NamedTuple):
 
 
 def describe(
-    X: Array, features: DrawnFeatures, gram: Callable[[], Array], ridge: float, seed: int
-) -> list[Component]:
-    """A mixture for rows X (T, d) whose predicted Gram matrix is near the site's own, `gram`."""
+    X: Array, features: DrawnFeatures, gram: Callable[[], Array], ridge: float, seed: int,
+    most: int = max(RANKS),
+) -> list[Component]:  # fmt: skip
+    """A mixture for rows X (T, d) whose predicted Gram matrix is near the site's own, `gram`.
+
+    Of at most so many components, 1, 2 or 16.
+    """
     one = Gaussian.of(X).truncated(RANKS[1])
     if len(X) < 8:  # which are too few for two clusters
         return [one]
@@ -100,7 +104,7 @@ def describe(
     if len(kinds) != 1:
         A = gram()
         kinds = {_clusters(lambda most: fits(P, A, ridge, most))}
-    K = kinds.pop()
+    K = min(kinds.pop(), most)
     return [one] if K == 1 else clustered(X, K, seed)
 
 

@@ -22,8 +22,8 @@ from coke.maths.arrays import Array
 from coke.maths.losses.mixed import Form, Mixed
 from coke.maths.losses.newton import Factor, OneRisk, Proof
 from coke.maths.losses.one_vs_rest import OneVsRest
-from coke.maths.losses.problem import matrix, penalty
-from coke.maths.losses.risk import Regulariser, Risk
+from coke.maths.losses.problem import matrix
+from coke.maths.losses.risk import Regulariser, Risk, penalty
 from coke.maths.losses.rowwise import Rowwise
 
 Excess = Callable[[Array, Array], Array]

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from coke.maths.alike import frozen
 from coke.maths.arrays import Array, FeatureMap
-from coke.maths.losses.problem import Quadratic, penalty
-from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser
+from coke.maths.losses.problem import Quadratic
+from coke.maths.losses.risk import Argmin, Gather, GatherParts, Regulariser, penalty
 from coke.maths.losses.thin import Thin
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class Mixed:
 
     def whitened(self, basis: Whitening) -> Mixed:
         """The same risks as functions of u = Cᵀθ."""
-        G = basis.regulariser(self.G)
+        G = frozen(basis.regulariser(self.G))  # shared by all forms
         return Mixed(tuple(risk.whitened(basis, G) for risk in self.risks), self.agents)
 
     @property

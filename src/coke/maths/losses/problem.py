@@ -30,6 +30,8 @@ from coke.maths.losses.risk import (
     Regulariser,
     Risk,
     checked_regulariser,
+    penalty,
+    pulled,
     some_of,
 )
 from coke.maths.symmetric import decrement, factored, inverse, solution
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
 
 CHUNK = 4096  # rows whose features are in memory at a time
-STRIP = 256  # rows of a matrix that stay in cache
 
 
 class Score(NamedTuple):
@@ -273,25 +274,6 @@ def across(x: Array, M: Array) -> Array:
 def together(x: Array, M: Array) -> Array:
     """The same for one M in one product, where last bits do not matter."""
     return (x.reshape(-1, len(M)) @ M).reshape(x.shape)
-
-
-def penalty(G: Regulariser, theta: Array) -> Array:
-    """θ_iᵀ G θ_i (N,)."""
-    return np.asarray(np.vecdot(theta, pulled(G, theta)))
-
-
-def pulled(G: Regulariser, theta: Array) -> Array:
-    """G θ_i (N, K·D); one product a vector, for a GEMM's bits depend on how many there are.
-
-    A few rows of G at a time, which stay in cache from one agent to the next.
-    """
-    if isinstance(G, float):
-        return G * theta
-    each = theta.reshape(*theta.shape[:-1], -1, len(G))
-    found = np.empty_like(each)
-    for first in range(0, len(G), STRIP):
-        np.matvec(G[first : first + STRIP], each, out=found[..., first : first + STRIP])
-    return found.reshape(theta.shape)
 
 
 def matrix(G: Regulariser, size: int) -> Array:

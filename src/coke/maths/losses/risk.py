@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 
 from coke.errors import InputError
+from coke.maths.alike import alike, frozen
 from coke.maths.arrays import Array
 from coke.maths.symmetric import positive
 
 if TYPE_CHECKING:
     from coke.maths.features.whitening import Whitening
     from coke.maths.losses.problem import Quadratic
+
+STRIP = 256  # rows of a matrix that stay in cache
 
 Regulariser = float | Array
 Weights = Sequence[Array | None] | None
@@ -165,4 +168,30 @@ def checked_regulariser(G: Regulariser, size: int) -> Regulariser:
             f"the regulariser's smallest eigenvalue is {lowest:.1e}: expected a positive-definite "
             "matrix, such as λ/N times the identity"
         )
-    return G
+    return frozen(G)
+
+
+def penalty(G: Regulariser, theta: Array) -> Array:
+    """θ_iᵀ G θ_i (N,)."""
+    return np.asarray(np.vecdot(theta, pulled(G, theta)))
+
+
+def pulled(G: Regulariser, theta: Array) -> Array:
+    """G θ_i (N, K·D); one product a vector, for a GEMM's bits depend on how many there are.
+
+    A few rows of G at a time, which stay in cache from one agent to the next.
+    """
+    if isinstance(G, float):
+        return G * theta
+    return (_pulled_once if len(theta) == 1 else _pulled)(G, theta)
+
+
+def _pulled(G: Array, theta: Array) -> Array:
+    each = theta.reshape(*theta.shape[:-1], -1, len(G))
+    found = np.empty_like(each)
+    for first in range(0, len(G), STRIP):
+        np.matvec(G[first : first + STRIP], each, out=found[..., first : first + STRIP])
+    return found.reshape(theta.shape)
+
+
+_pulled_once = alike(_pulled, 2)  # sites ask for that of a common θ one after the other

@@ -14,7 +14,7 @@ from coke.errors import InputError
 from coke.maths.arrays import Array, FeatureMap, Room, mapped
 from coke.maths.losses import CLASSES, Loss
 from coke.maths.losses.newton import Again, Minimum, OneRisk, Proof
-from coke.maths.losses.problem import matrix, penalty, pulled
+from coke.maths.losses.problem import matrix
 from coke.maths.losses.risk import (
     Argmin,
     Gather,
@@ -23,6 +23,8 @@ from coke.maths.losses.risk import (
     Weights,
     apart,
     checked_regulariser,
+    penalty,
+    pulled,
     some_of,
 )
 

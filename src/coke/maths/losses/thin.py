@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from coke.errors import InputError
 from coke.maths.arrays import Array, FeatureMap
-from coke.maths.losses.problem import Quadratic, penalty, pulled
+from coke.maths.losses.problem import Quadratic
 from coke.maths.losses.risk import (
     Argmin,
     Gather,
@@ -34,6 +34,8 @@ from coke.maths.losses.risk import (
     Risk,
     Weights,
     checked_regulariser,
+    penalty,
+    pulled,
     some_of,
 )
 

@@ -25,8 +25,8 @@ from coke.maths.algorithms.coke import COKE, FLOAT
 from coke.maths.arrays import Array, Mask
 from coke.maths.graph import Graph, adjacency, checked_graph, degrees
 from coke.maths.ledger import HEADER, Ledger
-from coke.maths.losses.problem import Problem, Quadratic, matrix, penalty
-from coke.maths.losses.risk import Risk
+from coke.maths.losses.problem import Problem, Quadratic, matrix
+from coke.maths.losses.risk import Risk, penalty
 from coke.threads import OneThread
 
 Counts = NDArray[np.int64]

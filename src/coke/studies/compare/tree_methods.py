@@ -16,8 +16,8 @@ from coke.maths.algorithms.codecs import LIMIT, Codec
 from coke.maths.arrays import Array
 from coke.maths.graph import Tree
 from coke.maths.ledger import Ledger
-from coke.maths.losses.problem import Quadratic, across, pulled
-from coke.maths.losses.risk import Risk
+from coke.maths.losses.problem import Quadratic, across
+from coke.maths.losses.risk import Risk, pulled
 
 FLOAT64, FLOAT32 = 8, 4
 UNIT = 2.0**10  # of what messages hold, so that sums beyond LIMIT can be told

@@ -1,0 +1,259 @@
+"""Learning from rows that come tick by tick, at sites that have agreed on features and units.
+
+A tick: every site predicts its new rows, sees their targets, moves its fast layer, and keeps them
+for the next round. A round is due when the data have grown by a twentieth. At ticks 10, 100 and
+1000 after the start or an alarm the sites agree on a basis; later where it no longer fits a third
+of them. An alarm scales what was learnt down to three batches' weight.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from coke.data.split import Index
+from coke.data.units import Columns
+from coke.learning.basis import Basis, Own, common_basis
+from coke.learning.ready import Ready
+from coke.maths.algorithms.alarms import Errors, Notices
+from coke.maths.algorithms.hedge import Fast
+from coke.maths.algorithms.online import GROWTH, Clock, Linked, Online, noise
+from coke.maths.arrays import Array, Mask, Sizes
+from coke.maths.features.mixtures import RANKS
+from coke.maths.graph import adjacency, degrees
+from coke.maths.ledger import HEADER, LETTERHEAD, Spent
+from coke.maths.losses.problem import Quadratic
+from coke.maths.losses.streamed import Batch, Streamed
+from coke.maths.symmetric import positive
+from coke.talk.sums import swept
+from coke.threads import OneThread
+
+BASES = (10, 100, 1000)  # ticks since the start, or an alarm, at which a basis is agreed on
+KEPT = 1024  # rows of a site of which its inputs are described
+_PRIOR = 1e-2  # rows' worth of φφᵀ = I, of all sites together, before the first row
+_BATCHES = 3  # that count after an alarm
+_COMPONENTS = 2  # of a site's mixture: it is told again and again
+_FAR = 30.0  # λ_max of a site's Gram matrix in a basis that fits
+_ONCE = 1 << 40  # ticks: until a basis is agreed on, a site that it does not fit says so once
+_FARTHER = 4.0  # times, where the basis is to be agreed on anew
+
+
+class Arrived(NamedTuple):
+    """What a tick brings to one site, in the common units."""
+
+    X: Array  # (m, d)
+    y: Array  # (m, K)
+    age: Array  # (m,) ticks by which a row is late
+
+
+class Stream:
+    """All sites' streams, tick by tick; `memory` is in ticks, infinite where all rows count."""
+
+    def __init__(self, ready: Ready, memory: float):
+        agreed, N = ready.agreement, len(ready.names)
+        self.ready, self.beta = ready, 1.0 - 1.0 / memory
+        self._W = adjacency(ready.graph)
+        self._online = Online.of(agreed.kappa, agreed.shape, self._W)
+        self._d, self._reach = degrees(self._W).astype(np.int64), int(ready.reach.max())
+        self.K, self.D = agreed.outputs, agreed.features.size
+        self._share, self._inputs = agreed.making.G, agreed.features.omega.shape[1]
+        self.statistics = Streamed.empty(N, self.D, self.K)
+        self.theta = np.zeros((N, self.K, self.D))  # θ_i, of the plain features
+        self.fast, self._errors = Fast.idle(N, self.K, self.D), Errors.none(N)
+        self._clock, self._age, self.ticks = Clock(), 0, 0
+        reach = self._reach
+        self._drift, self._misfit = Notices.none(N, reach), Notices.none(N, reach, _ONCE)
+        self.basis: Basis | None = None
+        self.linked: Linked | None = None
+        self._level, self._agreed = np.full(N, _FAR), 0
+        self._waiting: list[list[Batch]] = [[] for _ in range(N)]  # with ticks for ages
+        self._rows = [deque[Array](maxlen=KEPT) for _ in range(N)]
+        self.spent: Spent = ready.spent.copy()
+        self.alarms: list[int] = []
+        self.rounds, self._threads = 0, OneThread()
+
+    def tick(self, rows: Sequence[Arrived]) -> list[Array]:
+        """What each site had predicted (m_i, K) for the rows of this tick, before it saw them."""
+        with self._threads.limit():
+            found = self._seen(rows)
+            self.ticks, self._age = self.ticks + 1, self._age + 1
+            self._clock = self._clock.ticked(self.beta)
+            restarted, anew = self._warned()
+            if restarted:
+                self._restart()
+            anew = anew or self._age in BASES
+            if anew or self._clock.due:
+                self._round(anew)
+        return found
+
+    def _seen(self, rows: Sequence[Arrived]) -> list[Array]:
+        """Row by row; those that are late join the statistics alone."""
+        Phi = [self.ready.agreement.features(one.X) for one in rows]
+        found = [phi @ theta.T for phi, theta in zip(Phi, self.theta, strict=True)]
+        now = [np.flatnonzero(one.age == 0) for one in rows]
+        for k in range(max(map(len, now), default=0)):
+            self._learn(rows, Phi, found, [at[k : k + 1] for at in now])
+        for i, one in enumerate(rows):
+            if len(one.y):
+                self._waiting[i].append(Batch(Phi[i], one.y, self.ticks + 1 - one.age))
+                self._rows[i].extend(one.X)
+        return found
+
+    def _learn(
+        self, rows: Sequence[Arrived], Phi: Sequence[Array], found: list[Array], at: list[Index]
+    ) -> None:
+        """One row of each site that has one more: what was predicted, and the fast layer's step."""
+        N, there = len(rows), np.array([len(one) > 0 for one in at])
+        phi, y = np.zeros((N, self.D)), np.zeros((N, self.K))
+        here = np.flatnonzero(there).tolist()
+        for i in here:
+            phi[i], y[i] = Phi[i][at[i][0]], rows[i].y[at[i][0]]
+        f = self.fast.each(self.theta, phi)
+        mixed = self.fast.mixed(f)
+        for i in here:
+            found[i][at[i][0]] = mixed[i]
+        off = y - f[:, 0]
+        self._errors = self._errors.after(np.vecdot(off, off), there)
+        self.fast = self.fast.after(f, y, phi, there)
+
+    def _warned(self) -> tuple[bool, bool]:
+        """Whether to restart, and whether to agree on a basis, by notices that have come to all."""
+        now = self.ticks
+        self._drift, sizes = self._drift.said(self._errors.drift, now).passed(self._W)
+        self._misfit, more = self._misfit.passed(self._W)
+        self._book(sizes + more, header=LETTERHEAD)
+        drift, misfit = (w.enough(now) for w in (self._drift, self._misfit))
+        return bool(drift.all()), bool(misfit.all())
+
+    def _restart(self) -> None:
+        """What was learnt counts as much as three batches: the stream has changed."""
+        w = _BATCHES * max(1.0, GROWTH * self._clock.w)
+        self.statistics = self.statistics.scaled(w / np.maximum(self.statistics.w, w))
+        N = len(self.theta)
+        self._clock = self._clock._replace(w=min(w, self._clock.w))
+        self._errors, self._age, reach = Errors.none(N), 0, self._reach
+        self._drift, self._misfit = Notices.none(N, reach), Notices.none(N, reach, _ONCE)
+        self.alarms.append(self.ticks)
+
+    def _round(self, anew: bool) -> None:
+        """The rows join the statistics; then one round of COKE, in a basis where there is one."""
+        self._join()
+        plain = self.statistics.risk(self._share, _PRIOR / len(self.theta))
+        if self.basis is None and not anew:
+            self.theta = plain.alone().reshape(self.theta.shape)
+            return
+        if anew:
+            self._agree()
+        risk = self._whitened(plain)
+        if anew:
+            self._level = np.array([_level(A) for A in risk.A])
+        if self.linked is None:
+            self.linked, said = self._online.start(risk)
+        else:
+            h = noise(self._errors.size, self.statistics.w, len(self.theta), self.D)
+            self.linked, said = self._online.round(self.linked, risk, h)
+        self.rounds += 1
+        self._book(said.size, header=HEADER)
+        self.theta = self._plain(self._online.around(self.linked))
+        if self.ticks - self._agreed >= max(self._clock.w, BASES[1]):
+            self._misfit = self._misfit.said(self._misfits(risk), self.ticks)
+
+    def gathered(self) -> tuple[Quadratic, Quadratic]:
+        """The risks of all rows so far, and the same in a basis of all of them, to end with."""
+        with self._threads.limit():
+            self._join()
+            self._agree(max(RANKS))
+            plain = self.statistics.risk(self._share)
+            risk = self._whitened(plain)
+            if self.linked is None:
+                self.linked, said = self._online.start(risk)
+                self._book(said.size, header=HEADER)
+            return plain, risk
+
+    def at_site(self, i: int) -> Array:
+        """θ_i (K, D) with the site's fast layer: what it predicts with."""
+        v = self.fast.hedge.v[i]
+        return np.asarray(self.theta[i] + np.tensordot(v, self.fast.delta[i], 1))
+
+    def ended(self, at: Linked, u: Array) -> None:
+        """With the model u (N, K·D) that ordinary rounds and a proof have come to."""
+        self.linked, self.theta = at, self._plain(u)
+
+    def _join(self) -> None:
+        """What has waited for a round."""
+        batches = [_batch(waiting, self.ticks) for waiting in self._waiting]
+        self.statistics = self.statistics.after(self._clock.since, self.beta, batches)
+        self._clock = self._clock._replace(since=0)
+        self._waiting = [[] for _ in self._waiting]
+
+    def _agree(self, most: int = _COMPONENTS) -> None:
+        """On a basis for the inputs of now; the state moves into it."""
+        talks = {
+            place.name: common_basis(
+                partial(swept, place, []), self.ready.agreement, self._own(i, most)
+            )
+            for i, place in enumerate(self.ready.places)
+        }
+        found, spent = self.ready.engine.converse(talks)
+        self.spent = self.spent + spent
+        basis, old, N = found[self.ready.places[0].name], self.basis, len(self.theta)
+        if old is not None and self.linked is not None:
+            self.linked = self._online.moved(self.linked, old.whitening, basis.whitening)
+        self.basis, self._agreed = basis, self.ticks
+        self._misfit = Notices.none(N, self._reach, _ONCE)
+        self._regulariser = basis.whitening.regulariser(self._share)
+
+    def _own(self, i: int, most: int) -> Own:
+        """What site i tells of its rows, as many as are remembered."""
+        some = max(BASES[0], int(self._clock.w))
+        X = np.array(list(self._rows[i])[-some:]).reshape(-1, self._inputs)
+        s, known = self.statistics, len(X) > 0
+        y = self.statistics.yy[i] / max(s.w[i], 1.0)
+        told = Columns.of_moments(max(float(s.w[i]), 1.0), np.zeros(self.K), np.sqrt(y))
+        X = X if known else np.zeros((1, self._inputs))
+        gram = partial(np.divide, s.S[i], max(s.w[i], 1.0))
+        return Own(X, gram, told, self._share, most)
+
+    def _whitened(self, plain: Quadratic) -> Quadratic:
+        assert self.basis is not None
+        return plain.whitened(self.basis.whitening, self._regulariser)
+
+    def _plain(self, u: Array) -> Array:
+        """θ (N, K, D) of u (N, K·D)."""
+        assert self.basis is not None
+        return self.basis.whitening.theta(u.reshape(self.theta.shape))
+
+    def _misfits(self, risk: Quadratic) -> Mask:
+        """(N,) whose Gram matrix has grown away from the basis."""
+        pairs = zip(self._level, risk.A, strict=True)
+        return np.array([not _within(_FARTHER * level, A) for level, A in pairs])
+
+    def _book(self, sizes: Sizes, header: int) -> None:
+        """A broadcast of each site: in a round silence has a header, too."""
+        copies = self._d * (sizes + header) * ((sizes > 0) | (header == HEADER))
+        self.spent = self.spent + np.hstack([sizes > 0, sizes, copies])
+
+
+def _batch(waiting: Sequence[Batch], now: int) -> Batch | None:
+    """All of a site's new rows, with their ages now."""
+    if not waiting:
+        return None
+    Phi, y, ticks = (np.concatenate(part) for part in zip(*waiting, strict=True))
+    return Batch(Phi, y, now - ticks)
+
+
+def _within(level: float, A: Array) -> bool:
+    """Whether λ_max(A) is below it."""
+    return positive(level * np.eye(len(A)) - A)
+
+
+def _level(A: Array) -> float:
+    """The least of 30, 60, 120, … above λ_max(A)."""
+    level = _FAR
+    while not _within(level, A) and level < np.inf:
+        level *= 2.0
+    return level

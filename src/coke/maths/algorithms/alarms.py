@@ -1,0 +1,95 @@
+"""Drift: recent squared errors above three times the usual ones, at a third of the sites.
+
+A site that sees it tells its neighbours, who pass it on, an edge a tick. Everybody counts the sites
+that have said so, and acts `reach` ticks after the notice that makes them enough, when it has come
+to all: on the same tick everywhere, without a coordinator.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from coke.maths.arrays import Array, Mask, Sizes
+
+SHARE = 3  # of the sites: one in so many must say so
+_FACTOR = 3.0
+_RECENT, _USUAL = 30.0, 500.0  # rows
+_ENOUGH = 60.0  # rows before anything is usual
+_MOST = 8.0  # usual ones, of a row: many large errors are drift, one is not
+_LASTING = 50  # ticks for which a notice of drift counts
+_NOTICE = 6  # bytes: whose it is, and its tick
+_NEVER = -(1 << 50)
+
+
+class Errors(NamedTuple):
+    """Mean squared errors of every site, recent and usual."""
+
+    recent: Array  # (N,)
+    usual: Array  # (N,)
+    seen: Array  # (N,) rows
+
+    @classmethod
+    def none(cls, N: int) -> Errors:
+        """Before the first row."""
+        return cls(np.zeros(N), np.zeros(N), np.zeros(N))
+
+    def after(self, squares: Array, there: Mask) -> Errors:
+        """With one row more at the sites that are `there`, of these squared errors (N,)."""
+        seen = self.seen + there
+        paid = np.minimum(squares, np.where(self.seen < _ENOUGH, np.inf, _MOST * self.usual))
+
+        def moved(mean: Array, rows: float) -> Array:
+            step = np.where(there, 1.0 / np.clip(seen, 1.0, rows), 0.0)
+            return mean + step * (paid - mean)
+
+        return Errors(moved(self.recent, _RECENT), moved(self.usual, _USUAL), seen)
+
+    @property
+    def size(self) -> Array:
+        """s_i (N,), the root of the recent mean square."""
+        return np.sqrt(self.recent)
+
+    @property
+    def drift(self) -> Mask:
+        """(N,) who sees it."""
+        return (self.seen >= _ENOUGH) & (self.recent > _FACTOR * self.usual)
+
+
+class Notices(NamedTuple):
+    """What every site has heard of the others' alarms."""
+
+    heard: NDArray[np.int64]  # (N, N)  the tick of site n's last notice, as site i knows it
+    fresh: Mask  # (N, N)  what i has not passed on yet
+    reach: int  # ticks within which a notice comes to all
+    lasting: int  # ticks for which a notice counts
+
+    @classmethod
+    def none(cls, N: int, reach: int, lasting: int = _LASTING) -> Notices:
+        """Silence."""
+        return cls(np.full((N, N), _NEVER), np.zeros((N, N), np.bool_), reach, lasting)
+
+    def said(self, who: Mask, tick: int) -> Notices:
+        """With a notice of each of these sites (N,) whose last one counts nowhere any more."""
+        own = np.diagonal(self.heard)
+        new = np.diag(who & (tick - own >= self.lasting + self.reach))
+        return self._replace(heard=np.where(new, tick, self.heard), fresh=self.fresh | new)
+
+    def passed(self, W: sparse.csr_array) -> tuple[Notices, Sizes]:
+        """A tick later, everybody having told the neighbours what was new; bytes of each (N, 1)."""
+        if not self.fresh.any():
+            return self, np.zeros((len(self.heard), 1), np.int64)
+        heard, told = self.heard.copy(), np.where(self.fresh, self.heard, _NEVER)
+        for i, neighbours in enumerate(np.split(W.indices, W.indptr[1:-1])):
+            heard[i] = np.maximum(heard[i], told[neighbours].max(axis=0, initial=_NEVER))
+        size = _NOTICE * np.count_nonzero(self.fresh, axis=1)[:, None]
+        return self._replace(heard=heard, fresh=heard > self.heard), size
+
+    def enough(self, tick: int) -> Mask:
+        """(N,) who acts now: all or none, for only notices are counted that have come to all."""
+        old = tick - self.reach - self.heard
+        counted = np.count_nonzero((old >= 0) & (old < self.lasting), axis=1)
+        return np.asarray(SHARE * counted >= len(self.heard))

@@ -1,0 +1,168 @@
+"""COKE on a stream: one ordinary round whenever the data have grown by a twentieth.
+
+    S_i, r_i, w_i   statistics with forgetting (`coke.maths.losses.streamed`)
+    round           on the common clock, every max(1, w/20) ticks
+    h_i             s_i √(D/(N w_i)): what the noise of all sites' rows leaves unknown of a model
+    basis           û_i ← T⁻ᵀû_i and g_e ← T g_e with T = C'⁻¹C, on a grid that all share
+
+The round itself is `coke.maths.algorithms.coke`'s. Duals are kept edge by edge: each is rounded
+once, at both ends from the same numbers, and enters one end's sum as it is and the other's with the
+other sign. So Σ_i γ_i = 0 to the last bit through every change of basis.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import solve_triangular
+
+from coke.maths.algorithms.algorithm import Spoken
+from coke.maths.algorithms.codecs import Coarse
+from coke.maths.algorithms.coke import COKE, State, automatic, say
+from coke.maths.arrays import Array, Mask
+from coke.maths.features.whitening import Whitening
+from coke.maths.graph import Shape, degrees
+from coke.maths.losses.problem import Quadratic
+
+GROWTH = 0.05  # of the data between two rounds
+_STEP = 0.5  # of a batch's ρ: from round to round it is the rows that change, too
+_PULL = 0.1  # towards zero, in units of P, of what everybody sends first
+_EXPONENT = -30  # of the grid of a change of basis: sums of up to 2²³ stay exact
+
+
+class Following:
+    """h_i is whatever the state says: it follows the noise of the agent's rows, up or down."""
+
+    start = 0.0
+
+    def at(self, h: Array, k: int) -> Array:
+        """As it is."""
+        return h
+
+    def after(self, h: Array, news: Mask) -> Array:
+        """As it is."""
+        return h
+
+
+def noise(residual: Array, w: Array, N: int, D: int) -> Array:
+    """s_i √(D/(N w_i)) (A, 1), for residuals of size s_i (A,) and w_i rows (A,)."""
+    return (residual * np.sqrt(D / (N * np.maximum(w, 1.0))))[:, None]
+
+
+class Clock(NamedTuple):
+    """When rounds are, the same for all agents."""
+
+    w: float = 0.0  # ticks remembered
+    since: int = 0  # ticks since the last round
+
+    def ticked(self, beta: float) -> Clock:
+        """One tick later."""
+        return Clock(beta * self.w + 1.0, self.since + 1)
+
+    @property
+    def due(self) -> bool:
+        """Whether the data have grown enough for a round."""
+        return self.since >= max(1, int(GROWTH * self.w))
+
+
+class Edges(NamedTuple):
+    """Who talks to whom."""
+
+    W: sparse.csr_array  # (N, N)  a_in
+    ends: sparse.csr_array  # (E, N)  1 at the first end of an edge, −1 at the other
+
+    @classmethod
+    def of(cls, W: sparse.csr_array) -> Edges:
+        """Of an adjacency."""
+        upper = sparse.triu(W, 1).tocoo()
+        E = np.arange(upper.nnz)
+        rows, cols = np.r_[E, E], np.r_[upper.row, upper.col]
+        signs = np.repeat([1.0, -1.0], upper.nnz)
+        ends = sparse.csr_array((signs, (rows, cols)), shape=(upper.nnz, W.shape[0]))
+        return cls(W, ends)
+
+
+class Linked(NamedTuple):
+    """COKE's state, and what it does not tell apart: the dual of every edge."""
+
+    coke: State
+    duals: Array  # (E, K·D)  g_e: the edge's first end has it, the other −g_e
+
+
+class Online(NamedTuple):
+    """Rounds of one algorithm on risks that change from one to the next."""
+
+    algorithm: COKE
+    edges: Edges
+
+    @classmethod
+    def of(cls, kappa: float, shape: Shape, W: sparse.csr_array) -> Online:
+        """Half a batch's step size, and thresholds that follow the noise."""
+        rho = _STEP * automatic(kappa, shape, 1.0).rho
+        return cls(COKE(rho, Following(), Coarse()), Edges.of(W))
+
+    def start(self, risk: Quadratic) -> tuple[Linked, Spoken]:
+        """Everybody says argmin R_i(u) + 0.1 ‖u‖², in a basis that was just agreed on."""
+        s = self.algorithm.start(risk)
+        towards = risk.argmin(np.full((len(risk.T), 1), _PULL))
+        theta, loss = towards(s.hat, s.theta)
+        hat, spoken = say(theta, s.hat, np.ones((len(theta), 1), bool), self.algorithm.codec)
+        s = s._replace(theta=theta, hat=hat, loss=loss)
+        return self._heard(Linked(s, np.zeros((self.edges.ends.shape[0], risk.size)))), spoken
+
+    def round(self, at: Linked, risk: Quadratic, h: Array) -> tuple[Linked, Spoken]:
+        """One round of COKE, with the risks and thresholds (N, 1) of now."""
+        own = self.algorithm.local(risk, degrees(self.edges.W))
+        s, spoken = self.algorithm.speak(own, at.coke._replace(h=h), k=2)
+        return self._heard(at._replace(coke=s)), spoken
+
+    def _heard(self, at: Linked) -> Linked:
+        """Once everybody has spoken."""
+        W, ends = self.edges
+        s, duals = at.coke, at.duals + ends @ at.coke.hat
+        return Linked(s._replace(heard=W @ s.hat, g=ends.T @ duals), duals)
+
+    def around(self, at: Linked) -> Array:
+        """(u_i + Σ_n û_n)/(1 + d_i) (N, K·D): what an agent predicts with, as it costs nothing.
+
+        Its own u_i has the noise of its own rows; the neighbours' have other noise.
+        """
+        return (at.coke.theta + at.coke.heard) / (1.0 + degrees(self.edges.W))
+
+    def moved(self, at: Linked, old: Whitening, new: Whitening) -> Linked:
+        """The same in another basis; all compute it alike."""
+        change = Change.of(old, new)
+        hat = _rounded(change.models(at.coke.hat))
+        duals = _rounded(change.duals(at.duals))
+        heard, g = self.edges.W @ hat, self.edges.ends.T @ duals
+        theta = change.models(at.coke.theta)
+        return Linked(at.coke._replace(theta=theta, hat=hat, heard=heard, g=g), duals)
+
+
+class Change(NamedTuple):
+    """From u = Cᵀθ to u' = C'ᵀθ."""
+
+    T: Array  # (D, D)  C'⁻¹C, lower triangular
+
+    @classmethod
+    def of(cls, old: Whitening, new: Whitening) -> Change:
+        """Between two bases."""
+        return cls(np.asarray(solve_triangular(new.C, old.C, lower=True)))
+
+    def models(self, u: Array) -> Array:
+        """T⁻ᵀu (…, K·D), vector by vector: bits of one product depend on how many there are."""
+        rows = u.reshape(-1, len(self.T))
+        found = [solve_triangular(self.T, row, lower=True, trans="T") for row in rows]
+        return np.array(found).reshape(u.shape)
+
+    def duals(self, g: Array) -> Array:
+        """T g (…, K·D), vector by vector."""
+        rows = g.reshape(-1, len(self.T))
+        return np.array([self.T @ row for row in rows]).reshape(g.shape)
+
+
+def _rounded(x: Array) -> Array:
+    """The nearest on the grid, to even: of −x it is the negative."""
+    return np.asarray(np.ldexp(np.rint(np.ldexp(x, -_EXPONENT)), _EXPONENT) + 0.0)

@@ -1,0 +1,1 @@
+"""What people and machines see of agents that run: pages, figures to scrape, health."""
