@@ -40,6 +40,8 @@ MODELS = {
     "1 in flight, 2 resets": Model(2, 1, resets=2),
     "closed and opened, 2 in all": Model(2, 1, closings=2),
     "a disk that is empty again": Model(2, 2, rollbacks=1),
+    "after 1 and 2 orders of a descent": Model(2, 2, begins=(1, 2)),
+    "and 1 reset, 1 in flight": Model(2, 1, begins=(1, 2), resets=1),
     "3 sites on a path, 2 steps, no doubles": Model(2, 1, sites=3, double=False),
 }
 TRIANGLE = Model(3, 2, sites=3, ring=True, resets=2)
