@@ -23,7 +23,7 @@ from coke.maths.algorithms.codecs import LIMIT
 from coke.maths.algorithms.coke import COKE
 from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array
-from coke.maths.guards import CUTS, WARNS, Bounds
+from coke.maths.guards import CUTS, WARNS, HonestBounds
 
 
 class View(NamedTuple):
@@ -166,7 +166,7 @@ def network(task: Ready, guard: bool, liars: Mapping[str, Lie], rounds: int = 20
         )  # fmt: skip
         v = way.spread**2
         if name in liars:
-            setup = lying(setup, liars[name], best, Bounds.of(risk, len(task.names), v).edge)
+            setup = lying(setup, liars[name], best, HonestBounds.of(risk, len(task.names), v).edge)
         else:
             watches[name] = Watch(risk, len(task.names), v, guard)
             setup = replace(setup, watch=watches[name])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coke.maths.guards import Bounds
+from coke.maths.guards import HonestBounds
 from kit.problems import GRAPHS
 
 
@@ -54,9 +54,9 @@ def test_honest_duals_are_within_the_bound(W: nx.Graph, seed: int) -> None:
 def test_an_edge_is_weighed_by_what_it_costs() -> None:
     """γᵀH⁻¹γ, class by class; and parts of the bounds."""
     H = np.diag([1.0, 4.0])
-    bounds = Bounds(H, edge=2.0, loss=0.5)
+    bounds = HonestBounds(H, edge=2.0, loss=0.5)
     gamma = np.array([1.0, 2.0, 0.0, 4.0])
     assert bounds.harms(gamma) == pytest.approx(1 + 1 + 4)
     assert bounds.pulls(np.array([3.0, 4.0])) == 2.5
     assert bounds.suffers(1.0) == 2.0
-    assert Bounds(H, edge=0.0, loss=0.0).suffers(1.0) == 0.0
+    assert HonestBounds(H, edge=0.0, loss=0.0).suffers(1.0) == 0.0

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from coke.field.edge import End
 from coke.maths.arrays import Array
-from coke.maths.guards import CUTS, FADES, FIRST, LOOSE, WARNS, Bounds
+from coke.maths.guards import CUTS, FADES, FIRST, LOOSE, WARNS, HonestBounds
 from coke.maths.losses.risk import Risk
 
 PULLS = "pulls harder than honest sites can"
@@ -56,8 +56,8 @@ class Watch:
     _wide: bool = False  # … as far as known
 
     @cached_property
-    def _bounds(self) -> Bounds:
-        return Bounds.of(self.risk, self.sites, self.v)
+    def _bounds(self) -> HonestBounds:
+        return HonestBounds.of(self.risk, self.sites, self.v)
 
     def cut(self, at: Look) -> str | None:
         """Whose edge is to be closed before the next θ; whom it suspects is noted."""

@@ -65,7 +65,7 @@ class Claims(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Bounds:
+class HonestBounds:
     """Of one site: what its edges and its own loss cannot exceed while all are honest."""
 
     H: Array  # (D, D) half of what its risk bends at most
@@ -73,7 +73,7 @@ class Bounds:
     loss: float  # max(R_i(0), v)
 
     @classmethod
-    def of(cls, risk: Risk, N: int, v: float = 0.0) -> Bounds:
+    def of(cls, risk: Risk, N: int, v: float = 0.0) -> HonestBounds:
         """From the site's own risk, and the mean loss of predicting zero where it is known."""
         A, zero = risk.gram(0), float(risk.losses(np.zeros((1, risk.size)))[0])
         H = 0.5 * risk.kappa * A + matrix(risk.G, len(A))
