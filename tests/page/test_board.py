@@ -46,7 +46,8 @@ def status(k: int = 0, **more: Any) -> Status:
 
 
 NOBODY = cast(
-    Agent, SimpleNamespace(node=SimpleNamespace(ends={}), agreed=None, certificate=None, sweeps=[])
+    Agent,
+    SimpleNamespace(node=SimpleNamespace(ends={}, k=1), agreed=None, certificate=None, sweeps=[]),
 )
 
 
@@ -139,6 +140,20 @@ def test_nothing_is_claimed_of_what_is_not_known() -> None:
         assert told[key] is None
     assert "none yet" in parts(made())["lead"]
     assert "not agreed yet" in parts(made())["near"]
+
+
+def test_of_neighbours_in_a_descent_it_is_not_said_that_they_were_silent() -> None:
+    """Sweeps tell who spoke here, and nothing of the others."""
+    line = {"round": 1, "spoke": True, "loss": 1.0, "away": 1.0, "bytes": 1, "wire_bytes": 2}
+    descending = cast(
+        Agent, SimpleNamespace(node=None, agreed=None, certificate=None, sweeps=[line])
+    )
+    board = made("here", "there")
+    board.take(status(1), descending)
+    assert ">here</text>" in parts(board)["curves"]
+    assert ">there</text>" not in parts(board)["curves"]
+    board.take(status(2, spoke=True), NOBODY)
+    assert ">there</text>" in parts(board)["curves"]
 
 
 def test_an_identity_that_ends_is_warned_of() -> None:

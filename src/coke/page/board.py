@@ -59,6 +59,9 @@ class Board:
         self.moments: list[Moment] = []
         self.spoke: deque[tuple[int, frozenset[str]]] = deque(maxlen=ROUNDS)  # by round
         self.events: deque[Document] = deque(maxlen=EVENTS)
+        self.rounded = (
+            False  # whether there were rounds, in which neighbours are heard to have news
+        )
         self.result: Document | None = None  # once all is over
         self.ended = False
         self.version = 0  # larger after every change
@@ -131,6 +134,7 @@ class Board:
         said = {} if node is None else {name: end.cp for name, end in node.ends.items()}
         news = {name for name, cp in said.items() if self._said.get(name, cp) is not cp}
         self._said = said
+        self.rounded = self.rounded or (node is not None and node.k > 0)
         who = frozenset(news | {self.facts.site} if status.spoke else news)
         if who:
             self.spoke.append((status.round, who))

@@ -156,7 +156,7 @@ def _near(told: Document) -> str:
 
 def _curves(board: Board, told: Document) -> str:
     moments, rounds = list(board.moments), list(board.spoke)
-    names = [told["site"], *(one["name"] for one in told["neighbours"])]
+    near = [one["name"] for one in told["neighbours"]] if board.rounded else []
     drawings = {
         "Mean loss on the site's own training rows, over rounds.": drawn(
             [Panel("loss on own rows", {"": [(m.round, m.loss) for m in moments]})],
@@ -172,7 +172,7 @@ def _curves(board: Board, told: Document) -> str:
                 "told": [(m.at, m.bytes) for m in moments],
             }, along=_clock, text=lambda n: sized(int(n)))], "bytes sent over time", _SMALL),
         "Who had news in which round; silence says that nothing has changed much.":
-            spoken(names, rounds, told.get("round", 0)),
+            spoken([told["site"], *near], rounds, told.get("round", 0)),
     }  # fmt: skip
     return "".join(figure(svg, caption) for caption, svg in drawings.items() if "<text" in svg)
 
