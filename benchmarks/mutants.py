@@ -33,7 +33,19 @@ DP, RELEASE = "privacy/noise.py", "privacy/release.py"
 FEATURES, WHITE = "maths/features/features.py", "maths/features/whitening.py"
 MIXTURES = "maths/features/mixtures.py"
 QUADRATIC = "maths/losses/problem.py"
+ONLINE = "maths/algorithms/online.py"
 MUTANTS = [
+    Mutant("a change of basis rounds no dual", ONLINE, "_rounded(change.duals(at.duals))",
+           "change.duals(at.duals)", "test_online.py"),
+    Mutant("a change of basis leaves the duals", ONLINE, "_rounded(change.duals(at.duals))",
+           "at.duals + 0.0", "test_online.py"),
+    Mutant("a late row counts by its arrival", "maths/losses/streamed.py", "beta**batch.age",
+           "beta ** (0 * batch.age)", "test_streamed.py"),
+    Mutant("a notice is said again before it has been forgotten everywhere",
+           "maths/algorithms/alarms.py", "self.lasting + self.reach", "self.lasting",
+           "test_alarms.py"),
+    Mutant("a row that came twice counts twice", "data/arrivals.py", "mark not in seen", "True",
+           "test_arrivals.py"),
     Mutant("a sketch forgets how many rows it stands for", "maths/choice/quantiles.py",
            "np.concatenate([rows * _MASS for rows in T])", "np.concatenate([_MASS for _ in T])",
            "test_quantiles.py"),

@@ -86,7 +86,7 @@ def ours(rows: Rows, ready: Ready) -> tuple[Array, Stream]:
         for n in range(len(y)):
             some = slice(n, n + 1) if there[n] else slice(0, 0)
             label = y[some].astype(np.int64) if rows.classes else y[some]
-            target = np.asarray(how.targets(label)).reshape(len(label), -1)
+            target = np.asarray(how.targets(label)).reshape(len(label), stream.K)
             arrived.append(Arrived(X[some], target, np.zeros(len(label))))
         for n, f in enumerate(stream.tick(arrived)):
             if there[n] and rows.classes:
@@ -203,7 +203,7 @@ def promises(found: list[Found]) -> list[tuple[bool, str]]:
             text = f"{ratio:.3f} of the best β and {size:.2f} kB, wanted 1.1 and 4.5"
             said.append((ratio <= 1.1 and size <= 4.5, f"{name}: {text}"))
     for one in found:
-        if one["name"] not in ("drift", "shift"):
+        if one["name"] not in ("drift", "shift", "elec2"):  # which change, elec2 nobody knows when
             said.append((len(one["alarms"]) <= 1, f"{one['name']}: alarms {one['alarms']}"))
         said.append((one["duals"] == 0, f"{one['name']}: the duals sum to {one['duals']:g}"))
     if "beijing" in by:

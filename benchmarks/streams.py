@@ -120,7 +120,7 @@ def least_squares(
         if due >= max(1, int(0.02 * w)):
             due = 0
             for g, whole in enumerate(groups):
-                ridge = (LAM + PRIOR / w) / N * s.w[g]
+                ridge = (LAM + PRIOR / w) / N * max(s.w[g], 1.0)
                 theta[list(whole)] = solution(s.S[g] + ridge * np.eye(D), s.r[g])
     return off**2
 

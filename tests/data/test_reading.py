@@ -8,7 +8,9 @@ import gzip
 import io
 import json
 import lzma
+import os
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -274,27 +276,40 @@ def test_what_a_database_cannot_give_is_refused(
     assert "secret" not in str(refused.value)
 
 
-def test_a_server_is_asked_through_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The DB-API is all that is used of it: SQLite's connection stands in for PostgreSQL's."""
-    import sys
-    from types import ModuleType
-
-    driver = ModuleType("adbc_driver_postgresql")
-    driver.dbapi = ModuleType("dbapi")  # type: ignore[attr-defined]
-    asked: list[str] = []
-
-    def connect(address: str) -> sqlite3.Connection:
-        asked.append(address)
-        return sqlite3.connect(":memory:")
-
-    driver.dbapi.connect = connect
-    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", driver)
-    found = read_table("postgresql://me@host/name", Reading(query="select 1 as x, 2.5 as y"))
-    assert values(found) == [(1, 2.5)]
-    assert asked == ["postgresql://me@host/name"]
+def test_a_server_without_its_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
     with pytest.raises(DataError, match=r"install coke-learn\[sql\]"):
         read_table("postgresql://me@host/name", Reading(query="select 1"))
+
+
+def test_a_server_is_asked_and_nothing_is_changed_there() -> None:
+    """Needs one: its address in COKE_POSTGRES, and the extra sql."""
+    address = os.environ.get("COKE_POSTGRES")
+    if address is None:
+        pytest.skip("no server: COKE_POSTGRES names none")
+    pytest.importorskip("adbc_driver_postgresql")
+    query = (
+        "select g::int as i, g / 4.0 as n, 'l' || g as t, date '2020-01-01' + g as d, g > 2 as b, "
+        "case when g > 1 then g * 1.5 end as f from generate_series(1, 3) as g"
+    )
+    found = read_table(address, Reading(query=query))
+    assert found["n"].type == found["f"].type == pa.float64()
+    assert found.drop_columns("d").to_pydict() == {
+        "i": [1, 2, 3], "n": [0.25, 0.5, 0.75], "t": ["l1", "l2", "l3"],
+        "b": [False, False, True], "f": [None, 3.0, 4.5],
+    }  # fmt: skip
+    assert found["d"].to_pylist() == [date(2020, 1, day) for day in (2, 3, 4)]
+    opened = opener(address, 2, how=Reading(query=query))()
+    assert sum(batch.num_rows for batch in opened.batches(["n", "t"])) == 3
+    for wrong, said in (
+        ("create table never (x int)", "read-only transaction"),
+        ("select nothing", 'column "nothing" does not exist'),
+        ("select 1 where false", "no rows for"),
+    ):
+        with pytest.raises(DataError, match=said):
+            read_table(address, Reading(query=wrong))
+    with pytest.raises(FileError, match="nobody-here"):
+        read_table(address.replace("://", "://nobody-here", 1), Reading(query="select 1"))
 
 
 def test_a_decimal_comma_told_separates_nothing(tmp_path: Path) -> None:

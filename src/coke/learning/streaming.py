@@ -3,7 +3,7 @@
 A tick: every site predicts its new rows, sees their targets, moves its fast layer, and keeps them
 for the next round. A round is due when the data have grown by a twentieth. At ticks 10, 100 and
 1000 after the start or an alarm the sites agree on a basis; later where it no longer fits a third
-of them. An alarm scales what was learnt down to three batches' weight.
+of them. An alarm scales what was learnt down to the weight of one batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from coke.threads import OneThread
 BASES = (10, 100, 1000)  # ticks since the start, or an alarm, at which a basis is agreed on
 KEPT = 1024  # rows of a site of which its inputs are described
 _PRIOR = 1e-2  # rows' worth of φφᵀ = I, of all sites together, before the first row
-_BATCHES = 3  # that count after an alarm
 _COMPONENTS = 2  # of a site's mixture: it is told again and again
 _FAR = 30.0  # λ_max of a site's Gram matrix in a basis that fits
 _ONCE = 1 << 40  # ticks: until a basis is agreed on, a site that it does not fit says so once
@@ -130,8 +129,8 @@ class Stream:
         return bool(drift.all()), bool(misfit.all())
 
     def _restart(self) -> None:
-        """What was learnt counts as much as three batches: the stream has changed."""
-        w = _BATCHES * max(1.0, GROWTH * self._clock.w)
+        """What was learnt counts as much as one batch: the stream has changed."""
+        w = max(1.0, GROWTH * self._clock.w)
         self.statistics = self.statistics.scaled(w / np.maximum(self.statistics.w, w))
         N = len(self.theta)
         self._clock = self._clock._replace(w=min(w, self._clock.w))

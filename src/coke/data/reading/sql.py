@@ -15,6 +15,7 @@ from coke.data.reading import ADDRESS, Named, Opened, Reading
 from coke.errors import DataError, FileError
 
 MANY = 1 << 16  # rows at a time
+_TYPE = b"ADBC:postgresql:typname"
 POSTGRES = ("postgresql", "postgres")
 
 
@@ -53,6 +54,9 @@ def _rows(path: str | Path, how: Reading, many: int) -> Iterator[pa.RecordBatch]
             names = [column[0] for column in cursor.description or ()]
             if not names:
                 raise DataError(f"{how.query!r} gives no rows: expected a query, select …")
+            if ADDRESS in str(path):
+                yield from map(_numeric, cursor.fetch_record_batch())
+                return
             while rows := cursor.fetchmany(many):
                 columns = zip(*rows, strict=True)
                 yield pa.record_batch(
@@ -60,6 +64,16 @@ def _rows(path: str | Path, how: Reading, many: int) -> Iterator[pa.RecordBatch]
                 )
         except _errors(database) as error:
             raise DataError(f"{path}: {error}; mend the query {how.query!r}") from error
+
+
+def _numeric(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With numbers of any length as floats: the driver has them as text, so as to lose nothing."""
+    columns = list(batch.columns)
+    for j, field in enumerate(batch.schema):
+        values = columns[j].storage if isinstance(field.type, pa.ExtensionType) else columns[j]
+        said = (field.metadata or {}).get(_TYPE) or getattr(field.type, "type_name", "").encode()
+        columns[j] = values.cast(pa.float64()) if said == b"numeric" else values
+    return pa.record_batch(columns, batch.schema.names)
 
 
 def _column(name: str, values: Sequence[Any]) -> pa.Array:
@@ -94,7 +108,13 @@ def _connected(path: str | Path) -> Any:
         raise DataError(
             f"{parts.scheme}://… needs the PostgreSQL driver: install coke-learn[sql]"
         ) from error
-    return dbapi.connect(str(path))
+    try:
+        database = dbapi.connect(str(path))
+        with closing(database.cursor()) as cursor:
+            cursor.execute("set transaction read only")
+    except dbapi.Error as error:
+        raise FileError(f"{parts.scheme}://{parts.hostname}: {error}") from error
+    return database
 
 
 def _errors(database: Any) -> Any:
