@@ -31,6 +31,7 @@ from processes import cpu
 DATA = Path(os.environ.get("COKE_DATA", "../shared/data"))
 AGENTS, EDGES, MODELS = 10, 28, ("plain", "auto")
 LONGEST = 600.0  # seconds
+PHASES = ("meet", "agree", "descend", "train", "close", "part", "over")
 
 
 class Site(NamedTuple):
@@ -55,6 +56,11 @@ class Site(NamedTuple):
             for line in self.lines():
                 self.at.setdefault(line["phase"], taken)
         return self.process.poll() is None
+
+    def taken(self, phase: str) -> float:
+        """CPU seconds until it came to a phase, or to a later one, if that was over too soon."""
+        later = PHASES[PHASES.index(phase) :]
+        return min(self.at[name][1] for name in later if name in self.at)
 
     def lingered(self) -> bool:
         """Whether it gave up on a neighbour at the end."""
@@ -94,13 +100,13 @@ def run(model: str) -> Found:
 def _figures(sites: Sequence[Site], begin: float, whole: float) -> Found:
     last = [site.lines()[-1] for site in sites]
     assert all(line["phase"] == "result" for line in last), last
-    took = {phase: sum(site.at[phase][1] for site in sites) for phase in ("meet", "train", "over")}
+    took = {name: sum(site.taken(name) for site in sites) for name in ("meet", "descend", "over")}
     return {
         "clock, start to all models, s": max(site.at["model"][0] for site in sites) - begin,
         "CPU of all agents, s": whole,
         "of it until they greet": took["meet"] / whole,
-        "agreeing": (took["train"] - took["meet"]) / whole,
-        "training": (took["over"] - took["train"]) / whole,
+        "agreeing": (took["descend"] - took["meet"]) / whole,
+        "training": (took["over"] - took["descend"]) / whole,
         "models, histories, reports": 1 - took["over"] / whole,
         "sites that lingered": float(sum(site.lingered() for site in sites)),
         "rounds": float(last[0]["rounds"]),

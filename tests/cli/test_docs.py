@@ -73,7 +73,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_no_page_waits_for_a_figure(page: Path) -> None:
-    text = re.sub("COKE_(DATA|POSTGRES)|OPENBLAS_CORETYPE", "", page.read_text("utf-8"))  # of the environment
+    environment = "COKE_(DATA|POSTGRES)|OPENBLAS_CORETYPE"
+    text = re.sub(environment, "", page.read_text("utf-8"))
     assert not re.search(r"\b[A-Z]{3,}_[A-Z0-9]+\b", text)
 
 
