@@ -78,3 +78,12 @@ def test_any_bytes_are_a_mixture_or_refused(data: bytes, d: int) -> None:
         return
     again = decode_mixture(encode_mixture(parts, 0.01), d, 0.01)
     assert len(again) == len(parts)
+
+
+def test_a_mixture_that_is_cut_off_in_its_weights_is_refused() -> None:
+    """In the middle of a number, too."""
+    X = np.random.default_rng(0).normal(size=(40, 4))
+    data = encode_mixture([Gaussian.of(X).truncated(RANKS[1])], 0.01)
+    for end in range(6):
+        with pytest.raises(InputError):
+            decode_mixture(data[:end], 4, 0.01)

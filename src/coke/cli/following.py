@@ -102,6 +102,8 @@ def _show(document: dict[str, Any]) -> None:
     told = document["verdict"]
     for line in [told["text"], *told["notes"]] if told else []:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for who, why in {**document["lost"], **document["suspects"]}.items():
+        say(f"warning: {who}: {why}; see docs/trust.md")
     if document["settled"] is False:
         console.print(f"warning: {document['warnings'][-1]}", markup=False, soft_wrap=True)
     table = Table(show_header=False, box=None)

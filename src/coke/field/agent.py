@@ -74,6 +74,7 @@ class Learnt(NamedTuple):
     lacking: str | None  # why a budget was too small to begin with, and what would do
     closed: Closed  # what was added up at the end, if all sites were there
     lost: Mapping[str, str]  # neighbours whose edge is closed, and why
+    suspects: Mapping[str, str]  # neighbours that did what honest ones hardly can
     certificate: Certificate | None = None  # what was proven, likewise
 
 
@@ -255,6 +256,7 @@ class Agent:
             lacking=None if node.need is None else _lacking(node, node.need),
             closed=self._close.found,
             lost={n: why_closed(end) for n, end in node.ends.items() if end.closed},
+            suspects={} if node.setup.watch is None else dict(node.setup.watch.suspects),
         )
 
     def _converged(self, node: Node, proven: Certificate | None) -> bool:

@@ -194,9 +194,9 @@ def bump(edge: Edge, end: End) -> End:
     return zero(edge, Standing(min(_later(edge, end), TOP), closed), strikes)
 
 
-def close(edge: Edge, end: End) -> End:
+def close(edge: Edge, end: End, strikes: int = 0) -> End:
     """The edge is no more, in this epoch: it counts in no sum."""
-    return zero(edge, Standing(end.epoch, True), end.strikes)
+    return zero(edge, Standing(end.epoch, True), max(end.strikes, strikes))
 
 
 def why_closed(end: End) -> str:

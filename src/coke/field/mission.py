@@ -17,6 +17,7 @@ from coke.data.site import Kept
 from coke.data.split import split
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
+from coke.field.guarding import Watch
 from coke.field.moves import Setup
 from coke.learning.agreement import Terms
 from coke.learning.case import Case, Wanted
@@ -164,7 +165,16 @@ class Mission:
             sites=ready.agreement.N,
             spent=spent,
             weights={} if case.algorithm.elastic else _weights(place, case.algorithm),
+            watch=self._watch(ready, case),
         )
+
+    def _watch(self, ready: Ready, case: Case) -> Watch | None:
+        """What looks at the edges; not where noise hides what they do, or they keep no duals."""
+        if ready.noised is not None or not case.algorithm.elastic:
+            return None
+        risk, v = case.problem.train, case.spread**2
+        exact = risk.sums is not None
+        return Watch(risk, ready.agreement.N, v if exact else 0.0, self.config.guard)
 
     def case(self, ready: Ready) -> Case:
         """How the algorithm runs on what was agreed."""

@@ -23,6 +23,7 @@ from scipy import sparse
 from coke.errors import ConvergenceError, InputError
 from coke.field.edge import FIRST, Edge, End, zero
 from coke.field.frames import Standing
+from coke.field.guarding import Look, Watch
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.codecs import LIMIT, Codec, Coded, Float64
 from coke.maths.algorithms.coke import COKE, Local, pull
@@ -58,6 +59,7 @@ class Setup:
     sites: int  # N, that agreed and share a budget
     spent: Ledger = NOTHING  # by this site, on the agreement
     weights: Mapping[str, float] = field(default_factory=dict)  # w_in in lockstep, itself included
+    watch: Watch | None = None  # looks at what the edges do to the site
     handed: Handed = NOT_HANDED  # what edges begin with
     # Not for `replace` to take over: they follow from the fields above.
     _edges: dict[str, Edge] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -109,6 +111,12 @@ class Setup:
         """
         with self._one_thread.limit(), np.errstate(over="ignore", invalid="ignore"):
             return self.moves.step(s, ends, k)
+
+    def suspicious(self, s: Any, ends: Mapping[str, End], k: int, wide: bool) -> str | None:
+        """Whose edge is closed before θ moves by it."""
+        if self.watch is None:
+            return None
+        return self.watch.cut(Look(k, wide, float(s.loss[0]), self.moves.rho, ends))
 
     def diverged(self, k: int) -> ConvergenceError:
         """For a round whose θ no message can carry."""

@@ -109,6 +109,9 @@ class Node(NamedTuple):
         if anew:
             self.setup.moves.bear(*anew)
         node = self._replace(ends={**self.ends, **after})
+        if self.k and (cut := self.setup.suspicious(node.state, node.open, node.k, node.wide)):
+            shut = edges.close(self.setup.edge(cut), node.ends[cut], edges.PATIENCE)
+            node = node._replace(ends={**node.ends, cut: shut})
         # Of a neighbour that has finished every word counts, unless there is no waiting for it.
         ended = [end for end in node.open.values() if self.k and end.last is not None]
         least, told = node._least(), any(end.finished or missing for end in ended)

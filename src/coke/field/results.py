@@ -43,8 +43,15 @@ def _assessed(mission: Mission, ready: Ready, learnt: Learnt, model: Model) -> d
         "settled": settled,
         "certificate": ended.proven(),
         "verdict": None if verdict is None else verdict.document(),
-        "warnings": list(filter(None, [ended.warning])),
+        "warnings": [*_distrust(learnt), *filter(None, [ended.warning])],
     }
+
+
+def _distrust(learnt: Learnt) -> list[str]:
+    """What an owner should know of the neighbours."""
+    named = {who: f"{who} {why}" for who, why in learnt.suspects.items()}
+    gone = {who: f"{who} was {why}" for who, why in learnt.lost.items() if who not in named}
+    return [f"{line}; see docs/trust.md" for line in (*named.values(), *gone.values())]
 
 
 def _summary(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, Any]:
@@ -65,6 +72,7 @@ def _summary(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, Any]:
         "largest_asymmetry": max(known, default=None),
         "predicted_shift": learnt.pull / N,
         "lost": dict(learnt.lost),
+        "suspects": dict(learnt.suspects),
     }
 
 

@@ -43,6 +43,7 @@ class Train:
     _echoed: set[str] | None = None  # who knows that this site has left; None: it has not
     _until: float = math.inf  # when a site that leaves waits for echoes no longer
     _since: float = 0.0  # the last round
+    _named: set[str] = field(default_factory=set)  # those it suspects
     _durations: deque[float] = field(default_factory=partial(deque, maxlen=20))
 
     def begin(self) -> None:
@@ -198,6 +199,7 @@ class Train:
         for name, end in node.ends.items():
             if end.closed and name in before.open:
                 self.desk.news.append(Event("closed", name, why_closed(end)))
+        self._suspect(node)
         if after.durable and not self.descend.done:  # which it is whenever a word has changed
             self.store.keep_image(image(node))
             new = [n for n, end in before.ends.items() if end.out is not node.ends[n].out]
@@ -207,6 +209,13 @@ class Train:
             spoke = node.ledger.transmissions > before.ledger.transmissions
             line = {"round": node.k, "spoke": spoke, "loss": float(node.state.loss[0])}
             self.store.append({**line, "away": node.away, **node.spent._asdict()})
+
+    def _suspect(self, node: Node) -> None:
+        """Whom it has not named before."""
+        found = {} if node.setup.watch is None else node.setup.watch.suspects
+        new = {name: why for name, why in found.items() if name not in self._named}
+        self._named |= new.keys()
+        self.desk.news += [Event("suspect", name, why) for name, why in new.items()]
 
     def resend(self, name: str) -> Iterable[tuple[str, Frame | Proven]]:
         """What a neighbour may lack once this site has ended."""

@@ -240,14 +240,14 @@ def _known(sweep: Sweep, site: Site, terms: Terms) -> Talk[tuple[Site, Terms, Co
     """What all sites tell of their columns; where these are raw, once a coding is agreed on."""
     if not terms.tells:
         return site, terms, None, _NOTHING
-    plain = not site.here.kinds or site.here.plain(site.i)
-    everyones = yield from tell(sweep, _told(site, terms) if plain else None)
-    if everyones is not None:
+    name = site.name if terms.settings.guard else None
+    own = _told(site, terms) if not site.here.kinds or site.here.plain(site.i) else None
+    if (everyones := (yield from tell(sweep, own, name))) is not None:
         return site, terms, None, everyones
     hashed, seed = terms.settings.data.levels == HASHED, terms.settings.seed
     coding = yield from agree_coding(sweep, site, terms.columns, hashed=hashed, seed=seed)
     site, terms = site.coded(coding), terms._replace(columns=coding.names)
-    if (everyones := (yield from tell(sweep, _told(site, terms)))) is None:
+    if (everyones := (yield from tell(sweep, _told(site, terms), name))) is None:
         raise MessageError("raw columns, where a coding was agreed on before")
     return site, terms, coding, everyones
 

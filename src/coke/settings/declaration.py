@@ -203,6 +203,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         f"of {_PROVEN}.", "(0, 1]", "a share above 0 and up to 1; 0.01 is usual")] = 0.01
     sums: Annotated[bool, _trains(
         "Whether a site's neighbour may see sums of gradients of the sites behind it.")] = True
+    guard: Annotated[bool, Knob(
+        "Close the edge to a neighbour that pulls harder than honest sites can, and tell claims by "
+        "name.", faces=Face.NETWORK | Face.SITE)] = False
     memory: Annotated[float, Knob(
         "Ticks of a stream after which a row counts 1/e; inf: it always counts one.", "[2, inf]",
         "at least 2 ticks, or inf", faces=Face.ESTIMATORS)] = 500.0

@@ -19,6 +19,7 @@ from coke.data.units import LABELS, Columns
 from coke.errors import DataError, MessageError
 from coke.maths.algorithms.integers import Integers, pack_integers, unpack_integers
 from coke.maths.arrays import Array, Mask
+from coke.maths.guards import Claims
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep
 
@@ -136,8 +137,13 @@ def _union(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
         ) from error
 
 
-def tell(sweep: Sweep, own: Told | None) -> Talk[Told | None]:
-    """The numbers of all sites together; None where a site has no numbers yet."""
+def tell(sweep: Sweep, own: Told | None, name: str | None = None) -> Talk[Told | None]:
+    """The numbers of all sites together; None where a site has no numbers yet.
+
+    With its `name` a site tells them apart, so that all can see which of them cannot be.
+    """
+    if name is not None:
+        return (yield from _tell_by_name(sweep, own, name))
     sizes = [] if own is None else [len(part) for part in own.parts]
 
     def merged(children: Sequence[bytes]) -> bytes:
@@ -146,8 +152,57 @@ def tell(sweep: Sweep, own: Told | None) -> Talk[Told | None]:
         return reduce(Told.merged, (Told.decode(child, sizes) for child in children), own).encode()
 
     total = yield from sweep(merged)
+    return Told.decode(total, sizes) if _numbered(total, own) else None
+
+
+def _numbered(total: bytes, own: Told | None) -> bool:
+    """Whether all sites have numbers; an error where this one has none."""
     if total != RAW and own is None:
         raise DataError(
             f"the others agreed on numbers without gaps, which are not all here: {DROP}"
         )
-    return None if total == RAW else Told.decode(total, sizes)
+    return total != RAW
+
+
+def _tell_by_name(sweep: Sweep, own: Told | None, name: str) -> Talk[Told | None]:
+    """Every site's claim comes to all, and counts for as much as one can believe."""
+    mine = RAW if own is None else own.encode()
+
+    def merged(children: Sequence[bytes]) -> bytes:
+        if own is None or RAW in children:
+            return RAW
+        known = {name: mine}
+        for child in map(_claims, children):
+            if known.keys() & child.keys():
+                raise MessageError(f"two claims of {sorted(known.keys() & child.keys())[:4]}")
+            known |= child
+        return msgspec.msgpack.encode(dict(sorted(known.items())))
+
+    total = yield from sweep(merged)
+    if not _numbered(total, own) or own is None:
+        return None
+    claims = _claims(total)
+    if claims.get(name, mine) != mine:
+        raise MessageError(f"what {name!r} claims of its columns has been changed on the way")
+    sizes = [len(part) for part in own.parts]
+    return _believed([Told.decode(data, sizes) for _, data in sorted(claims.items())])
+
+
+def _claims(data: bytes) -> dict[str, bytes]:
+    try:
+        return msgspec.msgpack.decode(data, type=dict[str, bytes])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MessageError(f"{len(data)} bytes are no claims of sites: {error}") from error
+
+
+def _believed(told: Sequence[Told]) -> Told:
+    """All of them together, each as far as one can believe it."""
+    rows = np.array([one.columns.T for one in told])
+    mean, sd = (np.stack([getattr(one.columns, x) for one in told]) for x in ("mean", "sd"))
+    bounded = Claims(rows, mean, sd).bounded()
+    parts = zip(told, *bounded, strict=True)
+    each = [
+        one._replace(columns=one.columns._replace(T=float(T), mean=m, sd=s))
+        for one, T, m, s in parts
+    ]
+    return reduce(Told.merged, each)

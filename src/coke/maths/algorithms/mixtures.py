@@ -44,8 +44,8 @@ def decode_mixture(data: bytes, d: int, s0: float) -> list[Component]:
     if len(data) < 2 or data[0] not in RANKS or not 1 <= data[1] <= data[0]:
         raise InputError(f"{len(data)} bytes are no mixture: expected a kind and a number first")
     kind, n = data[0], data[1]
-    rank, body = min(RANKS[kind], d), data[2 + 4 * n :]
-    weights = np.frombuffer(data[2 : 2 + 4 * n], dtype="<f4").astype(np.float64)
+    rank, head, body = min(RANKS[kind], d), data[2 : 2 + 4 * n], data[2 + 4 * n :]
+    weights = np.frombuffer(head, "<f4").astype(np.float64) if len(head) == 4 * n else np.empty(0)
     if len(weights) != n or not (np.isfinite(weights).all() and (weights > 0).all()):
         raise InputError("a mixture's weights are missing or not positive")
     numbers = unpack_integers(body, n * d * (rank + 2))

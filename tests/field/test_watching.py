@@ -1,0 +1,99 @@
+"""Neighbours that lie by the rules: named by all, and cut by those who guard themselves.
+
+A sample; `make bench-liars` tries all lies on real rows.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from coke.data.split import deal
+from coke.field.mission import Mission
+from coke.field.moves import Setup
+from coke.field.results import keep
+from coke.learning.case import resolved
+from coke.learning.ready import Ready
+from coke.maths.graph import build_graph
+from coke.maths.ledger import Ledger
+from coke.settings.reading import checked_settings
+from kit.agents import B, Nets, made_rows, others
+from kit.liars import LIES, lying, network
+from kit.ready import held, ready
+
+
+@cache
+def _task() -> Ready:
+    rows = made_rows(600)
+    noisy = rows._replace(y=rows.y + np.random.default_rng(5).normal(size=len(rows.y)))
+    sites = held(noisy, deal(noisy.y, 6, seed=0))
+    graph = build_graph("random", 6, edges=9, seed=1)
+    return ready(sites, graph, data={"scale": "standard"}, features={"n_features": 8, "sigma": 2.0})
+
+
+def test_honest_sites_suspect_nobody() -> None:
+    told = network(_task(), True, {}, 100)
+    assert not told.warned
+    assert not told.lost
+    assert told.harm <= 1.02
+
+
+@pytest.mark.parametrize("lie", ["-10 θ*", "much noise", "to and fro", "a ramp"])
+def test_a_liar_is_named_and_cut_before_it_owns_the_answer(lie: str) -> None:
+    """With the guard the honest models lose little; without it, who harms is named."""
+    task = _task()
+    who = task.names[2]
+    free, guarded = (network(task, guard, {who: LIES[lie]}, 100) for guard in (False, True))
+    assert guarded.harm <= 2.6
+    assert free.harm <= 2 or who in {name for _, name in free.warned}
+    assert not free.lost
+
+
+class Lying(Mission):
+    """One site of them tells of −100 θ*, whatever its rows say."""
+
+    def setup(self, ready: Ready, spent: Ledger) -> Setup:
+        setup = super().setup(ready, spent)
+        if self.name != B:
+            return setup
+        return lying(setup, lambda at: 0 * at.own - 5.0, setup.start().theta[0], np.inf)
+
+
+@pytest.mark.parametrize("guard", [True, False])
+def test_agents_name_a_liar_and_cut_it_if_they_are_to(nets: Nets, guard: bool) -> None:
+    """An event, the result, a warning; the edge is closed for good, and the others end."""
+    net = nets(algorithm="coke", guard=guard, tol=1e-3, rounds=150)
+    net.kind = Lying
+    net.start()
+    rest = others(net, B)
+    net.wait(*rest)
+    near = [name for name in rest if B in net.friends[name]]
+    for name in near:
+        found = keep(net.agents[name])
+        assert B in found["suspects"]
+        assert any(event.kind == "suspect" and event.who == B for event in net.events[name])
+        assert any(line.startswith(B) for line in found["warnings"])
+        assert found["lost"] == ({B: "struck out"} if guard else {})
+    if guard:
+        best = net.optimum(rest)
+        assert np.abs(net.theta(*rest) - best).max() <= 0.1 * np.abs(best).max()
+
+
+def test_a_guard_that_finds_nothing_changes_no_bit(nets: Nets) -> None:
+    thetas = []
+    for guard in (False, True):
+        net = nets(algorithm="coke", guard=guard, tol=1e-3)
+        net.start()
+        net.wait()
+        thetas.append(net.theta())
+        assert not any(keep(net.agents[name])["suspects"] for name in net.names)
+    assert_array_equal(thetas[0], thetas[1])
+
+
+def test_with_a_guard_auto_is_consensus() -> None:
+    """Parents on a tree could lie about its sums."""
+    assert resolved(checked_settings({"guard": True}))[0] == "coke"
+    assert "could lie" in resolved(checked_settings({"guard": True}))[1]

@@ -1,0 +1,223 @@
+"""Networks of nodes with liars among them, in lockstep: what one does to the honest sites.
+
+A liar keeps to the edge protocol, or it would be struck out; what it says is up to it. `LIES` maps
+a name to how a liar's θ of a round comes about, for each of its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coke.errors import ConvergenceError
+from coke.field.edge import End
+from coke.field.guarding import Watch
+from coke.field.moves import Setup, Tellings, _Elastic
+from coke.field.node import Node
+from coke.learning.ready import Ready
+from coke.maths.algorithms.codecs import LIMIT
+from coke.maths.algorithms.coke import COKE
+from coke.maths.algorithms.stopping import Limits
+from coke.maths.arrays import Array
+from coke.maths.guards import CUTS, WARNS, HonestBounds
+
+
+class View(NamedTuple):
+    """What a liar knows in a round: as much as there is to know."""
+
+    k: int
+    best: Array  # (D,) θ*, which it may have found out
+    own: Array  # (D,) what an honest site would say
+    end: End  # of the edge in question
+    victim: int  # which of its neighbours this is
+    rho: float
+    bound: float  # N √(Λ v)
+    rng: np.random.Generator  # its own, the same in every run
+
+
+Lie = Callable[[View], Array]
+
+
+def _sized(x: Array, size: float) -> Array:
+    return x * (size / max(float(np.sqrt(x @ x)), 1e-12))
+
+
+def _direction(at: View) -> Array:
+    rng = np.random.default_rng(7)
+    return _sized(rng.normal(size=len(at.best)), float(np.sqrt(at.best @ at.best)))
+
+
+def _below(part: float, wish: Callable[[View], Array]) -> Lie:
+    """What pulls towards a wish, as hard as a part of the bound allows: it knows the guard."""
+
+    def lie(at: View) -> Array:
+        x = wish(at)
+        ahead = at.end.g + at.end.cp - x  # his dual, were this the next word
+        room = part * at.bound / at.rho
+        size = float(np.sqrt(ahead @ ahead))
+        return x if size <= room else at.end.cp - _sized(ahead, room) + at.end.g
+
+    return lie
+
+
+def _against(at: View) -> Array:
+    return -at.best
+
+
+LIES: dict[str, Lie] = {
+    "-θ*": _against,
+    "-10 θ*": lambda at: -10 * at.best,
+    "-100 θ*": lambda at: -100 * at.best,
+    "0": lambda at: 0 * at.best,
+    "10 θ*": lambda at: 10 * at.best,
+    "a direction": _direction,
+    "10 directions": lambda at: 10 * _direction(at),
+    "one entry": lambda at: at.own + 20 * np.eye(len(at.own))[0] * np.abs(at.best).max(),
+    "minus what it should": lambda at: -at.own,
+    "twice what it should": lambda at: 2 * at.own,
+    "noise": lambda at: at.own + _sized(at.rng.normal(size=len(at.own)), 1.0),
+    "much noise": lambda at: _sized(at.rng.normal(size=len(at.own)), 10.0),
+    "to and fro": lambda at: at.best * (5 if at.k % 2 else -5),
+    "a ramp": lambda at: at.own + 0.02 * at.k * _direction(at),
+    "late": lambda at: at.own if at.k < 60 else -at.best,
+    "two faces": lambda at: at.best + (-1) ** at.victim * _direction(at),
+    "to one only": lambda at: -3 * at.best if at.victim == 0 else at.own,
+    "the neighbour's, turned": lambda at: -at.end.cp,
+    "the neighbour's, and more": lambda at: at.end.cp + 0.3 * _direction(at),
+    "within the bound, -θ*": _below(0.95 * CUTS[0], _against),
+    "within the bound, a direction": _below(0.95 * CUTS[0], lambda at: 3 * _direction(at)),
+    "unsuspicious": _below(0.95 * WARNS[0], _against),
+    "slowly, within the bound": _below(
+        0.95 * CUTS[0], lambda at: at.own - min(at.k / 100, 1) * at.best
+    ),
+}
+
+
+class _Lying(_Elastic):
+    """Says to each neighbour what the lie makes of it."""
+
+    def __init__(self, setup: LyingSetup):
+        super().__init__(setup)
+        self._lie, self._best, self._bound = setup.lie, setup.best, setup.bound
+        self._rng, self._k = np.random.default_rng(11), 0
+
+    def step(self, s: Any, ends: Mapping[str, End], k: int | None) -> tuple[Any, Tellings]:
+        """The honest θ, and other words."""
+        try:
+            after, _ = super().step(s, ends, k)
+        except ConvergenceError:
+            after = s
+        self._k += k is not None
+        told: Tellings = {}
+        for victim, name in enumerate(sorted(ends)):
+            at = View(
+                k=self._k, best=self._best, own=after.theta[0], end=ends[name], victim=victim,
+                rho=self.rho, bound=self._bound, rng=self._rng,
+            )  # fmt: skip
+            x = np.clip(self._lie(at), -0.4 * LIMIT, 0.4 * LIMIT)
+            told |= super().step(s._replace(theta=x[None]), {name: ends[name]}, None)[1]
+        return after, told
+
+
+@dataclass(frozen=True, kw_only=True)
+class LyingSetup(Setup):
+    """A setup whose site lies, and watches nobody."""
+
+    lie: Lie
+    best: Array
+    bound: float
+
+    @cached_property
+    def moves(self) -> _Elastic:
+        """Of a liar."""
+        return _Lying(self)
+
+
+def lying(setup: Setup, lie: Lie, best: Array, bound: float) -> Setup:
+    """The same site, but it lies."""
+    fields = {f: getattr(setup, f) for f in Setup.__dataclass_fields__ if f != "_edges"}
+    return LyingSetup(**{**fields, "watch": None, "lie": lie, "best": best, "bound": bound})
+
+
+class Told(NamedTuple):
+    """What became of a network."""
+
+    harm: float  # mean loss of the honest sites' models on honest rows, by that of their optimum
+    alone: float  # the same of models that were learnt alone
+    lost: frozenset[tuple[str, str]]  # who has cut whom
+    warned: frozenset[tuple[str, str]]  # who suspects whom
+
+
+def network(task: Ready, guard: bool, liars: Mapping[str, Lie], rounds: int = 200) -> Told:
+    """So many rounds of all sites, some of which lie; each honest one watches its edges."""
+    way, nodes, watches = task.case("coke"), dict[str, Node](), dict[str, Watch]()
+    assert isinstance(way.algorithm, COKE)
+    honest = np.array([name not in liars for name in task.names])
+    best = way.problem.optimum
+    for i, name in enumerate(task.names):
+        risk = way.problem.train.rows(slice(i, i + 1))
+        setup = Setup(
+            name=name, risk=risk, algorithm=way.algorithm, limits=Limits(10**9, way.tol),
+            reach=task.places[i].reach, sites=len(task.names),
+        )  # fmt: skip
+        v = way.spread**2
+        if name in liars:
+            setup = lying(setup, liars[name], best, HonestBounds.of(risk, len(task.names), v).edge)
+        else:
+            watches[name] = Watch(risk, len(task.names), v, guard)
+            setup = replace(setup, watch=watches[name])
+        ends = setup.ends(task.names[n] for n in task.graph[i])
+        nodes[name] = Node(setup, ends, setup.start())
+    cuts = set[tuple[str, str]]()
+    for _ in range(rounds):
+        _round(nodes, cuts)
+    warned = frozenset((n, who) for n, watch in watches.items() for who in watch.suspects)
+    return Told(*_harm(task, nodes, honest), frozenset(cuts), warned)
+
+
+def _round(nodes: dict[str, Node], cuts: set[tuple[str, str]]) -> None:
+    posted = []
+    for name, node in nodes.items():
+        if not node.open:
+            continue
+        after = node.round(force=True)
+        shut = node.open.keys() - after.node.open.keys()
+        cuts |= {(name, who) for who in shut}
+        nodes[name] = after.node._replace(wide=after.node.wide or bool(shut))
+        posted += [(name, to, frame) for to, frame in after.frames]
+    for _ in range(3):
+        answers = []
+        for sender, to, frame in posted:
+            heard = nodes[to].hear(sender, frame)
+            nodes[to] = heard.node._replace(
+                wide=heard.node.wide or len(heard.node.open) < len(nodes[to].open)
+            )
+            answers += [(to, who, answer) for who, answer in heard.frames]
+        posted = answers
+
+
+def _harm(task: Ready, nodes: Mapping[str, Node], honest: Any) -> tuple[float, float]:
+    """Of the honest sites' models on honest rows, and of those learnt alone."""
+    way = task.case("coke")
+    risk = way.problem.train
+    weights = honest.astype(np.float64)
+    total = risk.total(weights)
+    assert total is not None
+    count = honest.sum()
+    best = total.alone()[0]
+    N = len(honest)
+
+    def loss(theta: Array) -> float:
+        return float(risk.losses(np.tile(theta, (N, 1)))[honest].sum() / count)
+
+    floor = loss(best)
+    own, who = risk.alone(), np.flatnonzero(honest)
+    alone = [loss(own[i]) for i in who]
+    # A site without neighbours stops, and has what it learns alone.
+    at = [nodes[task.names[i]] for i in who]
+    theirs = [loss(node.theta[0]) if node.open else alone[i] for i, node in enumerate(at)]
+    return float(np.mean(theirs)) / floor, float(np.mean(alone)) / floor
