@@ -27,6 +27,10 @@ _LEARNS = (AUTO, "coke")
 STREAMED = ("quadratic", "least-squares")
 
 
+class _NoStreamError(InputError, AttributeError):
+    """What only a stream has; as scikit-learn's NotFittedError, no attribute for who lists them."""
+
+
 class Streaming(Showing):
     """With a stream, once `partial_fit` was called."""
 
@@ -66,7 +70,7 @@ class Streaming(Showing):
     def _fed(self) -> Feed:
         check_is_fitted(self)
         if self._feed is None:
-            raise InputError("no stream: rows come by partial_fit; fit has learnt from a table")
+            raise _NoStreamError("no stream: rows come by partial_fit; fit has learnt from a table")
         return self._feed
 
     def _begun(self) -> bool:
