@@ -151,8 +151,9 @@ def _run(
     opened = CARRIERS[settings.site.carrier].opener(settings.site)
     with console.status("reading rows"):
         mission = Mission(settings, say=say)
-    warnings = site_warnings(mission)
-    for line in [*(f"{line}; see docs/privacy.md" for line in warnings), *_expiring(settings)]:
+    exposed = [f"{line}; see docs/privacy.md" for line in site_warnings(mission)]
+    warnings = [*exposed, *_expiring(settings)]
+    for line in warnings:
         face.warn(line)
     with opened() as carrier:
         own = Agent(mission, carrier, store, pace)
