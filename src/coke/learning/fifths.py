@@ -26,10 +26,10 @@ def fifths(ready: Ready, model: Model) -> Iterator[Seat]:
     """A seat each; none where no site has two rows. All processes ask together."""
     sites, here = ready.sites, ready.engine.agents(len(ready.names))
     assert isinstance(sites, Kept)  # whoever passes over rows is not asked
-    dealt = [_dealt(len(y), int(i)) for y, i in zip(sites.y, here, strict=True)]
     if not ready.engine.everyones(np.array([float(len(y) > 1) for y in sites.y])).any():
         return
-    whole = best(ready)
+    whole, seed = best(ready), ready.agreement.terms.settings.seed
+    dealt = [_dealt(len(y), int(i), seed) for y, i in zip(sites.y, here, strict=True)]
     for k in range(_PARTS):
         rest, held = sites.without([mine == k for mine in dealt])
         found, beside = _without(ready, rest, model), replace(ready, sites=held)
@@ -43,11 +43,11 @@ def _without(ready: Ready, rest: Kept, model: Model) -> Rivals:
     return rivals(replace(ready, sites=rest, problem=problem), model)
 
 
-def _dealt(T: int, i: int) -> Index:
+def _dealt(T: int, i: int, seed: int) -> Index:
     """The fifth (T,) that each row of site i is in; −1, none, of a row that is the only one.
 
     Drawn, for rows may lie in some order; sites begin with different fifths, for many may have few.
     """
     if T < 2:
         return np.full(T, -1)
-    return (np.random.default_rng(i).permutation(T) + i) % _PARTS
+    return (np.random.default_rng([seed, i]).permutation(T) + i) % _PARTS
