@@ -34,7 +34,12 @@ FEATURES, WHITE = "maths/features/features.py", "maths/features/whitening.py"
 MIXTURES = "maths/features/mixtures.py"
 QUADRATIC = "maths/losses/problem.py"
 ONLINE = "maths/algorithms/online.py"
+FIFTHS = "learning/fifths.py"
 MUTANTS = [
+    Mutant("fits that have seen the rows of a verdict", FIFTHS, "_without(ready, rest, model)",
+           "_without(ready, sites, model)", "test_fifths.py"),
+    Mutant("a common model that stays where it was", FIFTHS, "found.pooled - whole",
+           "whole - whole", "test_fifths.py"),
     Mutant("a change of basis rounds no dual", ONLINE, "_rounded(change.duals(at.duals))",
            "change.duals(at.duals)", "test_online.py"),
     Mutant("a change of basis leaves the duals", ONLINE, "_rounded(change.duals(at.duals))",

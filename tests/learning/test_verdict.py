@@ -23,7 +23,7 @@ from coke.learning.assessing import assessed, assessed_here
 from coke.learning.model import Model
 from coke.learning.ready import Ready, agree
 from coke.learning.train import Trained, train
-from coke.learning.verdict import HELD, LEFT, Ended, Verdict
+from coke.learning.verdict import FIFTHS, HELD, LEFT, Ended, Verdict
 from coke.maths.graph import build_graph
 from coke.maths.ledger import Ledger
 from coke.settings.reading import checked_settings
@@ -199,6 +199,9 @@ def test_a_fitted_estimator_shows_its_verdict() -> None:
     assert "together" in model._repr_html_()
     kind = COKEClassifier(n_agents=4).fit(X, y > 140)
     assert repr(kind).splitlines()[-1].startswith("accuracy ")
+    hinge = COKEClassifier(n_agents=4, loss="hinge", model="plain").fit(X, y > 140)
+    assert "accuracy" in repr(hinge)
+    assert f"442 {FIFTHS}" in hinge._repr_html_()
 
 
 def test_a_private_run_looks_at_no_training_row_again(tmp_path: Path) -> None:

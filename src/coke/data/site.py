@@ -21,7 +21,7 @@ from coke.data.raw import Kind, is_plain
 from coke.data.sources import Numbers, Watch
 from coke.data.tables import Labels
 from coke.data.units import Columns, Making, Scaling, columns_of, numbers_of, size_of
-from coke.maths.arrays import Array, Room, mapped
+from coke.maths.arrays import Array, Mask, Room, mapped
 from coke.maths.losses import LOSSES
 from coke.maths.losses.codes import which
 from coke.maths.losses.problem import Problem
@@ -200,6 +200,16 @@ class Kept(Sites):
         for held, X, y, w in (train, (True, self.X_test, self.y_test, self.weights_test or none)):
             for i, (X_i, y_i, w_i) in enumerate(zip(X, y, w, strict=True)):
                 yield SiteRows(i, held, X_i, y_i, w_i)
+
+    def without(self, out: Sequence[Mask]) -> tuple[Kept, Kept]:
+        """Without those training rows (T_i,) of each site; and with them in place of test rows."""
+        rest: dict[str, Any] = {}
+        held: dict[str, Any] = {}
+        for name in ("X", "y") if self.weights is None else ("X", "y", "weights"):
+            both = list(zip(getattr(self, name), out, strict=True))
+            rest[name] = tuple(rows[~mask] for rows, mask in both)
+            held[f"{name}_test"] = tuple(rows[mask] for rows, mask in both)
+        return replace(self, **rest), replace(self, **held)
 
     def problem(self, how: Making) -> Problem:
         """Of the rows as they came; features that are kept lie in `room`."""

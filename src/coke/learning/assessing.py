@@ -5,25 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
 from coke.data.site import Kept
+from coke.learning.fifths import fifths
 from coke.learning.model import Model
 from coke.learning.ready import Ready
 from coke.learning.rivals import Rivals, rival, rivals
 from coke.learning.tally import (
     HOME,
     LINEAR,
+    POINTS,
     POOLED,
     TOGETHER,
     HeldOut,
     LeftOut,
+    Seat,
+    Shown,
     Tally,
     shown,
     tally,
 )
-from coke.learning.verdict import HELD, LEFT, AtSite, Ended, Figure, Verdict
+from coke.learning.verdict import FIFTHS, HELD, LEFT, AtSite, Ended, Figure, Verdict
 from coke.maths.arrays import Array
 from coke.maths.losses import LOSSES
 
@@ -35,20 +40,35 @@ def assessed(ready: Ready, model: Model, ended: Ended, *, look: bool = False) ->
 
     With predictions to look at, which take one more walk over the rows.
     """
-    test, loss = ready.problem.test, ready.agreement.terms.loss
-    T = ready.engine.everyones(np.zeros(len(ready.sites.names)) if test is None else test.T)
-    sums = loss.statistics and ready.noised is None and _alike(ready)
-    if not (T.any() or sums):
+    how, seats = _seats(ready, model)
+    if not seats:
         return None
-    found = rivals(ready, model)
-    left = None if T.any() or found.line is None else LeftOut(ready, found.line)
-    stand = left or HeldOut(ready)
-    counting = _Counting(ready, found, tally(ready, found, stand))
-    verdict = counting.verdict(HELD if left is None else LEFT, ended)
+    counted = reduce(Tally.plus, (tally(*seat) for seat in seats))
+    verdict = _Counting(ready, seats[0].rivals, counted).verdict(how, ended)
     if not look or verdict.worst is None:
         return verdict
     whose = ready.names.index(verdict.worst[0])
-    return replace(verdict, shown=shown(ready, found, stand, whose))
+    pictures = (shown(*seat, whose, POINTS // len(seats)) for seat in seats)
+    return replace(verdict, shown=reduce(Shown.plus, pictures))
+
+
+def _seats(ready: Ready, model: Model) -> tuple[str, list[Seat]]:
+    """Held-out rows where there are some; else those of training, as far as they are at hand.
+
+    How much a row of training leans on itself is known where sums say all and rows weigh the same.
+    """
+    test, loss = ready.problem.test, ready.agreement.terms.loss
+    T = ready.engine.everyones(np.zeros(len(ready.sites.names)) if test is None else test.T)
+    if T.any():
+        return HELD, [Seat(ready, rivals(ready, model), HeldOut(ready))]
+    if not isinstance(ready.sites, Kept) or ready.noised is not None:
+        return LEFT, []
+    alike = ready.sites.weights is None and ready.agreement.balance is None
+    if not (loss.statistics and alike):
+        return FIFTHS, list(fifths(ready, model))
+    found = rivals(ready, model)
+    assert found.line is not None  # without noise there is one
+    return LEFT, [Seat(ready, found, LeftOut(ready, found.line))]
 
 
 def assessed_here(ready: Ready, model: Model, ended: Ended) -> Verdict | None:
@@ -58,12 +78,6 @@ def assessed_here(ready: Ready, model: Model, ended: Ended) -> Verdict | None:
     found = rival(ready, model)
     whole = _Counting(ready, found, tally(ready, found, HeldOut(ready))).verdict(HELD, ended)
     return replace(whole, alone=None, worst=None, pooled=None, sites={})
-
-
-def _alike(ready: Ready) -> bool:
-    """Whether rows are at hand and weigh the same: how much one leans on itself is known then."""
-    sites = ready.sites
-    return isinstance(sites, Kept) and sites.weights is None and ready.agreement.balance is None
 
 
 class _Counting:

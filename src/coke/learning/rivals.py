@@ -50,18 +50,24 @@ class Rivals(NamedTuple):
 
 def rivals(ready: Ready, model: Model) -> Rivals:
     """Of that common model. All processes ask together."""
-    N, everyones, everybody = len(ready.names), ready.engine.everyones, ready.everybody
+    N, everyones = len(ready.names), ready.engine.everyones
     whose = np.unique(np.linspace(0, N - 1, min(N, max(10, _AWAY // N))).astype(np.int64))
     own, sharp = _own(ready, model)
     return Rivals(
         model=model,
-        pooled=_told(ready, None if everybody is None else everybody.optimum, own.shape[1]),
+        pooled=best(ready),
         own=own,
         whose=whose,
         away=everyones(own)[whose],
         line=None if ready.noised is not None else _line(ready, model),
         sharpness=(sharp, everyones(sharp)[whose]),
     )
+
+
+def best(ready: Ready) -> Array:
+    """θ* (K·D,) of all sites' rows. All processes ask together."""
+    everybody = ready.everybody
+    return _told(ready, None if everybody is None else everybody.optimum, ready.problem.train.size)
 
 
 def rival(ready: Ready, model: Model) -> Rivals:

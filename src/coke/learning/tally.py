@@ -4,7 +4,10 @@ The rows are those that the sites hold out. Where there are none, it is a sample
 rows, each as if it had been left out: y − f ↦ (y − f)/(1 − h), exact for least squares, with
 
     h = φᵀ(Σ_i A_i + N G)⁻¹φ / T_i  of a model of all sites' rows,
-    h = φᵀ(A_i + G)⁻¹φ / T_i        of a site's own.
+    h = φᵀ(A_i + G)⁻¹φ / T_i        of a site's own;
+
+or, where sums do not say all, a fifth of them that was left out of all fits, the sums over the
+five added up (`fifths`).
 
 A row's errors are (y − f)² of each target in the common units; of classes, whether the label is
 wrong, and −log p of the right one.
@@ -34,7 +37,8 @@ from coke.threads import OneThread
 TOGETHER, POOLED, HOME, LINEAR = range(4)  # the common model, the optimum, a site's own, a line
 _WORK = 4e9  # multiplications for own models at all sites; else one row of so many is looked at
 _MOST = 0.999  # of h
-_POINTS = 1500  # of all sites, in a picture
+POINTS = 1500  # of all sites, in a picture
+_SUMS = ("rows", "errors", "ahead", "reached", "away")
 
 
 class Tally(NamedTuple):
@@ -47,6 +51,11 @@ class Tally(NamedTuple):
     reached: Array  # (N, 1 + 2J)  as `rows`, of those they went to
     away: Array  # (N, M, q)
 
+    def plus(self, other: Tally) -> Tally:
+        """Of both sums' rows, of models of the same sites."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
+        return self._replace(**sums)
+
 
 class Shown(NamedTuple):
     """Predictions to look at: of the common model, and of one site's own at all sites."""
@@ -54,6 +63,14 @@ class Shown(NamedTuple):
     whose: str
     confusion: Array | None  # (2, C, C)  rows of class c taken for c′; None: numbers
     points: Array | None  # (P, 3)  some rows' targets and both predictions, in the target's units
+
+    def plus(self, other: Shown) -> Shown:
+        """Of both."""
+        if self.confusion is not None and other.confusion is not None:
+            return self._replace(confusion=self.confusion + other.confusion)
+        assert self.points is not None  # of numbers, then
+        assert other.points is not None
+        return self._replace(points=np.concatenate([self.points, other.points]))
 
 
 class _Stand(Protocol):
@@ -66,6 +83,14 @@ class _Stand(Protocol):
     def seen(self, i: int, X: Any, y: Labels, f: Array) -> Array:
         """F (t, 4, K) as it is for rows that the models have not seen."""
         ...
+
+
+class Seat(NamedTuple):
+    """From where models are looked at: the sites, who is compared, which rows."""
+
+    ready: Ready
+    rivals: Rivals
+    stand: _Stand
 
 
 def tally(ready: Ready, rivals: Rivals, stand: _Stand) -> Tally:
@@ -91,11 +116,11 @@ def tally(ready: Ready, rivals: Rivals, stand: _Stand) -> Tally:
     return Tally(rows, errors, ahead, rivals.whose, reached, away)
 
 
-def shown(ready: Ready, rivals: Rivals, stand: _Stand, whose: int) -> Shown:
-    """The same rows, for pictures. All processes ask together."""
+def shown(ready: Ready, rivals: Rivals, stand: _Stand, whose: int, most: int) -> Shown:
+    """The same rows, for pictures: at most so many as points. All processes ask together."""
     alone = rivals.away[rivals.whose == whose]
     scorer, n = _Scorer(ready, rivals._replace(away=alone)), len(ready.sites.names)
-    C, few = len(scorer.how.classes), max(1, _POINTS // len(ready.names))
+    C, few = len(scorer.how.classes), max(1, most // len(ready.names))
     counts, points, upto = np.zeros((n, 2, C, C)), np.full((n, few, 3), np.nan), np.zeros(n, int)
     here = ready.engine.agents(len(ready.names))
     for i, X, y, w in stand.rows():

@@ -18,6 +18,7 @@ from coke.maths.losses.excess import Certificate
 from coke.maths.sizes import sized
 
 HELD, LEFT = "held-out rows", "training rows, each as if it had been left out"
+FIFTHS = "training rows, a fifth at a time left out of all fits"
 _PROVE = "the model may be off; allow more rounds or a larger accuracy, or raise lambda"
 KEYS = {True: ("r2", "rmse"), False: ("accuracy", "log_loss")}
 
@@ -108,7 +109,7 @@ class Verdict:
 
     numbers: bool
     rows: int
-    how: str  # HELD or LEFT
+    how: str  # HELD, LEFT or FIFTHS
     together: Figure
     home: Figure  # every site's own model on its own rows
     ended: Ended
