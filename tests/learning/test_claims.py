@@ -117,10 +117,19 @@ def test_claims_that_were_changed_on_the_way_are_refused() -> None:
     other = own._replace(columns=own.columns._replace(T=6.0))
     for claims, fine in (({"a": own, "b": other}, True), ({"a": other, "b": other}, False)):
         total = msgspec.msgpack.encode({name: told.encode() for name, told in claims.items()})
-        talk = tell(told_before([total]), own, "a")
+        talk = tell(told_before([total]), own, "a", 2)
         if fine:
             with pytest.raises(StopIteration):
                 next(talk)
         else:
             with pytest.raises(MessageError, match="changed on the way"):
                 next(talk)
+
+
+@pytest.mark.parametrize("names", [["liar"], ["a", *(f"made-up-{i}" for i in range(9))]])
+def test_as_many_claim_as_there_are_sites(names: list[str]) -> None:
+    """A root that leaves others out, and a site that makes some up, are found out."""
+    own = Told(Columns(5.0, np.zeros(1), np.ones(1), np.empty(0), np.empty(0)))
+    total = msgspec.msgpack.encode(dict.fromkeys(names, own.encode()))
+    with pytest.raises(MessageError, match="of 2 in all"):
+        next(tell(told_before([total]), own, "a", 2))

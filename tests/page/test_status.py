@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -102,6 +103,19 @@ def test_a_lock_tells_who_works_here_and_is_not_touched(tmp_path: Path) -> None:
     assert worker(tmp_path) is None
     with alone(tmp_path):  # nobody was locked out by having been looked at
         pass
+
+
+def test_nobody_is_asked_who_has_the_port_of_an_earlier_page(field: Field) -> None:
+    """Nor given the token: the agent that works here has no page."""
+    folder = Path(settings(field, A).site.state)
+    folder.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as stranger, alone(folder):
+        stranger.setblocking(False)
+        old = {"port": stranger.getsockname()[1], "token": "t" * 22, "pid": 1}
+        (folder / "page.json").write_text(json.dumps(old))
+        assert status(field, A)["page"] is None
+        with pytest.raises(BlockingIOError):
+            stranger.accept()
 
 
 @pytest.mark.parametrize("text", [b"", b"no number", b"99999999999999999999", b"-1", b"0"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,13 @@ def test_an_order_of_any_bytes_is_taken_or_refused(order: bytes) -> None:
     except MessageError:
         return
     assert np.isfinite(site.u).all()
+
+
+def test_more_sites_below_than_there_are_is_refused() -> None:
+    site = _parent()
+    answer = struct.pack("<Iff", 2**32 - 1, 1.0, 1.0)
+    with pytest.raises(MessageError, match="sites below"):
+        site._answer(BEGIN, dict.fromkeys(site.place.children, answer))
 
 
 @given(st.binary(max_size=60), st.integers(0, END - 1))

@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from coke.data.learnt import learnt
 from coke.data.lock import lock
 from coke.errors import FileError, InputError
 
@@ -151,7 +152,7 @@ def _headed(text: bytes, kind: str) -> _Header:
 
 def _decoded(text: bytes | msgspec.Raw, wanted: type[M], kind: str) -> M:
     try:
-        return msgspec.json.decode(text, type=wanted)
+        return msgspec.json.decode(text, type=learnt(wanted))
     # RecursionError: a thousand brackets, one inside the other.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FileError(f"the {kind} file's header cannot be read: {error}; {AGAIN}") from error
@@ -216,7 +217,12 @@ def locked(path: str | Path) -> Iterator[None]:
     except OSError as error:
         raise FileError(f"{place}: cannot be written: {error}; see whose it is") from error
     with file:
-        lock(file, wait=True)
+        try:
+            lock(file, wait=True)
+        except OSError as error:
+            raise FileError(
+                f"{place}: cannot be locked: {error}; choose a disk that can"
+            ) from error
         yield
 
 

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from coke.data.files import pack, unpack
+from coke.data.learnt import learnt
 from coke.errors import FileError
 from coke.field.frames import CLOSING, Said
 from coke.field.journal import Journal
@@ -81,7 +82,7 @@ class Heard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _said(block: bytes) -> Letters:
     """Messages of one block, or FileError."""
     try:
-        return msgspec.msgpack.decode(block, type=Letters)
+        return msgspec.msgpack.decode(block, type=learnt(Letters))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FileError(f"a block that holds no messages ({error}): restore it") from error
 

@@ -233,7 +233,9 @@ def _processes(
 def _started(site: Path, options: Sequence[str] = ()) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "coke", "agent", str(site), "--json", *options]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    with (site.parent / LOG).open("wb") as out:
+    # It tells where the agent's page is, with its token: for the owner alone.
+    number = os.open(site.parent / LOG, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    with os.fdopen(number, "wb") as out:
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)
 
 

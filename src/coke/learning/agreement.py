@@ -39,8 +39,8 @@ from coke.talk.told import Told, tell
 from coke.threads import OneThread
 
 _ENOUGH = 5  # rows for each feature, for least squares of two classes
-_NONE = np.empty(0)
-_NOTHING = Told(Columns(0.0, _NONE, _NONE, _NONE, _NONE))
+_NOTHING = Told(Columns(0.0, *[np.empty(0)] * 4))
+_Known = tuple[Site, "Terms", Coding | None, Told]
 
 
 class Terms(NamedTuple):
@@ -174,7 +174,7 @@ class Agreement:
     @cached_property
     def classes(self) -> Labels:
         """The sorted labels of all sites; none where the target is a number."""
-        return _NONE if self.terms.numbers else checked_classes(self.told.labels)
+        return np.empty(0) if self.terms.numbers else checked_classes(self.told.labels)
 
     @property
     def outputs(self) -> int:
@@ -217,7 +217,7 @@ def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreem
         public = yield from private.agree(sweep, shape.sites, *mine)
         return Agreement(terms, shape, units, Told(_NOTHING.columns, known), public, private.spread)
     how, outputs = terms.settings.data.scale, len(terms.targets)
-    site, terms, coding, everyones = yield from _known(sweep, site, terms)
+    site, terms, coding, everyones = yield from _known(sweep, site, terms, shape.sites)
     if units is None:
         units = fit_scaling(how, len(terms.columns), everyones.columns, outputs)
     terms = terms.with_loss(everyones) if auto else terms
@@ -236,18 +236,18 @@ def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreem
     return (yield from _choosing(sweep, site, agreed))
 
 
-def _known(sweep: Sweep, site: Site, terms: Terms) -> Talk[tuple[Site, Terms, Coding | None, Told]]:
+def _known(sweep: Sweep, site: Site, terms: Terms, sites: int) -> Talk[_Known]:
     """What all sites tell of their columns; where these are raw, once a coding is agreed on."""
     if not terms.tells:
         return site, terms, None, _NOTHING
     name = site.name if terms.settings.guard else None
     own = _told(site, terms) if not site.here.kinds or site.here.plain(site.i) else None
-    if (everyones := (yield from tell(sweep, own, name))) is not None:
+    if (everyones := (yield from tell(sweep, own, name, sites))) is not None:
         return site, terms, None, everyones
     hashed, seed = terms.settings.data.levels == HASHED, terms.settings.seed
     coding = yield from agree_coding(sweep, site, terms.columns, hashed=hashed, seed=seed)
     site, terms = site.coded(coding), terms._replace(columns=coding.names)
-    if (everyones := (yield from tell(sweep, _told(site, terms), name))) is None:
+    if (everyones := (yield from tell(sweep, _told(site, terms), name, sites))) is None:
         raise MessageError("raw columns, where a coding was agreed on before")
     return site, terms, coding, everyones
 

@@ -14,7 +14,7 @@ from secrets import compare_digest
 from typing import NamedTuple
 
 _LINE = re.compile(r"([A-Z]{1,16}) (/[!-~]{0,2000}) HTTP/1\.[01]")
-_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}):[ \t]*([\t -~\x80-\xff]*)")
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}):([\t -~\x80-\xff]*)")
 MOST_HEADERS = 64
 END = b"\r\n\r\n"
 TEXT, HTML = (f"text/{kind}; charset=utf-8" for kind in ("plain", "html"))

@@ -31,7 +31,9 @@ def site_status(settings: SiteSettings) -> dict[str, Any]:
     """Of one site, for machines; what is not known is null."""
     site, folder = settings.site, Path(settings.site.state)
     pid, access = worker(folder), read_access(folder)
-    live = _asked(access) if pid is not None and access is not None else None
+    if access is not None and access.pid != pid:
+        access = None  # of an earlier run: by now anybody may have its port
+    live = None if access is None else _asked(access)
     finished = (folder / "model.coke").exists()
     begun = (folder / "agreement.coke").exists()
     kept = _last(folder / "history.jsonl") | _known(live)
@@ -49,7 +51,7 @@ def site_status(settings: SiteSettings) -> dict[str, Any]:
         else {one["name"]: one["state"] for one in live["neighbours"]},
         "identity_ends": None if live is None else live["identity_ends"],
         "model": str(folder / "model.coke") if finished else None,
-        "page": access.url if access is not None and pid is not None else None,
+        "page": None if access is None else access.url,
     }  # fmt: skip
 
 

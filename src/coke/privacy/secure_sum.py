@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from coke.data.learnt import learnt
 from coke.errors import ConfigError, MessageError
 from coke.privacy.masks import Words
 from coke.privacy.release import AllSites, Release
@@ -45,7 +46,7 @@ def secure_sum(sweep: Sweep, N: int, share: Share) -> Talk[tuple[Release, AllSit
 def _decode_roster(data: bytes) -> Roster:
     """What such bytes say of sites."""
     try:
-        return msgspec.msgpack.decode(data, type=dict[str, Member])
+        return msgspec.msgpack.decode(data, type=learnt(dict[str, Member]))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MessageError(f"{len(data)} bytes are no keys of sites: {error}") from error
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from coke.data.learnt import learnt
 from coke.errors import ConfigError, FileError, nearest, unknown
 from coke.maths.losses import CLASSES, LOSSES
 from coke.settings.declaration import (
@@ -109,7 +110,7 @@ def checked(plain: Toml, kind: type[S], *rules: Rule) -> S:
     """The same for settings with more tables, or more rules."""
     _known_keys(plain, kind)
     try:
-        settings = msgspec.convert(plain, kind)
+        settings = msgspec.convert(plain, learnt(kind))
     except msgspec.ValidationError as error:
         raise ConfigError(f"configuration: {error}") from error
     for one in KNOBS.values():

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from coke.data.learnt import learnt
 from coke.data.reading import ADDRESS
 from coke.errors import ConfigError
 from coke.settings.declaration import KNOBS, Settings, SiteSettings, Toml
@@ -29,7 +30,7 @@ def read_site(path: Path) -> SiteSettings:
     names = {one.key: _value(settings, one.path) for one in KNOBS.values() if one.knob.path}
     paths = {key: name for key, name in names.items() if name and ADDRESS not in name}
     full = {key: str(base / name) for key, name in paths.items()}
-    return msgspec.convert(merged(settings.plain(), full), SiteSettings)
+    return msgspec.convert(merged(settings.plain(), full), learnt(SiteSettings))
 
 
 def checked_site(plain: Toml) -> SiteSettings:

@@ -229,6 +229,8 @@ class Descent:
             self._below[child], coarsest = self._below[child] + more, max(coarsest, step)
             self._counts[child] = int(numbers[0]) if first else self._counts[child]
             told = told + numbers
+        if first and told[0] > self.place.shape.sites:
+            raise MessageError(f"{told[0]:.0f} sites below, of {self.place.shape.sites} in all")
         if first:
             self._count, self._zero = int(told[0]), float(told[1])
         return np.minimum(told, _LARGEST), coarsest

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
+from coke.data.learnt import learnt
 from coke.errors import GraphError, MessageError
 from coke.maths.graph import Shape
 from coke.talk.conversation import Talk, Turn
@@ -179,6 +180,6 @@ def _numbers(ids: bytes) -> list[int]:
 
 def _read(data: bytes, kind: type[S]) -> S:
     try:
-        return msgspec.msgpack.decode(data, type=kind)
+        return msgspec.msgpack.decode(data, type=learnt(kind))
     except (msgspec.DecodeError, RecursionError) as error:
         raise MessageError(f"{len(data)} bytes tell nothing of a network: {error}") from error

@@ -137,13 +137,15 @@ def _union(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
         ) from error
 
 
-def tell(sweep: Sweep, own: Told | None, name: str | None = None) -> Talk[Told | None]:
+def tell(
+    sweep: Sweep, own: Told | None, name: str | None = None, sites: int = 0
+) -> Talk[Told | None]:
     """The numbers of all sites together; None where a site has no numbers yet.
 
-    With its `name` a site tells them apart, so that all can see which of them cannot be.
+    With its `name` a site tells them apart, so that all `sites` can see which of them cannot be.
     """
     if name is not None:
-        return (yield from _tell_by_name(sweep, own, name))
+        return (yield from _tell_by_name(sweep, own, name, sites))
     sizes = [] if own is None else [len(part) for part in own.parts]
 
     def merged(children: Sequence[bytes]) -> bytes:
@@ -164,7 +166,7 @@ def _numbered(total: bytes, own: Told | None) -> bool:
     return total != RAW
 
 
-def _tell_by_name(sweep: Sweep, own: Told | None, name: str) -> Talk[Told | None]:
+def _tell_by_name(sweep: Sweep, own: Told | None, name: str, sites: int) -> Talk[Told | None]:
     """Every site's claim comes to all, and counts for as much as one can believe."""
     mine = RAW if own is None else own.encode()
 
@@ -182,6 +184,10 @@ def _tell_by_name(sweep: Sweep, own: Told | None, name: str) -> Talk[Told | None
     if not _numbered(total, own) or own is None:
         return None
     claims = _claims(total)
+    if len(claims) != sites:
+        raise MessageError(
+            f"{len(claims)} sites claim something of their columns, of {sites} in all"
+        )
     if claims.get(name, mine) != mine:
         raise MessageError(f"what {name!r} claims of its columns has been changed on the way")
     sizes = [len(part) for part in own.parts]
