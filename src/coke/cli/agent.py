@@ -49,7 +49,9 @@ def agent(
         bool, typer.Option("--rounds-shown", help="With --json, a line for every round.")
     ] = False,
     page: options.Page = None,
-    json: options.AsJson = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="JSON lines on stdout; the last is the result.")
+    ] = False,
 ) -> None:
     """One site on a network: meets its neighbours, agrees, trains, writes its model.
 

@@ -98,9 +98,11 @@ def show_run(document: dict[str, Any], as_json: bool, verdict: Verdict | None) -
     for row in rows:
         table.add_column(row["algorithm"].replace("-", "\n"), justify="right", no_wrap=True)
     for name, values in lines(rows):
-        if name not in ("agents", "edges") and not name.startswith("optimum"):
+        if name not in ("agents", "edges", "why") and not name.startswith("optimum"):
             table.add_row(name, *values)
-    Screen().print(table)
+    Screen().print(table, crop=False)  # of many algorithms: a file has all columns
+    if document["why"]:
+        out.print(f"{document['algorithm']}: {document['why']}", markup=False)
     for other in document["failed"]:
         console.print(f"{other['algorithm']} failed: {other['error']}", markup=False)
     for line in run_words(document):

@@ -98,6 +98,12 @@ def _table(name: str, status: Status) -> Table:
     return table
 
 
+# said in words, or for machines alone
+_SAID = (
+    "asymmetry", "certificate", "frames", "lost", "suspects", "targets", "verdict", "warnings",
+)  # fmt: skip
+
+
 def _show(document: dict[str, Any]) -> None:
     told = document["verdict"]
     for line in [told["text"], *told["notes"]] if told else []:
@@ -108,7 +114,7 @@ def _show(document: dict[str, Any]) -> None:
         console.print(f"warning: {document['warnings'][-1]}", markup=False, soft_wrap=True)
     table = Table(show_header=False, box=None)
     for key, value in document.items():
-        if key not in ("asymmetry", "frames", "warnings", "verdict"):
+        if key not in _SAID:
             table.add_row(escape(key.replace("_", " ")), escape(shown(key, value)))
     console.print(table)
 

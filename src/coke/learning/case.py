@@ -49,7 +49,6 @@ def resolved(settings: Settings) -> tuple[str, str]:
     asked = {
         "a tolerance of movement is of rounds": settings.tol is not None,
         "compiled rounds are COKE's": settings.fast,
-        "parents on a tree could lie about its sums": settings.guard,
     }
     why = "; ".join([*against_descent(settings), *(one for one, holds in asked.items() if holds)])
     return ("coke", why) if why else ("tree-newton", "sums over a tree take the fewest bytes")

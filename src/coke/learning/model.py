@@ -96,7 +96,7 @@ class Model(NamedTuple):
         if misses is None:
             raise InputError(
                 f"interval={share}: nobody added up how far this model misses; the sites do with "
-                'model = "auto" and algorithm = "coke"'
+                'model = "auto" and algorithm = "auto", "tree-newton" or "coke"'
             )
         f = np.asarray(self.predict(X))
         reach = misses.reach(share)

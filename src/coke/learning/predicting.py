@@ -102,6 +102,7 @@ def predict_file(
     coding, rows, gaps, others = model.coding, 0, Counter[str](), Counter[str]()
     source = open_inputs(data, model.columns, how, () if coding is None else coding.kinds())
     filled = coding is not None or model.centred
+    how = how._replace(say=PLAINLY.say)  # it has been told
     passing, there = Passing(missing="fill" if filled else "refuse"), names_in(data, how)
     scoring, keep = _Scoring(model, there), _kept(model, asked, there)
     beside = beside_inputs(data, list(dict.fromkeys((*keep, *scoring.columns))), how)

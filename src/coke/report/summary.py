@@ -27,9 +27,10 @@ def summary(ready: Ready, trained: Trained) -> dict[str, Any]:
     best = problem.score(problem.everywhere(ready.optimum))
     last, model = trained.history.last(), trained.model
     several = len(ready.agreement.terms.targets) > 1
+    own, why = resolved(ready.agreement.terms.settings)
     return {
         "algorithm": trained.name,
-        "why": resolved(ready.agreement.terms.settings)[1],
+        "why": why if trained.name == own else "",
         "agents": len(ready.names),
         "edges": ready.graph.number_of_edges(),
         "rounds": last["round"],

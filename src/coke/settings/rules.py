@@ -61,6 +61,7 @@ def against_descent(settings: Settings) -> Iterator[str]:
         "sums over the tree are not allowed": not settings.sums,
         f"the {settings.loss} loss has no gradient everywhere": not LOSSES[settings.loss].smooth,
         "a budget is each site's own affair": budget,
+        "with guard, parents on a tree could lie about its sums": settings.guard,
         "nothing can be proven without a regulariser": settings.lam == 0,
         "noised statistics have no objective to be near to": settings.privacy != "none",
     }
