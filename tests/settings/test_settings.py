@@ -277,6 +277,7 @@ def test_scopes_tell_a_sites_own_from_what_is_common() -> None:
         ({"loss": "hinge"}, "no gradient everywhere"),
         ({"lambda": 0.0, "loss": "quadratic"}, "without a regulariser"),
         ({"max_bytes": 10_000}, "a budget"),
+        ({"guard": True}, "could lie about its sums"),
     ],
 )
 def test_what_forbids_sums_over_the_tree_forbids_them_by_name_too(
