@@ -69,5 +69,6 @@ def _iso(parts: dict[str, Any]) -> Any:
     pc = computing()
     month, day = (pc.utf8_lpad(parts[part], 2, "0") for part in "md")
     time = pc.replace_substring_regex(parts["t"], "^([ T])([0-9]:)", r"\10\2")  # 9:30
-    date = pc.binary_join_element_wise(parts["y"], month, day, "-")
-    return pc.binary_join_element_wise(date, time, "")
+    line, nothing = (pa.scalar(text, time.type) for text in ("-", ""))  # long text has its own type
+    date = pc.binary_join_element_wise(parts["y"], month, day, line)
+    return pc.binary_join_element_wise(date, time, nothing)
