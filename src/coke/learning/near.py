@@ -1,7 +1,7 @@
 """What sites of a stream tell each other, and how it reaches those of this process and its kin.
 
 A stream (`coke.learning.streaming`) asks for three things, as a generator, and sees neither other
-processes nor sockets: to pass notices on, to say û, to agree on a basis. `Together` answers for all
+processes nor sockets: to pass notices on, to say û, to agree on a basis. `_InProcess` answers for all
 sites of this process, and of other ranks; an agent in the field answers with what has arrived.
 """
 
@@ -25,7 +25,7 @@ from coke.talk.conversation import Talk
 R = TypeVar("R")
 
 
-class Passing(NamedTuple):
+class Noticing(NamedTuple):
     """Notices to the neighbours; asks for the last that any neighbour tells of each site."""
 
     told: tuple[Marks, ...]  # of each kind (n, N)
@@ -44,7 +44,7 @@ class Basing(NamedTuple):
     talks: Sequence[Talk[Basis]]
 
 
-Ask = Passing | Saying | Basing
+Ask = Noticing | Saying | Basing
 Asks = Generator[Ask, Any, R]
 
 
@@ -62,7 +62,7 @@ class Near(NamedTuple):
         W, N = adjacency(ready.graph), len(ready.names)
         own = np.asarray(ready.engine.agents(N), np.int64)
         edges = Edges.of(W, own)
-        return cls(edges, own, N, _Together(ready, edges))
+        return cls(edges, own, N, _InProcess(ready, edges))
 
     @classmethod
     def alone(cls, ready: Ready) -> Near:
@@ -83,7 +83,7 @@ class Near(NamedTuple):
             found = self.answer(ask)
 
 
-class _Together:
+class _InProcess:
     """All sites of this process, and those of other ranks."""
 
     def __init__(self, ready: Ready, edges: Edges):
@@ -92,7 +92,7 @@ class _Together:
 
     def __call__(self, ask: Ask) -> Any:
         match ask:
-            case Passing(told):
+            case Noticing(told):
                 return tuple(latest(self._W, self._engine.everyones(one)) for one in told)
             case Saying(hat):
                 return self._engine.everyones(hat)

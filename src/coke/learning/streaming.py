@@ -18,7 +18,7 @@ import numpy as np
 from coke.data.split import Index
 from coke.data.units import Columns
 from coke.learning.basis import Basis, Own, common_basis
-from coke.learning.near import Asks, Basing, Near, Passing, Saying
+from coke.learning.near import Asks, Basing, Near, Noticing, Saying
 from coke.learning.ready import Ready
 from coke.maths.algorithms.alarms import Errors, Notices
 from coke.maths.algorithms.algorithm import Spoken
@@ -133,7 +133,7 @@ class Stream:
         now = self.ticks
         said = self._drift.said(self._errors.drift, now), self._misfit
         self._book(sum((one.size for one in said), np.zeros_like(self._d)), header=LETTERHEAD)
-        told = yield Passing(tuple(one.told for one in said))
+        told = yield Noticing(tuple(one.told for one in said))
         self._drift, self._misfit = (one.after(new) for one, new in zip(said, told, strict=True))
         drift, misfit = (w.enough(now) for w in (self._drift, self._misfit))
         return bool(drift.all()), bool(misfit.all())
