@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from coke import COKEClassifier, COKERegressor, Features
 from coke.learning.model import Model
 from coke.page.http import Reply, Request
-from coke.serving.endpoint import Endpoint
+from coke.serving.endpoint import Answering
 from kit.raw import raw_table
 
 rng = np.random.default_rng(0)
@@ -37,7 +37,7 @@ MOST = 50
 
 def answered(model: Model, body: bytes, query: str = "", **headers: str) -> Reply:
     given = {key.replace("_", "-"): value for key, value in headers.items()}
-    found = Endpoint(model, MOST)(Request("POST", "predict" + query, given, body))
+    found = Answering(model, MOST)(Request("POST", "predict" + query, given, body))
     assert isinstance(found, Reply)
     return found
 
@@ -181,7 +181,7 @@ def test_no_control_character_comes_back() -> None:
 
 
 def test_it_says_what_it_needs_and_what_it_did() -> None:
-    endpoint = Endpoint(MODELS["raw"], MOST)
+    endpoint = Answering(MODELS["raw"], MOST)
     about = endpoint.about()
     assert about["columns"] == {
         "size": "number", "wind": "text", "kind": "text", "open": "number", "when": "date",

@@ -75,7 +75,7 @@ def served(model: Model, how: Serving) -> Iterator[Access]:
     how = how.checked()
     names = frozenset(name.lower() for name in how.names)
     bounds = _BOUNDS._replace(rate=how.rate, burst=max(1, int(2 * how.rate)))
-    endpoint = Endpoint(model, how.rows)
+    endpoint = Answering(model, how.rows)
 
     def serve(token: str, at: tuple[str, int]) -> Server:
         door = Door(token, names, frozenset({PREDICT}), frozenset({HEALTH}), BODY)
@@ -92,7 +92,7 @@ class _Query(msgspec.Struct, forbid_unknown_fields=True):
     proba: bool = False
 
 
-class Endpoint:
+class Answering:
     """What a model answers; everything in the server's thread."""
 
     def __init__(self, model: Model, rows: int):
