@@ -29,12 +29,26 @@ from coke.field.carriers.base import Carrier, Event
 from coke.field.closing import Close
 from coke.field.descending import Descend
 from coke.field.edge import why_closed
-from coke.field.frames import LETTER, Check, Hello, Parted, Proven, decode_letter, is_word
+from coke.field.frames import (
+    LETTER,
+    Ask,
+    Check,
+    Hello,
+    Parted,
+    Proven,
+    Said,
+    Totals,
+    Want,
+    decode_letter,
+    is_word,
+)
 from coke.field.mission import Mission
 from coke.field.node import Node
 from coke.field.parting import Farewell
 from coke.field.phases import Desk, Meet, Pace, Phase
 from coke.field.store import Store
+from coke.field.streaming import Follow
+from coke.field.streams import StreamMission
 from coke.field.training import Train
 from coke.learning.model import Closed
 from coke.learning.ready import Ready
@@ -87,6 +101,7 @@ class Agent:
     store: Store
     pace: Pace = USUAL
     clock: Callable[[], float] = time.monotonic
+    finishing: bool = False  # of a stream: whether to end with its source
     stopped: bool = False  # by `stop`: a later start goes on from there
     _look: float = -math.inf  # when to look at the links again
 
@@ -107,6 +122,14 @@ class Agent:
     @cached_property
     def _descend(self) -> Descend:
         return Descend(self.desk, self.mission, self.store, self._agree)
+
+    @cached_property
+    def follow(self) -> Follow | None:
+        """The site's stream, if it has one."""
+        if not isinstance(self.mission, StreamMission):
+            return None
+        finishing = self.finishing
+        return Follow(self.desk, self.mission, self.store, self._agree, finishing=finishing)
 
     @cached_property
     def _train(self) -> Train:
@@ -163,14 +186,18 @@ class Agent:
 
     def run(self) -> Iterator[Status]:
         """All phases, or as many as there are before `stop`; a status when there is news."""
-        first: tuple[Phase, ...] = (self._meet, self._agree, self._descend)
-        for phase in (*first, self._train, self._close, self._part):
+        follow = self.follow
+        then: tuple[Phase, ...] = (self._descend,) if follow is None else (follow,)
+        first: tuple[Phase, ...] = (self._meet, self._agree)
+        for phase in (*first, *then, self._train, self._close, self._part):
             if self.stopped:
-                return
+                break
             phase.begin()
             while not (self.stopped or phase.over()):
                 if phase.work() or not self._listen(phase):
                     yield self._status(phase.name, phase)
+        if self.stopped and follow is not None:
+            follow.goodbye()
         if not self.stopped and self._train.trained.done:
             yield self._status("over", self._part)
 
@@ -202,8 +229,11 @@ class Agent:
                     self._part.hear(sender, letter)
                 case Proven() as letter:
                     self._train.proven(sender, letter)
-                case letter:
+                case Said() | Ask() | Want() | Totals() as letter:
                     self._agree.hear(sender, letter)
+                case letter:
+                    if self.follow is not None:
+                        self.follow.hear(sender, letter)
         except MessageError:
             self.desk.refused[sender] += 1
 

@@ -18,8 +18,9 @@ Letters, for all else that sites tell each other; their flags are 64 and up:
     PARTED  flags 1                             and you have mine
     PROVEN  flags 1 | mark 4 | proof 12         the tree's root has ended a descent to that model
 
-Little endian. Every length is checked before anything is read. A word, CTL or DONE has one meaning
-for every value and one spelling: `encode(decode(data, size)) == data` for all that is not refused.
+Those of streams are in `coke.field.pulses`. Little endian. Every length is checked before anything
+is read. A word, CTL or DONE has one meaning for every value and one spelling:
+`encode(decode(data, size)) == data` for all that is not refused.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import msgspec
 import numpy as np
 
 from coke.errors import MessageError
+from coke.field.pulses import TICK, Pulse, decode_tick, encode_tick
 from coke.maths.algorithms.integers import refuse
 from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
@@ -133,7 +135,7 @@ class Proven(NamedTuple):
 
 
 Frame = Word | Standing | Done
-Letter = Hello | Said | Ask | Want | Totals | Check | Parted | Proven
+Letter = Hello | Said | Ask | Want | Totals | Check | Parted | Proven | Pulse
 
 
 def encode(frame: Frame | Letter) -> bytes:
@@ -162,6 +164,8 @@ def encode(frame: Frame | Letter) -> bytes:
             return bytes([PARTED])
         case Proven(mark, proof):
             return _PROVEN.pack(PROVEN, mark, proof)
+        case _:
+            return encode_tick(frame)
 
 
 @lru_cache(maxsize=128)  # a word goes to the disk twice beside its way to the neighbour
@@ -233,4 +237,6 @@ def _letter(data: bytes) -> Letter:
         return Parted()
     if kind == PROVEN:
         return Proven(*_PROVEN.unpack(data)[1:])
+    if kind >= TICK:
+        return decode_tick(data)
     raise MessageError(f"a letter of {len(data)} bytes that no site writes: compare the releases")

@@ -19,6 +19,7 @@ from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
 from coke.field.guarding import Watch
 from coke.field.moves import Setup
+from coke.field.node import Node
 from coke.learning.agreement import Terms
 from coke.learning.case import Case, Wanted
 from coke.learning.kinds import Say, reading_of, with_kind, with_target
@@ -175,6 +176,10 @@ class Mission:
         risk, v = case.problem.train, case.spread**2
         exact = risk.sums is not None
         return Watch(risk, ready.agreement.N, v if exact else 0.0, self.config.guard)
+
+    def begun(self, node: Node) -> Node:
+        """The site before its first round: as it is."""
+        return node
 
     def case(self, ready: Ready) -> Case:
         """How the algorithm runs on what was agreed."""

@@ -141,11 +141,16 @@ class Online(NamedTuple):
         s, spoken = self.algorithm.speak(own, at.coke._replace(h=h), k=2)
         return at._replace(coke=s), spoken
 
-    def heard(self, at: Linked, said: Array) -> Linked:
-        """Once everybody has spoken: û (P, K·D) of the sites near."""
-        return self._linked(at.coke, at.duals + self.edges.ends @ said, said)
+    def heard(self, at: Linked, said: Array, moves: Array | None = None) -> Linked:
+        """Once everybody has spoken: û (P, K·D) of the sites near.
 
-    def _linked(self, s: State, duals: Array, said: Array) -> Linked:
+        An edge's dual moves by û_i − û_n; where it rests, by what the caller says (E, K·D).
+        """
+        moves = self.edges.ends @ said if moves is None else moves
+        return self.linked(at.coke, at.duals + moves, said)
+
+    def linked(self, s: State, duals: Array, said: Array) -> Linked:
+        """That state, with what follows from the duals and from what was said."""
         W, ends, here = self.edges
         g = ends[:, here].T @ duals
         return Linked(s._replace(heard=W @ said, g=g), duals, said)
@@ -163,7 +168,7 @@ class Online(NamedTuple):
         said = _rounded(change.models(at.said))
         duals = _rounded(change.duals(at.duals))
         theta, hat = change.models(at.coke.theta), said[self.edges.here]
-        return self._linked(at.coke._replace(theta=theta, hat=hat), duals, said)
+        return self.linked(at.coke._replace(theta=theta, hat=hat), duals, said)
 
 
 class Change(NamedTuple):
