@@ -14,6 +14,7 @@ import pandas as pd
 from coke.cli.onlining import finished, open_online
 from coke.data.reading import PLAINLY
 from coke.field.agent import Agent
+from coke.field.carriers.base import Event
 from coke.field.carriers.memory import Fault, Memory, faithful
 from coke.field.local import _site_names
 from coke.field.phases import Pace
@@ -25,7 +26,7 @@ from coke.settings.reading import checked_settings
 from coke.settings.sites import checked_site
 from kit.problems import Array
 
-LONG = 300.0
+LONG = 40.0
 PACE = Pace(tick=0.002, again=0.01, longest=0.05, patience=float("inf"), linger=2)
 SETTINGS: dict[str, Any] = {
     "model": "plain", "lambda": 1e-3, "loss": "quadratic", "rounds": 200,
@@ -58,6 +59,8 @@ class Followers:
         self.settings, self.stream = SETTINGS | settings, STREAM | (stream or {})
         self.agents: dict[str, Agent] = {}
         self.errors: dict[str, BaseException] = {}
+        self.events: dict[str, list[Event]] = {name: [] for name in self.names}
+        self.phase: dict[str, str] = {}
         self.threads: dict[str, threading.Thread] = {}
         for name in self.names:
             (folder / name).mkdir(parents=True)
@@ -92,8 +95,9 @@ class Followers:
     def _live(self, name: str, agent: Agent) -> None:
         try:
             with agent.store.claimed():
-                for _ in agent.run():
-                    pass
+                for status in agent.run():
+                    self.events[name] += [e for e in status.events if e.kind != "up"]
+                    self.phase[name] = status.phase
         except Exception as error:  # whatever stopped it is the test's to judge
             self.errors[name] = error
         finally:
@@ -117,7 +121,7 @@ class Followers:
             thread.join(max(0.0, until - time.monotonic()))
             if self.errors:
                 raise next(iter(self.errors.values()))
-            assert not thread.is_alive(), (name, self.ticks())
+            assert not thread.is_alive(), (name, self.ticks(), self.phase, self.events)
 
     def until(self, done: Callable[[], bool]) -> None:
         end = time.monotonic() + LONG

@@ -20,6 +20,7 @@ from coke.field.ticking import Resumed, Ticking
 
 _NEAR = 25  # ticks that two sites may be apart for one of them to hold
 _SOON = 2  # ticks from a proposal on
+_LONG = 3  # times one's patience for a tick to come from which two wanted to go on
 
 
 @dataclass
@@ -37,6 +38,8 @@ class Rejoin:
     _told: dict[str, Join] = field(default_factory=dict)  # the last of ours
     _held: dict[str, float] = field(default_factory=dict)  # since when we hold for them
     _joined: dict[str, int] = field(default_factory=dict)
+    _wanted: dict[str, float] = field(default_factory=dict)  # since when there is a target
+    ended: bool = False  # whether no tick comes any more
     _began: float | None = None
 
     @property
@@ -65,7 +68,9 @@ class Rejoin:
         """Tells those whose edges rest what is due; forgets who was held for in vain."""
         now = self.desk.clock()
         self._began = now if self._began is None else self._began
-        for name in [n for n, since in self._held.items() if now - since > self.patience()]:
+        late = [n for n, since in self._held.items() if now - since > self.patience()]
+        most = _LONG * self.patience()
+        for name in [*late, *(n for n, since in self._wanted.items() if now - since > most)]:
             self._cancel(name)
         for name in self.desk.due(self.resting()):
             if name in self._held:
@@ -75,20 +80,30 @@ class Rejoin:
                 self.desk.post([(name, self._probe())])
 
     def _cancel(self, name: str) -> None:
-        for known in (self._target, self._hands, self._held):
+        for known in (self._target, self._hands, self._held, self._wanted):
             known.pop(name, None)
 
-    def may(self) -> bool:
-        """Whether the next tick may end: nobody is held for, and nobody is run away from."""
-        now, clock = self._now, self.desk.clock()
+    def held(self) -> bool:
+        """Whether the next tick must not end: somebody is held for whose hand is not there."""
+        now, wanting = self._now, False
         for name, since in list(self._target.items()):
-            if since == now + 1 and name not in self._hands:
-                if name not in self._held:
-                    self._held[name] = clock
-                    self.desk.timers.pop(name, None)
-                return False
             if since <= now:
                 self._cancel(name)
+            elif since == now + 1 and name not in self._held:
+                self._held[name] = self.desk.clock()
+                self._told[name] = self._hand(name, since)
+                self.desk.post([(name, self._told[name])])
+            wanting |= since == now + 1 and name not in self._hands
+        return wanting
+
+    @property
+    def ready(self) -> bool:
+        """Whether an edge can go on now."""
+        return any(since == self._now + 1 and n in self._hands for n, since in self._target.items())
+
+    def may(self) -> bool:
+        """Whether a site whose edges all rest may go on: it runs away from nobody it hears of."""
+        now, clock = self._now, self.desk.clock()
         if self.ticking.stream.live.any() or self._target:
             return True
         if self._at:
@@ -129,11 +144,16 @@ class Rejoin:
         if letter.since == 0:
             self._probed(sender, letter.at)
         elif self._now < letter.since <= self._now + 4 * _NEAR:
-            self._target[sender] = letter.since
+            self._aim(sender, letter.since)
             if letter.steps >= 0:
                 self._hands[sender] = letter
         else:
             self.desk.post([(sender, self._probe())])
+
+    def _aim(self, name: str, since: int) -> None:
+        if self._target.get(name) != since:
+            self._cancel(name)
+            self._target[name], self._wanted[name] = since, self.desk.clock()
 
     def _probed(self, sender: str, at: int) -> None:
         if self.name > sender:
@@ -143,5 +163,7 @@ class Rejoin:
         if self._target.get(sender, at + 1) <= at:
             self._cancel(sender)
         if abs(at - self._now) <= _NEAR:
-            since = self._target.setdefault(sender, max(at, self._now) + _SOON)
+            soon = 1 if self.ended else _SOON
+            since = self._target.get(sender) or max(at, self._now) + soon
+            self._aim(sender, since)
             self.desk.post([(sender, Join(self._now, since, -1, b"", None, b""))])

@@ -20,6 +20,7 @@ from coke.data.pending import Pending, Remembered
 from coke.data.timed import Timed
 from coke.errors import FileError
 from coke.field.agreeing import Agree
+from coke.field.carriers.base import Event
 from coke.field.feeding import Offset
 from coke.field.phases import Desk
 from coke.field.pulses import Ends, Join, Pulse, Rests, TickSaid, TickWaits
@@ -36,6 +37,7 @@ from coke.threads import OneThread
 _KIND = "stream"
 _OFTEN = 50  # ticks between two images
 _EARLY = 64  # messages of a neighbour that are kept before they are of use
+_AGAIN = 128  # the number of the first message after an edge has rested, within a tick
 _LOOK = 0.05  # seconds between two looks at the source
 _FULL = 5000  # rows that wait, with which no more are read
 _Number = tuple[int, int]
@@ -75,6 +77,7 @@ class Follow:
     _sent: dict[str, dict[_Number, bytes]] = field(default_factory=dict)
     _inbox: dict[str, dict[_Number, bytes]] = field(default_factory=dict)
     _in: dict[str, _Number] = field(default_factory=dict)
+    _base: dict[str, _Number] = field(default_factory=dict)  # of edges that go on within a tick
     _ends: dict[int, int] = field(default_factory=dict)
     _fresh: float = 0.0  # when a row came last
     _looked: float = 0.0
@@ -131,7 +134,9 @@ class Follow:
         try:
             return [tuple(one) for data in blocks for one in msgspec.msgpack.decode(data)]
         except msgspec.DecodeError as error:
-            raise FileError(f"{self.store.stream.path}: cannot be read: {error}; restore it") from error
+            raise FileError(
+                f"{self.store.stream.path}: cannot be read: {error}; restore it"
+            ) from error
 
     def _apply(self, record: Record) -> None:
         kind, what = record
@@ -161,7 +166,7 @@ class Follow:
             sent = self._sent.setdefault(name, {})
             for old in [number for number in sent if number[0] < tick - 1]:
                 del sent[old]
-            k = sum(number[0] == tick for number in sent)
+            k = self._first(name) + sum(number[0] == tick for number in sent)
             sent[tick, k] = message
             self.desk.post([(name, TickSaid(tick, k, message))])
         self._waits = self.desk.clock()
@@ -169,7 +174,12 @@ class Follow:
     def _expected(self, name: str) -> _Number:
         """The number of a neighbour's next message."""
         tick, k = self._in.get(name, (0, 0))
-        return (tick, k) if tick == self.stream.ticks else (self.stream.ticks, 0)
+        return (tick, k) if tick == self.stream.ticks else (self.stream.ticks, self._first(name))
+
+    def _first(self, name: str) -> int:
+        """The number of a tick's first message on an edge: greater where it had rested."""
+        tick, k = self._base.get(name, (-1, 0))
+        return k if tick == self.stream.ticks else 0
 
     def over(self) -> bool:
         """Whether the stream has ended; then rounds follow, from where it is."""
@@ -222,14 +232,27 @@ class Follow:
         tick, ended = now + 1, self._ended
         begun = any((self.stream.ticks + 1, 0) in inbox for inbox in self._inbox.values())
         idle = self.desk.clock() - self._fresh > self.mission.config.stream.wait
-        if ended and len(self._ends) == self.stream.near.N and now == max(self._ends.values()):
-            self._commit(("heard", (SOURCE, msgspec.msgpack.encode(Order()))))
+        known = ended and len(self._ends) == self.stream.near.N
+        self.rejoin.ended = known and now == max(self._ends.values())
+        if self.rejoin.held():
             return
         behind = self._behind(ended)
         full = last > tick or (ended and last >= tick) or ((begun or behind) and (idle or ended))
-        if full and self.rejoin.may():
-            order = Order(tick, tuple(self.rejoin.due()))
-            self._commit(("heard", (SOURCE, msgspec.msgpack.encode(order))))
+        if full and (self.rejoin.ready or self.rejoin.may()):
+            self._say(Order(tick, tuple(self.rejoin.due())))
+        elif self.rejoin.ready:
+            self._say(Order(resumed=tuple(self.rejoin.due())))
+        elif self.rejoin.ended and self.stream.live.all():
+            self._say(Order(end=True))
+
+    def _say(self, order: Order) -> None:
+        """What the source says is heard as all else is."""
+        for one in order.resumed:
+            self._base[one.name] = (self.stream.ticks, _AGAIN)
+            self._inbox.pop(one.name, None)
+            self._sent.pop(one.name, None)
+            self.desk.news.append(Event("joined", one.name, f"at tick {self.stream.ticks + 1}"))
+        self._commit(("heard", (SOURCE, msgspec.msgpack.encode(order))))
 
     def _behind(self, ended: bool) -> bool:
         """Whether others, with whom this site is not in step now, have come further."""
@@ -247,6 +270,7 @@ class Follow:
             if message is None and rest and (late or name in self.rejoin.gone):
                 message = AWAY
                 self.rejoin.gone.discard(name)
+                self.desk.news.append(Event("rests", name, f"from tick {self.stream.ticks} on"))
                 self.desk.post([(name, Rests(self.stream.ticks))])
             if message is None:
                 missing.append(name)
@@ -335,7 +359,9 @@ class Follow:
         meta, arrays = freeze(self.stream)
         rows = self.pending.kept
         arrays |= {
-            "pending.X": np.array([x for _, x, _ in rows]).reshape(len(rows), -1),
+            "pending.X": np.array([x for _, x, _ in rows]).reshape(
+                len(rows), len(self.mission.columns)
+            ),
             "pending.ticks": np.array([tick for tick, _, _ in rows], np.int64),
         }
         image = _Image(

@@ -48,8 +48,9 @@ class Resumed(NamedTuple):
 class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the source says."""
 
-    tick: int | None = None  # that is over; None: the stream is
-    resumed: tuple[Resumed, ...] = ()
+    tick: int | None = None  # that is over
+    resumed: tuple[Resumed, ...] = ()  # edges that go on
+    end: bool = False  # of the stream
 
 
 class Foreseen(NamedTuple):
@@ -74,12 +75,13 @@ class Ticking:
         """Until the stream ends; the first tick is the earliest of all sites."""
         if not begun:
             self.pending.now = (yield from self._earliest()) - 1
-        while (order := _order((yield Turn({}, [SOURCE]))[SOURCE])).tick is not None:
+        while not (order := _order((yield Turn({}, [SOURCE]))[SOURCE])).end:
             for one in order.resumed:
                 self._resume(one)
-            rows, y = self._rows(order.tick)
-            (found,) = yield from self._answered(self.stream.ticking([rows]))
-            self._seen(Foreseen(order.tick, found, y))
+            if order.tick is not None:
+                rows, y = self._rows(order.tick)
+                (found,) = yield from self._answered(self.stream.ticking([rows]))
+                self._seen(Foreseen(order.tick, found, y))
         self.risks = yield from self._answered(self.stream.gathering())
 
     def _earliest(self) -> Talk[int]:

@@ -49,9 +49,9 @@ def freeze(stream: SiteStream) -> tuple[Frozen, Arrays]:
     arrays |= _named("fast.hedge", s.fast.hedge) | {"fast.delta": s.fast.delta}
     for k, notices in enumerate(s.notices):
         arrays |= {f"notices{k}.heard": notices.heard, f"notices{k}.fresh": notices.fresh}
-    waiting = [Batch(*map(np.concatenate, zip(*s.waiting[0], strict=True)))] * bool(s.waiting[0])
-    for batch in waiting:
-        arrays |= _named("waiting", batch)
+    if s.waiting[0]:
+        parts = (np.concatenate(part) for part in zip(*s.waiting[0], strict=True))
+        arrays |= _named("waiting", Batch(*parts))
     arrays["rows"] = np.array(list(s.rows[0])).reshape(-1, s.inputs)
     if basis is not None:
         arrays["C"] = basis.whitening.C
