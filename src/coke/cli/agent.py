@@ -29,6 +29,7 @@ from coke.talk.names import site_id
 if TYPE_CHECKING:
     from coke.field.agent import Agent, Status
     from coke.field.carriers.base import Carrier
+    from coke.field.mission import Mission
     from coke.field.store import Store
 
 STOPPED = 143  # by SIGTERM or Ctrl-C; the state is kept
@@ -44,6 +45,9 @@ def agent(
     site: Annotated[Path, typer.Argument(help="The site's file, such as site.toml.")],
     leave: Annotated[
         bool, typer.Option("--leave", help="Leave the network for good, and end.")
+    ] = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="End a stream with its source, once all sites do.")
     ] = False,
     rounds_shown: Annotated[
         bool, typer.Option("--rounds-shown", help="With --json, a line for every round.")
@@ -67,9 +71,11 @@ def agent(
         with _lasting():
             from coke.field.store import Store  # here: what is refused needs no NumPy
 
+        if finish and settings.stream.time is None:
+            warn("--finish has no effect: it is for sites on a stream ([stream] time)")
         store = Store(Path(settings.site.state))
         with store.claimed():
-            document = _run(settings, store, leave, face)
+            document = _run(settings, store, _Asked(leave, finish), face)
     if document is None:
         return  # it has left
     face.show(document)
@@ -139,8 +145,15 @@ def _check_alone(settings: SiteSettings) -> None:
         )
 
 
+class _Asked(NamedTuple):
+    """What the command asks for."""
+
+    leave: bool
+    finish: bool
+
+
 def _run(
-    settings: SiteSettings, store: Store, leave: bool, face: Onlooker
+    settings: SiteSettings, store: Store, asked: _Asked, face: Onlooker
 ) -> dict[str, Any] | None:
     """What it came to; None where the site has left."""
     with _lasting():
@@ -152,14 +165,15 @@ def _run(
     pace = Pace.of(settings.site.patience)
     opened = CARRIERS[settings.site.carrier].opener(settings.site)
     with console.status("reading rows"):
-        mission = Mission(settings, say=say)
+        streams = settings.stream.time is not None
+        mission = _streaming(settings, store) if streams else Mission(settings, say=say)
     exposed = [f"{line}; see docs/privacy.md" for line in site_warnings(mission)]
     warnings = [*exposed, *_expiring(settings)]
     for line in warnings:
         face.warn(line)
     with opened() as carrier:
-        own = Agent(mission, carrier, store, pace)
-        if leave:
+        own = Agent(mission, carrier, store, pace, finishing=asked.finish)
+        if asked.leave:
             own.leave()
         with _shown(own, warnings, face) as watch:
             with _signals(own.stop):
@@ -173,6 +187,19 @@ def _run(
             document["warnings"] = [*warnings, *document["warnings"]]
             watch.finish(document)
     return document
+
+
+def _streaming(settings: SiteSettings, store: Store) -> Mission:
+    """What an agent on a stream is for, once its source has given the first rows."""
+    from coke.field.streams import StreamMission, first_of, opened
+
+    inflow, came = opened(settings), list[bool]()
+    with _signals(lambda: came.append(True)):
+        first = first_of(settings, inflow, store.folder, lambda: bool(came))
+    if first is None:
+        _exit()
+    assert first is not None
+    return StreamMission(settings, first, inflow, say=say)
 
 
 def _expiring(settings: SiteSettings) -> list[str]:

@@ -31,15 +31,13 @@ from coke.field.descending import Descend
 from coke.field.edge import why_closed
 from coke.field.frames import (
     LETTER,
-    Ask,
     Check,
     Hello,
     Parted,
     Proven,
-    Said,
-    Totals,
-    Want,
     decode_letter,
+    decode_pulse,
+    is_pulse,
     is_word,
 )
 from coke.field.mission import Mission
@@ -168,6 +166,8 @@ class Agent:
     def rounds(self) -> int:
         """Sweeps over the tree, or rounds."""
         descent, node = self._descend.descent, self._train.node
+        if node is None and self.follow is not None and self.follow.begun:
+            return self.follow.stream.ticks
         if node is not None and not self._descend.done:
             return node.k
         return 0 if descent is None else descent.k
@@ -222,6 +222,10 @@ class Agent:
                 elif is_word(data):
                     self._descend.hand_over(f"{sender} has begun with rounds")
                 return
+            if is_pulse(data):
+                if self.follow is not None:
+                    self.follow.hear(sender, decode_pulse(data))
+                return
             match decode_letter(data):
                 case Hello() as hello:
                     self._meet.hear(sender, hello, training=training)
@@ -229,11 +233,8 @@ class Agent:
                     self._part.hear(sender, letter)
                 case Proven() as letter:
                     self._train.proven(sender, letter)
-                case Said() | Ask() | Want() | Totals() as letter:
-                    self._agree.hear(sender, letter)
                 case letter:
-                    if self.follow is not None:
-                        self.follow.hear(sender, letter)
+                    self._agree.hear(sender, letter)
         except MessageError:
             self.desk.refused[sender] += 1
 
@@ -241,6 +242,9 @@ class Agent:
         node, desk, sweeps = self._train.node, self.desk, self.sweeps
         words = () if node is None else tuple(end.out for end in node.ends.values())
         sweep = sweeps[-1] if node is None and sweeps else {"spoke": False, "loss": np.nan}
+        ledger = self._agree.spent
+        if self.follow is not None and self.follow.begun:
+            _, ledger, sweep["loss"] = self.follow.told
         return Status(
             phase=name,
             round=self.rounds,
@@ -249,7 +253,7 @@ class Agent:
             missing=tuple(phase.missing) if name != "over" else (),
             spoke=bool(sweep["spoke"] or any(word and word.payload for word in words)),
             loss=sweep["loss"] if node is None else float(node.state.loss[0]),
-            ledger=self._agree.spent if node is None else node.spent,
+            ledger=ledger if node is None else node.spent,
             away=np.inf if node is None else node.away,
             countdown=None if node is None or node.countdown == NEVER else node.countdown,
             refused=desk.refused.total(),
@@ -283,7 +287,7 @@ class Agent:
             certificate=proven,
             asymmetry={n: None if x is None else float(np.abs(x).max()) for n, x in apart.items()},
             pull=float(rho * np.sqrt(np.vecdot(pulls, pulls))),
-            lacking=None if node.need is None else _lacking(node, node.need),
+            lacking=None if node.need is None else node.setup.lacking(node.need),
             closed=self._close.found,
             lost={n: why_closed(end) for n, end in node.ends.items() if end.closed},
             suspects={} if node.setup.watch is None else dict(node.setup.watch.suspects),
@@ -293,17 +297,3 @@ class Agent:
         """Not by others' word alone: by this site's own test or limit, and the proof."""
         own = node.settled or node.k >= node.setup.limits.rounds or self._descend.done
         return node.done and own and (not node.short if proven is None else proven.holds)
-
-
-def _lacking(node: Node, need: Ledger) -> str:
-    """Why nothing could be said even in round 1."""
-    limits, N, spent = node.setup.limits, node.setup.sites, node.setup.spent
-    budget = {"max_transmissions": limits.max_transmissions, "max_bytes": limits.max_bytes}
-    least = {"max_transmissions": N * need.transmissions, "max_bytes": N * need.bytes}
-    enough = " and ".join(f"{key}={least[key]}" for key in least if budget[key] is not None)
-    return (
-        f"a budget of {budget} is too small: {node.setup.name!r}, whose share is one part in {N}, "
-        f"had sent {spent.bytes} bytes in {spent.transmissions} transmissions to agree, and its "
-        f"first message would have made it {need.bytes} in {need.transmissions}; for this site "
-        f"{enough} would do"
-    )

@@ -26,8 +26,9 @@ is read. A word, CTL or DONE has one meaning for every value and one spelling:
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -39,6 +40,7 @@ from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
 from coke.maths.ledger import HEADER, LETTERHEAD
 
+R = TypeVar("R")
 TAG = 4  # bytes of the chain that a word shows
 TOP = 2**16 - 1  # the last epoch
 NEWS, AGAIN, SHORT, WIDE = 1, 2, 4, 8  # bits of a word's flags
@@ -135,7 +137,8 @@ class Proven(NamedTuple):
 
 
 Frame = Word | Standing | Done
-Letter = Hello | Said | Ask | Want | Totals | Check | Parted | Proven | Pulse
+Told = Hello | Said | Ask | Want | Totals | Check | Parted | Proven
+Letter = Told | Pulse
 
 
 def encode(frame: Frame | Letter) -> bytes:
@@ -206,17 +209,31 @@ def _word(data: bytes, size: int) -> Word:
     return Word(epoch, step, tag, quiet, payload, again=again, short=short, wide=wide)
 
 
-def decode_letter(data: bytes) -> Letter:
+def decode_letter(data: bytes) -> Told:
     """The letter, or MessageError."""
+    return _readable(_letter, data)
+
+
+def decode_pulse(data: bytes) -> Pulse:
+    """The letter of a stream, or MessageError."""
+    return _readable(decode_tick, data)
+
+
+def is_pulse(data: bytes) -> bool:
+    """Whether it is a letter of a stream, whatever it says."""
+    return bool(data) and data[0] >= TICK
+
+
+def _readable(read: Callable[[bytes], R], data: bytes) -> R:
     try:
-        return _letter(data)
+        return read(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, struct.error) as error:
         raise MessageError(
             f"a letter of {len(data)} bytes that cannot be read ({error}): compare the releases"
         ) from error
 
 
-def _letter(data: bytes) -> Letter:
+def _letter(data: bytes) -> Told:
     kind, rest = data[0] if data else 0, data[1:]
     if kind in (HELLO, HELLO_BACK) and len(data) <= SETTINGS:
         return Hello(msgspec.json.decode(rest, type=dict[str, str]), kind == HELLO_BACK)
@@ -237,6 +254,4 @@ def _letter(data: bytes) -> Letter:
         return Parted()
     if kind == PROVEN:
         return Proven(*_PROVEN.unpack(data)[1:])
-    if kind >= TICK:
-        return decode_tick(data)
     raise MessageError(f"a letter of {len(data)} bytes that no site writes: compare the releases")

@@ -19,6 +19,7 @@ from coke.field.pulses import Join, Rests
 from coke.field.ticking import Resumed, Ticking
 
 _NEAR = 25  # ticks that two sites may be apart for one of them to hold
+_HOLDS = 3  # times in one's patience
 _SOON = 2  # ticks from a proposal on
 _LONG = 3  # times one's patience for a tick to come from which two wanted to go on
 
@@ -68,7 +69,8 @@ class Rejoin:
         """Tells those whose edges rest what is due; forgets who was held for in vain."""
         now = self.desk.clock()
         self._began = now if self._began is None else self._began
-        late = [n for n, since in self._held.items() if now - since > self.patience()]
+        # Others wait for this site meanwhile, and must not lose their patience with it.
+        late = [n for n, since in self._held.items() if now - since > self.patience() / _HOLDS]
         most = _LONG * self.patience()
         for name in [*late, *(n for n, since in self._wanted.items() if now - since > most)]:
             self._cancel(name)
@@ -162,7 +164,9 @@ class Rejoin:
             return
         if self._target.get(sender, at + 1) <= at:
             self._cancel(sender)
-        if abs(at - self._now) <= _NEAR:
+        if abs(at - self._now) > _NEAR:
+            self.desk.post([(sender, self._probe())])  # so that he knows how far it is
+        else:
             soon = 1 if self.ended else _SOON
             since = self._target.get(sender) or max(at, self._now) + soon
             self._aim(sender, since)

@@ -15,47 +15,32 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from coke.data.files import Arrays, pack, unpack
-from coke.data.pending import Pending, Remembered
-from coke.data.timed import Timed
+from coke.data.files import Arrays, unpack
+from coke.data.pending import Pending
 from coke.errors import FileError
 from coke.field.agreeing import Agree
 from coke.field.carriers.base import Event
+from coke.field.endings import Endings
 from coke.field.feeding import Offset
+from coke.field.images import KIND, Image, label_of, packed, plain_rows, restore, rows_of
+from coke.field.numbered import Numbered
 from coke.field.phases import Desk
 from coke.field.pulses import Ends, Join, Pulse, Rests, TickSaid, TickWaits
 from coke.field.rejoining import Rejoin
 from coke.field.store import Store
 from coke.field.streams import StreamMission
-from coke.field.ticking import AWAY, SOURCE, Foreseen, Order, Ticking
-from coke.learning.frozen import Frozen, freeze, thaw
+from coke.field.ticking import AWAY, SOURCE, Foreseen, Order, Ticking, order_of
+from coke.learning.frozen import freeze
 from coke.learning.resting import SiteStream
+from coke.maths.ledger import Ledger
 from coke.talk.conversation import Conversation
 from coke.talk.names import short_id
 from coke.threads import OneThread
 
-_KIND = "stream"
 _OFTEN = 50  # ticks between two images
-_EARLY = 64  # messages of a neighbour that are kept before they are of use
-_AGAIN = 128  # the number of the first message after an edge has rested, within a tick
 _LOOK = 0.05  # seconds between two looks at the source
 _FULL = 5000  # rows that wait, with which no more are read
-_Number = tuple[int, int]
 Record = tuple[str, Any]
-
-
-class _Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The part of a site's state that is no array."""
-
-    number: int
-    offset: Offset
-    stream: Frozen
-    pending: Remembered
-    targets: list[Any]  # of the rows that wait
-    ids: list[int]
-    sent: list[tuple[str, int, int, bytes]]
-    paid: tuple[int, float, float]
-    last: Any
 
 
 @dataclass
@@ -74,11 +59,6 @@ class Follow:
     _last: Any = None
     _number: int = 0
     _offset: Offset = field(default_factory=dict)
-    _sent: dict[str, dict[_Number, bytes]] = field(default_factory=dict)
-    _inbox: dict[str, dict[_Number, bytes]] = field(default_factory=dict)
-    _in: dict[str, _Number] = field(default_factory=dict)
-    _base: dict[str, _Number] = field(default_factory=dict)  # of edges that go on within a tick
-    _ends: dict[int, int] = field(default_factory=dict)
     _fresh: float = 0.0  # when a row came last
     _looked: float = 0.0
     _waits: float = 0.0  # since when the missing are waited for
@@ -99,6 +79,12 @@ class Follow:
         """Whether there is a stream."""
         return hasattr(self, "_ticking")
 
+    @property
+    def told(self) -> tuple[int, Ledger, float]:
+        """Ticks, what was sent, and the mean error of a row."""
+        rows, loss, _ = self.paid
+        return self.stream.ticks, Ledger.of(self.stream.spent), loss / max(rows, 1)
+
     def begin(self) -> None:
         """From the last image and what the journal has since; or from the first rows."""
         ready, config = self.agreed.result, self.mission.config
@@ -107,8 +93,10 @@ class Follow:
         stream = SiteStream(ready, config.memory)
         stream.spent = np.array([self.agreed.spent], np.int64)
         self._ticking = Ticking(stream, Pending(config.stream.late), self._foresaw)
+        self._endings = Endings(self.desk, stream.neighbours, stream.near.N)
+        self._post = Numbered(lambda: stream.ticks)
         self.rejoin = Rejoin(self.desk, self.mission.name, self._ticking, self._patience)
-        image = self.store.streamed.read(lambda data: unpack(data, _KIND, _Image))
+        image = self.store.streamed.read(lambda data: unpack(data, KIND, Image))
         if image is None:
             self._offset = self.mission.first.offset
             self.pending.add(self.mission.first.rows)
@@ -142,12 +130,14 @@ class Follow:
         kind, what = record
         if kind == "rows":
             self._offset, *parts = what
-            self.pending.add(_rows(*parts))
+            self.pending.add(rows_of(*parts))
             return
         sender, message = what
         self._talking.take(sender, message)
         if sender != SOURCE:
-            self._in[sender] = self._expected(sender)[0], self._expected(sender)[1] + 1
+            self._post.used(sender)
+        for one in order_of(message).resumed if sender == SOURCE else ():
+            self._post.anew(one.name)
         if not self._talking.waiting():
             self._go_on()
 
@@ -161,25 +151,8 @@ class Follow:
         """As far as what came allows; what it tells is kept, to be asked for again."""
         with OneThread().limit():
             told = self._talking.go_on()
-        tick = self.stream.ticks
-        for name, message in told:
-            sent = self._sent.setdefault(name, {})
-            for old in [number for number in sent if number[0] < tick - 1]:
-                del sent[old]
-            k = self._first(name) + sum(number[0] == tick for number in sent)
-            sent[tick, k] = message
-            self.desk.post([(name, TickSaid(tick, k, message))])
+        self.desk.post(self._post.tell(told))
         self._waits = self.desk.clock()
-
-    def _expected(self, name: str) -> _Number:
-        """The number of a neighbour's next message."""
-        tick, k = self._in.get(name, (0, 0))
-        return (tick, k) if tick == self.stream.ticks else (self.stream.ticks, self._first(name))
-
-    def _first(self, name: str) -> int:
-        """The number of a tick's first message on an edge: greater where it had rested."""
-        tick, k = self._base.get(name, (-1, 0))
-        return k if tick == self.stream.ticks else 0
 
     def over(self) -> bool:
         """Whether the stream has ended; then rounds follow, from where it is."""
@@ -198,7 +171,8 @@ class Follow:
         else:
             self._deliver(waiting)
         self.rejoin.work()
-        self._tell_ends()
+        if self._ended and self.pending.last is not None:
+            self._endings.tell(short_id(self.mission.name), self.pending.last)
         if self.stream.ticks >= self._imaged + _OFTEN and self._talking.waiting() == [SOURCE]:
             self.keep()
         return self.stream.ticks > before
@@ -214,7 +188,7 @@ class Follow:
         if table is not None:
             rows = self.mission.clock.rows(table)
             self._fresh = now
-            self._commit(("rows", (offset, *_plain(rows))))
+            self._commit(("rows", (offset, *plain_rows(rows))))
         elif offset != self._offset:
             self._offset = offset
 
@@ -230,10 +204,9 @@ class Follow:
         assert now is not None  # the first tick is known
         assert last is not None
         tick, ended = now + 1, self._ended
-        begun = any((self.stream.ticks + 1, 0) in inbox for inbox in self._inbox.values())
+        begun = self._post.begun
         idle = self.desk.clock() - self._fresh > self.mission.config.stream.wait
-        known = ended and len(self._ends) == self.stream.near.N
-        self.rejoin.ended = known and now == max(self._ends.values())
+        self.rejoin.ended = ended and self._endings.known and now == self._endings.last
         if self.rejoin.held():
             return
         behind = self._behind(ended)
@@ -248,16 +221,13 @@ class Follow:
     def _say(self, order: Order) -> None:
         """What the source says is heard as all else is."""
         for one in order.resumed:
-            self._base[one.name] = (self.stream.ticks, _AGAIN)
-            self._inbox.pop(one.name, None)
-            self._sent.pop(one.name, None)
             self.desk.news.append(Event("joined", one.name, f"at tick {self.stream.ticks + 1}"))
         self._commit(("heard", (SOURCE, msgspec.msgpack.encode(order))))
 
     def _behind(self, ended: bool) -> bool:
         """Whether others, with whom this site is not in step now, have come further."""
         assert self.pending.now is not None
-        late = ended and bool(self._ends) and self.pending.now < max(self._ends.values())
+        late = ended and self.pending.now < self._endings.last
         return late or self.rejoin.behind()
 
     def _deliver(self, waiting: Sequence[str]) -> None:
@@ -266,7 +236,7 @@ class Follow:
         late = self.desk.clock() - self._waits > self._patience()
         records, missing = list[Record](), list[str]()
         for name in waiting:
-            message = self._inbox.get(name, {}).pop(self._expected(name), None)
+            message = self._post.came(name)
             if message is None and rest and (late or name in self.rejoin.gone):
                 message = AWAY
                 self.rejoin.gone.discard(name)
@@ -280,7 +250,7 @@ class Follow:
             self._commit(*records)
         self.missing = self.together = missing
         asked = self.desk.due(missing)
-        self.desk.post((name, TickWaits(*self._expected(name))) for name in asked)
+        self.desk.post((name, TickWaits(*self._post.expected(name))) for name in asked)
 
     def _patience(self) -> float:
         """Seconds for which the missing are waited for; their own source may be waited for, too."""
@@ -288,55 +258,24 @@ class Follow:
         patience = pace.least if pace.patience is None else pace.patience
         return patience + self.mission.config.stream.wait
 
-    def _tell_ends(self) -> None:
-        """Where this site's stream ends, and what it has heard of others' ends."""
-        if not self._ended or self.pending.last is None:
-            return
-        own = short_id(self.mission.name)
-        if self._ends.get(own) != self.pending.last:
-            self._ends[own] = self.pending.last
-            self._pass_on()
-        for name in self.desk.due(f"{one}\0ends" for one in self.stream.neighbours):
-            self.desk.post([(name.removesuffix("\0ends"), Ends(self._ends))])
-
-    def _pass_on(self) -> None:
-        self.desk.post((name, Ends(self._ends)) for name in self.stream.neighbours)
-
     def hear(self, sender: str, letter: Pulse) -> None:
         """Of the stream, once there is one."""
         if not self.begun or sender not in self.stream.neighbours:
             return
         match letter:
-            case TickSaid(tick, k, message):
-                self._said(sender, (tick, k), message)
-            case TickWaits(tick, k):
-                self._asked(sender, (tick, k))
+            case TickSaid() | TickWaits() if sender in self.rejoin.resting():
+                self.desk.post([(sender, Rests(self.stream.ticks))])
+            case TickSaid():
+                self._post.hear(sender, letter)
+            case TickWaits():
+                said = self._post.answer(sender, letter)
+                self.desk.post([] if said is None else [(sender, said)])
             case Rests():
                 self.rejoin.rests(sender, letter)
             case Join():
                 self.rejoin.hear(sender, letter)
-            case Ends(last) if len(self._ends | last) <= self.stream.near.N:
-                if not last.items() <= self._ends.items():
-                    self._ends |= last
-                    self._pass_on()
-
-    def _said(self, sender: str, number: _Number, message: bytes) -> None:
-        if sender in self.rejoin.resting():
-            self.desk.post([(sender, Rests(self.stream.ticks))])
-            return
-        inbox, now = self._inbox.setdefault(sender, {}), self.stream.ticks
-        for old in [one for one in inbox if one < self._expected(sender)]:
-            del inbox[old]
-        soon = self._expected(sender) <= number and number[0] <= now + 1
-        if soon and len(inbox) < _EARLY and message != AWAY:
-            inbox.setdefault(number, message)
-
-    def _asked(self, sender: str, number: _Number) -> None:
-        message = self._sent.get(sender, {}).get(number)
-        if message is not None:
-            self.desk.post([(sender, TickSaid(*number, message))])
-        elif sender in self.rejoin.resting():
-            self.desk.post([(sender, Rests(self.stream.ticks))])
+            case Ends(last):
+                self._endings.hear(last)
 
     def goodbye(self) -> None:
         """Commits, and tells the neighbours not to wait."""
@@ -358,44 +297,20 @@ class Follow:
         """The whole state, from which the journal begins anew."""
         meta, arrays = freeze(self.stream)
         rows = self.pending.kept
-        arrays |= {
-            "pending.X": np.array([x for _, x, _ in rows]).reshape(
-                len(rows), len(self.mission.columns)
-            ),
-            "pending.ticks": np.array([tick for tick, _, _ in rows], np.int64),
-        }
-        image = _Image(
+        image = Image(
             number=self._number + 1, offset=self._offset, stream=meta,
-            pending=self.pending.memory(), targets=[_label(y) for _, _, y in rows],
-            ids=[*self._ticking.ids], paid=self.paid, last=_label(self._last),
-            sent=[(n, *number, m) for n, sent in self._sent.items() for number, m in sent.items()],
+            pending=self.pending.memory(), targets=[label_of(y) for _, _, y in rows],
+            ids=[*self._ticking.ids], paid=self.paid, last=label_of(self._last),
+            sent=self._post.kept(),
         )  # fmt: skip
-        self.store.streamed.write(pack(_KIND, image, arrays))
+        width = len(self.mission.columns)
+        self.store.streamed.write(packed(image, arrays, rows, width))
         self._number, self._imaged = image.number, self.stream.ticks
         self.store.stream.begin(self._number.to_bytes(8, "little"))
 
-    def _restore(self, image: _Image, arrays: Arrays) -> None:
-        X, ticks = arrays.pop("pending.X"), arrays.pop("pending.ticks").tolist()
-        thaw(self.stream, image.stream, arrays)
-        rows = list(zip(ticks, X, image.targets, strict=True))
-        self.pending.remember(image.pending, rows)
+    def _restore(self, image: Image, arrays: Arrays) -> None:
+        restore(image, arrays, self.stream, self.pending)
         self._ticking.knows(image.ids)
         self._number, self._offset, self.paid = image.number, image.offset, image.paid
         self._last = image.last
-        for name, tick, k, message in image.sent:
-            self._sent.setdefault(name, {})[tick, k] = message
-
-
-def _plain(rows: Timed) -> tuple[Any, ...]:
-    """Rows for the journal."""
-    X = np.ascontiguousarray(rows.X)
-    return X.tobytes(), list(X.shape), rows.y.tolist(), rows.ticks.tolist()
-
-
-def _rows(X: bytes, shape: list[int], y: list[Any], ticks: list[int]) -> Timed:
-    there = np.frombuffer(X).reshape(shape)
-    return Timed(there, np.array(y), None, np.array(ticks, np.int64))
-
-
-def _label(y: Any) -> Any:
-    return y.tolist() if isinstance(y, np.ndarray | np.generic) else y
+        self._post.remember(image.sent)

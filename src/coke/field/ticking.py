@@ -75,7 +75,7 @@ class Ticking:
         """Until the stream ends; the first tick is the earliest of all sites."""
         if not begun:
             self.pending.now = (yield from self._earliest()) - 1
-        while not (order := _order((yield Turn({}, [SOURCE]))[SOURCE])).end:
+        while not (order := order_of((yield Turn({}, [SOURCE]))[SOURCE])).end:
             for one in order.resumed:
                 self._resume(one)
             if order.tick is not None:
@@ -203,7 +203,8 @@ def _counted(talk: Talk[Basis]) -> Talk[tuple[Basis, Spent]]:
         heard = yield turn
 
 
-def _order(message: bytes) -> Order:
+def order_of(message: bytes) -> Order:
+    """What the source has said."""
     return msgspec.msgpack.decode(message, type=Order)
 
 

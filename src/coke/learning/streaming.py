@@ -28,7 +28,7 @@ from coke.maths.arrays import Array, Mask, Sizes
 from coke.maths.features.mixtures import RANKS
 from coke.maths.ledger import HEADER, LETTERHEAD, Spent
 from coke.maths.losses.problem import Quadratic
-from coke.maths.losses.streamed import Batch, Streamed
+from coke.maths.losses.streamed import Batch, Streamed, joined
 from coke.maths.symmetric import positive
 from coke.talk.sums import swept
 from coke.threads import OneThread
@@ -228,7 +228,7 @@ class Stream:
 
     def _join(self) -> None:
         """What has waited for a round."""
-        batches = [_batch(waiting, self.ticks) for waiting in self.waiting]
+        batches = [joined(waiting, self.ticks) for waiting in self.waiting]
         self.statistics = self.statistics.after(self.clock.since, self.beta, batches)
         self.clock = self.clock._replace(since=0)
         self.waiting = [[] for _ in self.waiting]
@@ -281,14 +281,6 @@ class Stream:
         """A broadcast of each site: in a round silence has a header, too."""
         copies = self._d * (sizes + header) * ((sizes > 0) | (header == HEADER))
         self.spent = self.spent + np.hstack([sizes > 0, sizes, copies])
-
-
-def _batch(waiting: Sequence[Batch], now: int) -> Batch | None:
-    """All of a site's new rows, with their ages now."""
-    if not waiting:
-        return None
-    Phi, y, ticks = (np.concatenate(part) for part in zip(*waiting, strict=True))
-    return Batch(Phi, y, now - ticks)
 
 
 def _within(level: float, A: Array) -> bool:

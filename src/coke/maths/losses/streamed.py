@@ -64,6 +64,14 @@ class Streamed(NamedTuple):
         return Quadratic(A, self.r / w[:, None], squares.sum(axis=1), w, G, squares=squares)
 
 
+def joined(waiting: Sequence[Batch], now: int) -> Batch | None:
+    """All of a site's new rows, with their ages now."""
+    if not waiting:
+        return None
+    Phi, y, ticks = (np.concatenate(part) for part in zip(*waiting, strict=True))
+    return Batch(Phi, y, now - ticks)
+
+
 def _join(s: Streamed, i: int, batch: Batch, beta: float) -> None:
     """Adds the rows of agent i to sums that nobody else has yet."""
     weights = beta**batch.age
