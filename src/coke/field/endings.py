@@ -6,7 +6,7 @@ others; beyond the last of all nobody begins a tick. These letters need no tick,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from coke.field.phases import Desk
@@ -36,14 +36,14 @@ class Endings:
         return max(self._last.values(), default=_NEVER)
 
     def tell(self, own: int, tick: int) -> None:
-        """This site's last tick, at once and again and again: a neighbour may have lost it."""
+        """The own last tick, at once and again and again: a neighbour may have lost it."""
         if self._last.get(own) != tick:
             self._last[own] = tick
             self._pass_on()
         due = self.desk.due(name + _ENDS for name in self.neighbours)
         self.desk.post((name.removesuffix(_ENDS), Ends(self._last)) for name in due)
 
-    def hear(self, last: Mapping[int, int]) -> None:
+    def hear(self, last: dict[int, int]) -> None:
         """What a neighbour knows; of more sites than there are it cannot be."""
         new = not last.items() <= self._last.items()
         if new and len(self._last | last) <= self.N:

@@ -10,11 +10,15 @@ import numpy as np
 from coke.data.files import Arrays, pack
 from coke.data.pending import Pending, Remembered
 from coke.data.timed import Timed
+from coke.errors import FileError
 from coke.field.feeding import Offset
+from coke.field.journal import Journal
 from coke.learning.frozen import Frozen, thaw
 from coke.learning.resting import SiteStream
 
 KIND = "stream"
+Record = tuple[str, Any]
+"""Rows, or what was heard of whom."""
 
 
 class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,3 +66,16 @@ def rows_of(X: bytes, shape: list[int], y: list[Any], ticks: list[int]) -> Timed
 def label_of(y: Any) -> Any:
     """A target as JSON has it."""
     return y.tolist() if isinstance(y, np.ndarray | np.generic) else y
+
+
+def recorded(journal: Journal, number: int) -> list[Record]:
+    """What followed the image of that number; a journal of before it is forgotten."""
+    mark = number.to_bytes(8, "little")
+    begin, *blocks = journal.read() if journal else [b""]
+    if begin != mark:
+        journal.begin(mark)
+        return []
+    try:
+        return [tuple(one) for data in blocks for one in msgspec.msgpack.decode(data)]
+    except msgspec.DecodeError as error:
+        raise FileError(f"{journal.path}: cannot be read: {error}; restore it") from error

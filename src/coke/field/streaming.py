@@ -17,12 +17,21 @@ import numpy as np
 
 from coke.data.files import Arrays, unpack
 from coke.data.pending import Pending
-from coke.errors import FileError
 from coke.field.agreeing import Agree
 from coke.field.carriers.base import Event
 from coke.field.endings import Endings
 from coke.field.feeding import Offset
-from coke.field.images import KIND, Image, label_of, packed, plain_rows, restore, rows_of
+from coke.field.images import (
+    KIND,
+    Image,
+    Record,
+    label_of,
+    packed,
+    plain_rows,
+    recorded,
+    restore,
+    rows_of,
+)
 from coke.field.numbered import Numbered
 from coke.field.phases import Desk
 from coke.field.pulses import Ends, Join, Pulse, Rests, TickSaid, TickWaits
@@ -40,7 +49,6 @@ from coke.threads import OneThread
 _OFTEN = 50  # ticks between two images
 _LOOK = 0.05  # seconds between two looks at the source
 _FULL = 5000  # rows that wait, with which no more are read
-Record = tuple[str, Any]
 
 
 @dataclass
@@ -85,6 +93,18 @@ class Follow:
         rows, loss, _ = self.paid
         return self.stream.ticks, Ledger.of(self.stream.spent), loss / max(rows, 1)
 
+    def summary(self) -> dict[str, Any]:
+        """For people and machines."""
+        rows, loss, last = self.paid
+        arrivals, when = self.pending.counts._asdict(), self.mission.clock.when
+        alarms = [when(self._begun_at + tick) for tick in self.stream.alarms]
+        return {"rows": rows, "loss": loss, "last": last, "arrivals": arrivals, "alarms": alarms}
+
+    @property
+    def _begun_at(self) -> int:
+        """The tick before the first."""
+        return (self.pending.now or 0) - self.stream.ticks
+
     def begin(self) -> None:
         """From the last image and what the journal has since; or from the first rows."""
         ready, config = self.agreed.result, self.mission.config
@@ -104,27 +124,10 @@ class Follow:
             self._restore(*image)
         self._talking = Conversation(self._ticking.talk(begun=image is not None))
         self._go_on()
-        for record in self._recorded():
+        for record in recorded(self.store.stream, self._number):
             self._apply(record)
         self._fresh = self._waits = self.desk.clock()
         self._imaged = stream.ticks
-
-    def _recorded(self) -> list[Record]:
-        """What followed the image; a journal of before it is forgotten."""
-        mark = self._number.to_bytes(8, "little")
-        if not self.store.stream:
-            self.store.stream.begin(mark)
-            return []
-        begin, *blocks = self.store.stream.read()
-        if begin != mark:
-            self.store.stream.begin(mark)
-            return []
-        try:
-            return [tuple(one) for data in blocks for one in msgspec.msgpack.decode(data)]
-        except msgspec.DecodeError as error:
-            raise FileError(
-                f"{self.store.stream.path}: cannot be read: {error}; restore it"
-            ) from error
 
     def _apply(self, record: Record) -> None:
         kind, what = record
