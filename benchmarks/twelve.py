@@ -93,9 +93,12 @@ class Stations:
         for name in names or self.places:
             place = self.places[name]
             command = [sys.executable, "-m", "coke", "agent", str(place.folder / "site.toml")]
+            command += ["--json", "--rounds-shown", "--finish"]
             with (place.folder / "log.jsonl").open("ab") as log:
                 self.processes[name] = subprocess.Popen(
-                    [*command, "--json", "--rounds-shown", "--finish"], stdout=log, stderr=subprocess.STDOUT
+                    [*command, "--json", "--rounds-shown", "--finish"],
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
                 )
 
     def feed(self, upto: int) -> None:

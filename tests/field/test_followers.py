@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from kit.followers import PACE, Followers, finished, rows_of
+from coke.learning.finishing import finished
+from kit.followers import PACE, Followers, rows_of
 
 
 def test_agents_have_the_simulations_bits(tmp_path: Path) -> None:
@@ -28,7 +30,7 @@ def test_whoever_dies_when_leaves_no_trace(tmp_path: Path) -> None:
     net.start()
     for tick in range(5, 125, 12):
         who = str(rng.choice(net.names))
-        net.until(lambda tick=tick: min(net.ticks().values()) >= tick)
+        net.until(partial(net.beyond, tick))
         net.kill(who)
         net.start(who)
     net.wait()
@@ -69,7 +71,9 @@ def are_the_simulation(net: Followers, rows: int) -> None:
     assert ended.certificate is not None
     for name in net.names:
         learnt = net.agents[name].outcome()
-        theta = net.agents[name].mission.theta(net.agents[name].agreed, learnt.theta)
+        ready = net.agents[name].agreed
+        assert ready is not None
+        theta = net.agents[name].mission.theta(ready, learnt.theta)
         np.testing.assert_array_equal(theta, stream.theta[0].ravel())
         assert learnt.certificate == ended.certificate
         assert not any(learnt.asymmetry.values())

@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from coke.cli.onlining import finished, open_online
 from coke.data.reading import PLAINLY
 from coke.field.agent import Agent
 from coke.field.carriers.base import Event
 from coke.field.carriers.memory import Fault, Memory, faithful
-from coke.field.local import _site_names
 from coke.field.phases import Pace
 from coke.field.store import Store
 from coke.field.streams import StreamMission, first_of, opened
-from coke.learning.online import Replay
+from coke.learning.online import Replay, open_online
 from coke.maths.graph import build_graph
 from coke.settings.reading import checked_settings
 from coke.settings.sites import checked_site
@@ -131,6 +129,9 @@ class Followers:
             assert time.monotonic() < end, self.ticks()
             time.sleep(0.001)
 
+    def beyond(self, tick: int) -> bool:
+        return min(self.ticks().values()) >= tick
+
     def ticks(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, agent in self.agents.items():
@@ -155,6 +156,3 @@ class Followers:
     def theta(self) -> Array:
         """What the sites have come to (N, K·D), in the last basis."""
         return np.array([agent.outcome().theta for agent in self.agents.values()])
-
-
-__all__ = ["Followers", "_site_names", "finished", "rows_of"]

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -45,8 +45,6 @@ from coke.field.node import Node
 from coke.field.parting import Farewell
 from coke.field.phases import Desk, Meet, Pace, Phase
 from coke.field.store import Store
-from coke.field.streaming import Follow
-from coke.field.streams import StreamMission
 from coke.field.training import Train
 from coke.learning.model import Closed
 from coke.learning.ready import Ready
@@ -54,6 +52,9 @@ from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
 from coke.maths.losses.excess import Certificate
+
+if TYPE_CHECKING:
+    from coke.field.streaming import Follow
 
 USUAL = Pace()
 
@@ -124,10 +125,7 @@ class Agent:
     @cached_property
     def follow(self) -> Follow | None:
         """The site's stream, if it has one."""
-        if not isinstance(self.mission, StreamMission):
-            return None
-        finishing = self.finishing
-        return Follow(self.desk, self.mission, self.store, self._agree, finishing=finishing)
+        return self.mission.follow(self.desk, self.store, self._agree, self.finishing)
 
     @cached_property
     def _train(self) -> Train:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import networkx as nx
 import numpy as np
@@ -36,6 +37,12 @@ from coke.maths.losses import LOSSES, NUMBERS
 from coke.settings.declaration import WAIT, SiteSettings
 from coke.settings.sites import compared, digest_of
 from coke.talk.place import Place
+
+if TYPE_CHECKING:
+    from coke.field.agreeing import Agree
+    from coke.field.phases import Desk
+    from coke.field.store import Store
+    from coke.field.streaming import Follow
 
 
 def _elastic(config: SiteSettings, own: Algorithm | None) -> bool:
@@ -176,6 +183,10 @@ class Mission:
         risk, v = case.problem.train, case.spread**2
         exact = risk.sums is not None
         return Watch(risk, ready.agreement.N, v if exact else 0.0, self.config.guard)
+
+    def follow(self, desk: Desk, store: Store, agreed: Agree, finishing: bool) -> Follow | None:
+        """How it follows its source; None where its rows are all there."""
+        return None
 
     def begun(self, node: Node) -> Node:
         """The site before its first round: as it is."""

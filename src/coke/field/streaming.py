@@ -21,6 +21,7 @@ from coke.field.agreeing import Agree
 from coke.field.carriers.base import Event
 from coke.field.endings import Endings
 from coke.field.feeding import Offset
+from coke.field.foreseen import Foresight
 from coke.field.images import (
     KIND,
     Image,
@@ -38,7 +39,7 @@ from coke.field.pulses import Ends, Join, Pulse, Rests, TickSaid, TickWaits
 from coke.field.rejoining import Rejoin
 from coke.field.store import Store
 from coke.field.streams import StreamMission
-from coke.field.ticking import AWAY, SOURCE, Foreseen, Order, Ticking, order_of
+from coke.field.ticking import AWAY, SOURCE, SourceSays, Ticking, order_of
 from coke.learning.frozen import freeze
 from coke.learning.resting import SiteStream
 from coke.maths.ledger import Ledger
@@ -63,8 +64,6 @@ class Follow:
     missing: Sequence[str] = ()
     together: Sequence[str] = ()
     finishing: bool = False  # whether to end once the source has nothing more
-    paid: tuple[int, float, float] = (0, 0.0, 0.0)  # rows, losses, those of the last value
-    _last: Any = None
     _number: int = 0
     _offset: Offset = field(default_factory=dict)
     _fresh: float = 0.0  # when a row came last
@@ -90,20 +89,14 @@ class Follow:
     @property
     def told(self) -> tuple[int, Ledger, float]:
         """Ticks, what was sent, and the mean error of a row."""
-        rows, loss, _ = self.paid
-        return self.stream.ticks, Ledger.of(self.stream.spent), loss / max(rows, 1)
+        return self.stream.ticks, Ledger.of(self.stream.spent), self.score.mean
 
     def summary(self) -> dict[str, Any]:
         """For people and machines."""
-        rows, loss, last = self.paid
-        arrivals, when = self.pending.counts._asdict(), self.mission.clock.when
-        alarms = [when(self._begun_at + tick) for tick in self.stream.alarms]
-        return {"rows": rows, "loss": loss, "last": last, "arrivals": arrivals, "alarms": alarms}
-
-    @property
-    def _begun_at(self) -> int:
-        """The tick before the first."""
-        return (self.pending.now or 0) - self.stream.ticks
+        before = (self.pending.now or 0) - self.stream.ticks
+        alarms = [self.mission.clock.when(before + tick) for tick in self.stream.alarms]
+        arrivals = self.pending.counts._asdict()
+        return {**self.score.summary(), "arrivals": arrivals, "alarms": alarms}
 
     def begin(self) -> None:
         """From the last image and what the journal has since; or from the first rows."""
@@ -112,7 +105,8 @@ class Follow:
         self.mission.knows(ready)
         stream = SiteStream(ready, config.memory)
         stream.spent = np.array([self.agreed.spent], np.int64)
-        self._ticking = Ticking(stream, Pending(config.stream.late), self._foresaw)
+        self.score = Foresight(self.mission.paid, self.mission.missed)
+        self._ticking = Ticking(stream, Pending(config.stream.late), self.score.add)
         self._endings = Endings(self.desk, stream.neighbours, stream.near.N)
         self._post = Numbered(lambda: stream.ticks)
         self.rejoin = Rejoin(self.desk, self.mission.name, self._ticking, self._patience)
@@ -212,26 +206,20 @@ class Follow:
         self.rejoin.ended = ended and self._endings.known and now == self._endings.last
         if self.rejoin.held():
             return
-        behind = self._behind(ended)
+        behind = self.rejoin.behind() or (ended and now < self._endings.last)
         full = last > tick or (ended and last >= tick) or ((begun or behind) and (idle or ended))
         if full and (self.rejoin.ready or self.rejoin.may()):
-            self._say(Order(tick, tuple(self.rejoin.due())))
+            self._say(SourceSays(tick, tuple(self.rejoin.due())))
         elif self.rejoin.ready:
-            self._say(Order(resumed=tuple(self.rejoin.due())))
+            self._say(SourceSays(resumed=tuple(self.rejoin.due())))
         elif self.rejoin.ended and self.stream.live.all():
-            self._say(Order(end=True))
+            self._say(SourceSays(end=True))
 
-    def _say(self, order: Order) -> None:
+    def _say(self, order: SourceSays) -> None:
         """What the source says is heard as all else is."""
         for one in order.resumed:
             self.desk.news.append(Event("joined", one.name, f"at tick {self.stream.ticks + 1}"))
         self._commit(("heard", (SOURCE, msgspec.msgpack.encode(order))))
-
-    def _behind(self, ended: bool) -> bool:
-        """Whether others, with whom this site is not in step now, have come further."""
-        assert self.pending.now is not None
-        late = ended and self.pending.now < self._endings.last
-        return late or self.rejoin.behind()
 
     def _deliver(self, waiting: Sequence[str]) -> None:
         """What the conversation waits for, if it is there; who is away, rests."""
@@ -252,8 +240,8 @@ class Follow:
         if records:
             self._commit(*records)
         self.missing = self.together = missing
-        asked = self.desk.due(missing)
-        self.desk.post((name, TickWaits(*self._post.expected(name))) for name in asked)
+        for name in self.desk.due(missing):
+            self.desk.post([(name, TickWaits(*self._post.expected(name)))])
 
     def _patience(self) -> float:
         """Seconds for which the missing are waited for; their own source may be waited for, too."""
@@ -287,15 +275,6 @@ class Follow:
                 self.keep()
             self.desk.post((name, Rests(self.stream.ticks)) for name in self.stream.neighbours)
 
-    def _foresaw(self, seen: Foreseen) -> None:
-        """How well the rows of a tick were predicted."""
-        rows, loss, last = self.paid
-        for y, f in zip(seen.y, seen.found, strict=True):
-            loss += self.mission.paid(y, f)
-            last += 0.0 if self._last is None else self.mission.missed(y, self._last)
-            rows, self._last = rows + 1, y
-        self.paid = rows, loss, last
-
     def keep(self) -> None:
         """The whole state, from which the journal begins anew."""
         meta, arrays = freeze(self.stream)
@@ -303,7 +282,7 @@ class Follow:
         image = Image(
             number=self._number + 1, offset=self._offset, stream=meta,
             pending=self.pending.memory(), targets=[label_of(y) for _, _, y in rows],
-            ids=[*self._ticking.ids], paid=self.paid, last=label_of(self._last),
+            ids=[*self._ticking.ids], paid=self.score.paid, last=label_of(self.score.last),
             sent=self._post.kept(),
         )  # fmt: skip
         width = len(self.mission.columns)
@@ -314,6 +293,6 @@ class Follow:
     def _restore(self, image: Image, arrays: Arrays) -> None:
         restore(image, arrays, self.stream, self.pending)
         self._ticking.knows(image.ids)
-        self._number, self._offset, self.paid = image.number, image.offset, image.paid
-        self._last = image.last
+        self._number, self._offset = image.number, image.offset
+        self.score.paid, self.score.last = image.paid, image.last
         self._post.remember(image.sent)

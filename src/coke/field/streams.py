@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -33,6 +33,12 @@ from coke.maths.ledger import Ledger
 from coke.maths.losses import OF_CLASSES
 from coke.maths.losses.problem import Problem, Quadratic
 from coke.settings.declaration import AUTO, SiteSettings
+
+if TYPE_CHECKING:
+    from coke.field.agreeing import Agree
+    from coke.field.phases import Desk
+    from coke.field.store import Store
+    from coke.field.streaming import Follow
 
 _KIND, _MOST = "first rows", 1 << 30
 _PAUSE = 0.1  # seconds between two looks at a source without rows
@@ -135,6 +141,12 @@ class StreamMission(Mission):
         self.ended: SiteStream | None = None
         self._risks: tuple[Quadratic, Quadratic] | None = None
         self._ready: Ready | None = None
+
+    def follow(self, desk: Desk, store: Store, agreed: Agree, finishing: bool) -> Follow:
+        """By the phase that does."""
+        from coke.field.streaming import Follow  # here: it knows of missions
+
+        return Follow(desk, self, store, agreed, finishing=finishing)
 
     def end(self, stream: SiteStream, risks: tuple[Quadratic, Quadratic]) -> None:
         """The stream has ended there."""

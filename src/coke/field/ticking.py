@@ -45,7 +45,7 @@ class Resumed(NamedTuple):
     notices: bytes
 
 
-class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SourceSays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the source says."""
 
     tick: int | None = None  # that is over
@@ -203,9 +203,9 @@ def _counted(talk: Talk[Basis]) -> Talk[tuple[Basis, Spent]]:
         heard = yield turn
 
 
-def order_of(message: bytes) -> Order:
+def order_of(message: bytes) -> SourceSays:
     """What the source has said."""
-    return msgspec.msgpack.decode(message, type=Order)
+    return msgspec.msgpack.decode(message, type=SourceSays)
 
 
 def _unpacked(form: struct.Struct, data: bytes) -> tuple[Any, ...]:
