@@ -50,7 +50,8 @@ def main(host: str, port: str, number: str, *kinds: str) -> None:
             plug.send(said[i % len(said)])
         if len(kept) > KEPT:
             kept.popleft().close()
-    print("done", time.monotonic() - begin, flush=True)
+    sys.stdout.write(f"done {time.monotonic() - begin}\n")
+    sys.stdout.flush()
     time.sleep(600)
 
 

@@ -39,7 +39,13 @@ class Call:
     def done(self, now: float) -> None:
         """There is a link."""
         self.busy, self.again, self.wait, self.silence, self.last = False, False, SOON, FIRST, ""
+        self.due, self.told = now, now + FIRST
+
+    def lost(self, now: float) -> None:
+        """There is a link no longer."""
         self.told = now + FIRST
+        if not self.busy:
+            self.due = now
 
     def failed(self, now: float) -> None:
         """Later, and not all callers at the same moment."""

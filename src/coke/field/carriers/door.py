@@ -117,7 +117,7 @@ class Door:
         except (BlockingIOError, ssl.SSLWantReadError):
             return
         except (OSError, ValueError) as error:
-            self._drop(fd, why(error))
+            self._drop(fd, "" if guest.leaving else why(error))
 
     def _begun(self, guest: Visitor) -> bool:
         """Whether it has said hello as TLS does."""

@@ -176,6 +176,8 @@ class Links:
     def _unused(self, link: Link, reason: str) -> None:
         if self.used.get(link.name) is link:
             del self.used[link.name]
+            if link.call is not None:
+                link.call.lost(time.monotonic())
         if reason:
             who = link.name or (link.peer.id if link.peer else link.where)
             self._owner.tell(Event("refused", who, f"{link.where}: {reason}"))
@@ -220,5 +222,5 @@ class Links:
 
 def _refusal(link: Link, error: Exception) -> str:
     """What there is to tell: why TLS or the rules refuse; nothing where a neighbour has gone."""
-    plain = isinstance(error, ConnectionError) and not hasattr(error, "reason")
-    return "" if plain and (link.live or link.refused) else why(error)
+    gone = isinstance(error, ConnectionError) and link.live
+    return "" if gone or link.refused else why(error)

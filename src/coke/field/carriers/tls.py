@@ -65,6 +65,7 @@ class TlsCarrier(Carrier):
         self._papers = None if place.identity is None else Papers(place.identity, self.tell)
         now = self._turned = self._ticked = self._looked_at = time.monotonic()
         self._strangers, self._unsaid = Bucket(0.2, 8, time.monotonic), 0
+        self._known: deque[tuple[str, str]] = deque(maxlen=32)  # strangers who were told of
         self._calls = {n: Call(n, at, now, now + FIRST) for n, at in place.calls().items()}
         self._answers: deque[Answer] = deque()  # from the threads that call
         self._selector = selectors.DefaultSelector()
@@ -236,7 +237,11 @@ class TlsCarrier(Carrier):
         if self._papers is None:
             self._links.greet(plug, where, None, None)
             return
-        peer = self._papers.peer(plug)
+        try:
+            peer = self._papers.peer(plug)
+        except UnwelcomeError as error:
+            self._turn_away(where, str(error))
+            raise
         reason = self._papers.standing(peer, time.time())
         if not self.neighbour(peer.id):
             reason = "has a certificate, but is no neighbour"
@@ -246,8 +251,9 @@ class TlsCarrier(Carrier):
         self._links.greet(plug, where, peer, None)
 
     def _turn_away(self, where: str, reason: str) -> None:
-        """A stranger: the first few are told one by one, then only how many."""
-        if self._strangers.take():
+        """A stranger: the first of each kind are told one by one, then only how many."""
+        if (where, reason) not in self._known and self._strangers.take():
+            self._known.append((where, reason))
             self._say(Event("refused", where, reason))
             return
         self._unsaid += 1
@@ -257,4 +263,5 @@ class TlsCarrier(Carrier):
     def _tell_strangers(self) -> None:
         if self._unsaid and self._strangers.take():
             more, self._unsaid = self._unsaid, 0
+            self._known.clear()
             self._say(Event("refused", "strangers", f"{more} more connections were turned away"))
