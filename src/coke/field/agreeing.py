@@ -176,11 +176,14 @@ class Agree:
         talking = self._held(*said)
         self.desk.post(talking.letters(talking.go_on()))
         if not talking.done and [*self.first] != neighbours:
-            raise ConfigError(
-                f"the neighbours of {m.name!r} are {', '.join(neighbours)}, but the agreement "
-                f"began with {', '.join(self.first)} and is not complete: restore them until it "
-                "is, or begin a new run"
-            )
+            raise self._others(neighbours)
+
+    def _others(self, neighbours: Iterable[str]) -> ConfigError:
+        return ConfigError(
+            f"the neighbours of {self.mission.name!r} are {', '.join(neighbours)}, but the "
+            f"agreement began with {', '.join(self.first)} and is not complete: restore them until "
+            "it is, or begin a new run"
+        )
 
     def _held(self, said: Messages, last: Messages) -> Agreeing[Any]:
         """Both conversations, from what was kept of them."""
@@ -247,6 +250,9 @@ class Agree:
     def work(self) -> bool:
         """Goes on where it can, and asks those it waits for."""
         talking, asks = self._closing if self._closes else self._talking, dict[str, Letter]()
+        neighbours = self.desk.carrier.neighbours
+        if not self._closes and not neighbours.issuperset(self.first):  # taken out of the file
+            raise self._others(sorted(neighbours))
         if talking is None:
             asks = dict.fromkeys(self.greeted, Want())
         else:

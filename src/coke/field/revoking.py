@@ -121,3 +121,15 @@ def take_list(folder: Path, source: Path, now: datetime) -> RevocationList:
         raise FileError(f"{source}: list {found.number} is older than {path}; get the newest")
     write_file(path, data)
     return found
+
+
+def check_believed(folder: Path, name: str, now: datetime) -> None:
+    """Refuses an id whose key the list beside it revokes."""
+    ca, path = identity.check(folder, CA, now), folder / LIST
+    if path.exists() and name != CA:
+        found, own = read_list(path, ca), identity.read_credential(folder / f"{name}.crt")
+        if key_digest(own.key) in found.keys:
+            raise FileError(
+                f"{own.path}: its key is revoked, by list {found.number}; make a new one, and have "
+                "it signed (--replace)"
+            )

@@ -10,10 +10,9 @@ import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import NamedTuple
 
-from coke.data.files import write_file
+from coke.data.files import stamp, write_file
 from coke.errors import CokeError, MessageError
 from coke.field import identity
 from coke.field.carriers.address import tls_context
@@ -71,10 +70,10 @@ class Papers:
         What cannot be used is told, and what was known before stays.
         """
         self._warn(now)
-        stamp = self._stamps()
-        if stamp == self._stamp:
+        before, now_there = self.me, self._stamps()
+        if now_there == self._stamp:
             return False
-        before, self._stamp = self.me, stamp
+        self._stamp = now_there
         try:
             own = identity.load(
                 self._own.ca.parent, self._own.name, datetime.fromtimestamp(now, UTC)
@@ -84,6 +83,9 @@ class Papers:
                 self._newer(read_list(self._list, identity.read_credential(own.ca)))
         except (CokeError, OSError, ValueError) as error:
             self._say(Event("spoilt", str(self._own.certificate), str(error)))
+        if self.me != before:
+            ends = datetime.fromtimestamp(self.me.ends, UTC)
+            self._say(Event("renewed", self._own.name, f"its certificate holds to {ends:%Y-%m-%d}"))
         return self.me != before
 
     def _newer(self, found: RevocationList) -> bool:
@@ -120,7 +122,7 @@ class Papers:
         return self._known.number
 
     def _stamps(self) -> Sequence[object]:
-        return [_stamp(path) for path in (*self._own[1:4], self._list)]
+        return [stamp(path) for path in (*self._own[1:4], self._list)]
 
     def _warn(self, now: float) -> None:
         soon = expiry_warning(self._own.name, self.me.ends - now)
@@ -161,14 +163,6 @@ def _peer(whole: x509.Certificate) -> Peer:
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise ValueError("another kind of key")
     return Peer(str(name.value), whole.not_valid_after_utc.timestamp(), key_digest(key))
-
-
-def _stamp(path: Path) -> object:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def why(error: Exception) -> str:

@@ -34,6 +34,7 @@ from coke.field.carriers.links import Link, Links
 from coke.field.carriers.papers import Papers, Peer, UnwelcomeError, why
 from coke.field.carriers.stream import Plug
 from coke.field.identity import load
+from coke.field.revoking import check_believed
 from coke.talk.names import by_id, site_id
 
 if TYPE_CHECKING:
@@ -46,7 +47,10 @@ FAREWELL = 0.5  # seconds for the last words to arrive
 
 def opener(site: SiteTable) -> Callable[[], Carrier]:
     """How that site goes on the network; its address and certificates are checked now."""
-    own = None if site.identity is None else load(Path(site.identity), site.name, datetime.now(UTC))
+    own, now = None, datetime.now(UTC)
+    if site.identity is not None:
+        own = load(Path(site.identity), site.name, now)
+        check_believed(own.ca.parent, site_id(site.name), now)
     place = Spot(
         name=site.name, network=site.network, listen=tuple(site.listen),
         neighbours={name: address or None for name, address in site.neighbours.items()},
