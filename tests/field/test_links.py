@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -42,6 +43,10 @@ def said(carrier: Carrier, seen: list[Event]) -> list[tuple[str, str]]:
     return [(event.kind, event.who) for event in seen]
 
 
+def refused(carrier: Carrier, who: str, seen: list[Event]) -> bool:
+    return ("refused", who) in said(carrier, seen)
+
+
 # The words on a link.
 
 
@@ -54,7 +59,8 @@ def test_messages_are_the_same_however_they_are_cut(
 ) -> None:
     """Frames of more than 40 bytes are skipped, and nothing after them is lost."""
     messages = [(kind, b"" if kind == stream.PING else data) for kind, data in messages]
-    whole, reader, found = b"".join(packed(*one) for one in messages), Reader(40), []
+    whole, reader = b"".join(packed(*one) for one in messages), Reader(40)
+    found: list[tuple[int, bytes]] = []
     places = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
     for start, end in pairwise(places):
         found += reader.feed(whole[start:end])
@@ -175,7 +181,7 @@ def test_a_site_of_the_same_ca_says_nothing_but_its_own(ca: Authority) -> None:
             plug = stranger(at, identity(ca, name))
             plug.send(HELLO + packed(FRAME, b"x"))
             assert REFUSED in dict(told(plug))
-            assert until(lambda name=name: ("refused", name) in said(a, seen))
+            assert until(partial(refused, a, name, seen))
         assert a.receive(0.1) is None
         assert (a.alive(), a.refusals()) == (frozenset(), 2)
 
@@ -339,9 +345,12 @@ def test_a_renewed_certificate_is_shown_without_a_frame_lost(tmp_path: Path, who
             time.sleep(0.002)
         for carrier, name in ((b, "a"), (a, "b")):
             got = [carrier.receive(LONG) for _ in range(sent)]
-            assert sorted(got) == [(name, k.to_bytes(4, "big")) for k in range(1, sent + 1)]
+            assert sorted(filter(None, got)) == [
+                (name, k.to_bytes(4, "big")) for k in range(1, sent + 1)
+            ]
         assert _shown(other, who) > before
-        assert [event.kind for event in a.events() + b.events()] == ["up", "up"]
+        kinds = sorted(event.kind for event in a.events() + b.events())
+        assert kinds == ["renewed", "up", "up"]  # none was down
         assert other.alive() == {who}, other_name
 
 
@@ -388,7 +397,7 @@ def test_neighbours_meet_while_strangers_call_as_fast_as_they_can(ca: Authority)
     at, seen = address(), list[Event]()
     with TlsCarrier(site(identity(ca, "a"), at, {"b": None})) as a:
         before = resident()
-        with flood(at, 2000), flood(at, 1000, "hello"):
+        with flood(at, 1500):
             assert until(lambda: a.refusals() > 100)
             with TlsCarrier(site(identity(ca, "b"), None, {"a": at})) as b:
                 assert met(a, b)

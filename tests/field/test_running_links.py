@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,10 @@ def is_key(path: Path) -> bool:
     return b"PRIVATE KEY" in path.read_bytes()
 
 
+def revoked(field: Field, name: str, other: str) -> bool:
+    return "revoked" in events(field, name, "refused").get(other, "")
+
+
 def test_who_is_revoked_or_taken_out_while_all_run_loses_its_links(tmp_path: Path) -> None:
     """The list is given to one site, and goes from neighbour to neighbour."""
     field = Field(tmp_path, made_rows(120), 3, 3, algorithm="coke", rounds=10**6, tol=0)
@@ -89,7 +94,7 @@ def test_who_is_revoked_or_taken_out_while_all_run_loses_its_links(tmp_path: Pat
         run("revoke", c, "--folder", authority)
         run("take", authority / LIST, "--folder", tmp_path / "sites" / a / "identity")
         for name in (a, b):
-            field.until(lambda name=name: "revoked" in events(field, name, "refused").get(c, ""))
+            field.until(partial(revoked, field, name, c))
         field.until(lambda: {a, b} <= events(field, c, "refused").keys())
         file = tmp_path / "sites" / a / "site.toml"
         before = file.read_text()

@@ -146,7 +146,7 @@ def _run(
     with _lasting():
         from coke.field.agent import Agent
         from coke.field.mission import Mission
-        from coke.field.named import Named
+        from coke.field.named import StillNamed
         from coke.field.phases import Pace
         from coke.studies.audit import site_warnings
 
@@ -159,7 +159,7 @@ def _run(
     for line in warnings:
         face.warn(line)
     with opened() as carrier:
-        own = Agent(mission, carrier, store, pace, named=Named(site, carrier))
+        own = Agent(mission, carrier, store, pace, named=StillNamed(site, carrier))
         if leave:
             own.leave()
         with _shown(own, warnings, face) as watch:

@@ -176,13 +176,13 @@ class Agree:
         talking = self._held(*said)
         self.desk.post(talking.letters(talking.go_on()))
         if not talking.done and [*self.first] != neighbours:
-            raise self._others(neighbours)
+            raise self._others()
 
-    def _others(self, neighbours: Iterable[str]) -> ConfigError:
+    def _others(self) -> ConfigError:
+        now = ", ".join(sorted(self.desk.carrier.neighbours))
         return ConfigError(
-            f"the neighbours of {self.mission.name!r} are {', '.join(neighbours)}, but the "
-            f"agreement began with {', '.join(self.first)} and is not complete: restore them until "
-            "it is, or begin a new run"
+            f"the neighbours of {self.mission.name!r} are {now}, but the agreement began with "
+            f"{', '.join(self.first)} and is not complete: restore them, or begin a new run"
         )
 
     def _held(self, said: Messages, last: Messages) -> Agreeing[Any]:
@@ -200,8 +200,8 @@ class Agree:
 
     def over(self) -> bool:
         """Whether what all sites know alike is known here."""
-        if self._talking is not None and self._talking.done:
-            self.result, self.ledger = self._talking.result, self._talking.ledger
+        if (talking := self._talking) is not None and talking.done:
+            self.result, self.ledger = talking.result, talking.ledger
         if self.result is not None:
             self.desk.restart(self.desk.carrier.neighbours)
         return self.result is not None
@@ -234,7 +234,7 @@ class Agree:
     @property
     def heard(self) -> int:
         """How many messages of the last conversation were heard so far."""
-        return 0 if self._closing is None else sum(map(len, self._closing.heard.values()))
+        return sum(map(len, self._closing.heard.values())) if self._closing else 0
 
     @property
     def waits(self) -> list[str]:
@@ -250,9 +250,8 @@ class Agree:
     def work(self) -> bool:
         """Goes on where it can, and asks those it waits for."""
         talking, asks = self._closing if self._closes else self._talking, dict[str, Letter]()
-        neighbours = self.desk.carrier.neighbours
-        if not self._closes and not neighbours.issuperset(self.first):  # taken out of the file
-            raise self._others(sorted(neighbours))
+        if not self._closes and not self.desk.carrier.neighbours.issuperset(self.first):
+            raise self._others()  # one was taken out of the file
         if talking is None:
             asks = dict.fromkeys(self.greeted, Want())
         else:

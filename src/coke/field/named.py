@@ -10,7 +10,7 @@ from coke.field.carriers.base import Carrier, Event
 from coke.settings.sites import read_site
 
 
-class Named:
+class StillNamed:
     """Forgets whoever is taken out; whatever else is changed counts from the next start."""
 
     def __init__(self, path: Path, carrier: Carrier) -> None:

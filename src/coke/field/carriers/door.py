@@ -40,7 +40,7 @@ class Visitor:
     leaving: bool = False  # refused: it only has to hear so
 
 
-class Door:
+class FrontDoor:
     """A site's listening sockets, and who stands before them."""
 
     def __init__(

@@ -29,7 +29,7 @@ from coke.field.carriers import stream
 from coke.field.carriers.address import Endpoint, Spot
 from coke.field.carriers.base import Bucket, Carrier, Clock, Event
 from coke.field.carriers.calling import FIRST, Answer, Call, call
-from coke.field.carriers.door import Door
+from coke.field.carriers.door import FrontDoor
 from coke.field.carriers.links import Link, Links
 from coke.field.carriers.papers import Papers, Peer, UnwelcomeError, why
 from coke.field.carriers.stream import Plug
@@ -73,7 +73,7 @@ class TlsCarrier(Carrier):
         self._calls = {n: Call(n, at, now, now + FIRST) for n, at in place.calls().items()}
         self._answers: deque[Answer] = deque()  # from the threads that call
         self._selector = selectors.DefaultSelector()
-        self._door = Door(self._selector, self._server, self._enter, self._turn_away)
+        self._door = FrontDoor(self._selector, self._server, self._enter, self._turn_away)
         self._links = Links(self, self._selector, place.allowance.frame, place.lease_ms / 1000)
         self._listen()
         self._bell, self._button = socket.socketpair()
@@ -82,6 +82,9 @@ class TlsCarrier(Carrier):
         self._selector.register(self._bell, selectors.EVENT_READ, self._rung)
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
+
+    def __enter__(self) -> TlsCarrier:
+        return self
 
     def _listen(self) -> None:
         for at in map(Endpoint.parse, self._place.listen):
