@@ -1,8 +1,8 @@
 """What sites of a stream tell each other, and how it reaches those of this process and its kin.
 
 A stream (`coke.learning.streaming`) asks for three things, as a generator, and sees neither other
-processes nor sockets: to pass notices on, to say û, to agree on a basis. `_InProcess` answers for all
-sites of this process, and of other ranks; an agent in the field answers with what has arrived.
+processes nor sockets: to pass notices on, to say û, to agree on a basis. `_InProcess` answers for
+all sites of this process, and of other ranks; an agent in the field answers with what has arrived.
 """
 
 from __future__ import annotations
