@@ -179,11 +179,9 @@ class Agree:
             raise self._others()
 
     def _others(self) -> ConfigError:
-        now = ", ".join(sorted(self.desk.carrier.neighbours))
-        return ConfigError(
-            f"the neighbours of {self.mission.name!r} are {now}, but the agreement began with "
-            f"{', '.join(self.first)} and is not complete: restore them, or begin a new run"
-        )
+        now, first = (", ".join(sorted(x)) for x in (self.desk.carrier.neighbours, self.first))
+        began = f"the agreement began with {first} and is not complete: restore them, or begin anew"
+        return ConfigError(f"the neighbours of {self.mission.name!r} are {now}, but {began}")
 
     def _held(self, said: Messages, last: Messages) -> Agreeing[Any]:
         """Both conversations, from what was kept of them."""
