@@ -120,6 +120,4 @@ class Feed:
 
     def model(self, site: int | None = None) -> Model:
         """The sites' mean; of a site its own, with its fast layer."""
-        stream = self.stream
-        theta = stream.theta.mean(axis=0) if site is None else stream.at_site(site)
-        return stream.ready.model(side_by_side(theta).ravel())
+        return self.stream.model(site)

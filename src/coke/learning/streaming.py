@@ -18,11 +18,12 @@ import numpy as np
 from coke.data.split import Index
 from coke.data.units import Columns
 from coke.learning.basis import Basis, Own, common_basis
+from coke.learning.model import Model
 from coke.learning.ready import Ready
 from coke.maths.algorithms.alarms import Errors, Notices
 from coke.maths.algorithms.hedge import Fast
 from coke.maths.algorithms.online import GROWTH, Clock, Linked, Online, noise
-from coke.maths.arrays import Array, Mask, Sizes
+from coke.maths.arrays import Array, Mask, Sizes, side_by_side
 from coke.maths.features.mixtures import RANKS
 from coke.maths.graph import adjacency, degrees
 from coke.maths.ledger import HEADER, LETTERHEAD, Spent
@@ -74,6 +75,7 @@ class Stream:
         self.spent: Spent = ready.spent.copy()
         self.alarms: list[int] = []
         self.rounds, self._threads = 0, OneThread()
+        self.describe = self.described  # or whoever tells of the inputs for several streams
 
     def tick(self, rows: Sequence[Arrived]) -> list[Array]:
         """What each site had predicted (m_i, K) for the rows of this tick, before it saw them."""
@@ -191,6 +193,15 @@ class Stream:
 
     def _agree(self, most: int = _COMPONENTS) -> None:
         """On a basis for the inputs of now; the state moves into it."""
+        basis, old, N = self.describe(most), self.basis, len(self.theta)
+        if old is not None and self.linked is not None:
+            self.linked = self._online.moved(self.linked, old.whitening, basis.whitening)
+        self.basis, self._agreed = basis, self.ticks
+        self._misfit = Notices.none(N, self._reach, _ONCE)
+        self._regulariser = basis.whitening.regulariser(self._share)
+
+    def described(self, most: int) -> Basis:
+        """What all sites make of what they tell of their inputs, as mixtures of so many."""
         talks = {
             place.name: common_basis(
                 partial(swept, place, []), self.ready.agreement, self._own(i, most)
@@ -199,12 +210,12 @@ class Stream:
         }
         found, spent = self.ready.engine.converse(talks)
         self.spent = self.spent + spent
-        basis, old, N = found[self.ready.places[0].name], self.basis, len(self.theta)
-        if old is not None and self.linked is not None:
-            self.linked = self._online.moved(self.linked, old.whitening, basis.whitening)
-        self.basis, self._agreed = basis, self.ticks
-        self._misfit = Notices.none(N, self._reach, _ONCE)
-        self._regulariser = basis.whitening.regulariser(self._share)
+        return found[self.ready.places[0].name]
+
+    def model(self, site: int | None = None) -> Model:
+        """The sites' mean; of a site its own, with its fast layer."""
+        theta = self.theta.mean(axis=0) if site is None else self.at_site(site)
+        return self.ready.model(side_by_side(theta).ravel())
 
     def _own(self, i: int, most: int) -> Own:
         """What site i tells of its rows, as many as are remembered."""
