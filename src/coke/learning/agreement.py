@@ -32,7 +32,7 @@ from coke.maths.losses.codes import coded, corners
 from coke.privacy.noise import Budget
 from coke.privacy.private import Private, Public
 from coke.settings.declaration import AUTO, BALANCED, HASHED, PUBLIC, Settings
-from coke.settings.kernels import Kernel
+from coke.settings.kernels import Kernel, kernels_of
 from coke.talk.columns import agree_coding
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers
@@ -51,6 +51,7 @@ class Terms(NamedTuple):
     columns: tuple[str, ...]  # names of the inputs
     sample: Array | None = None  # public inputs, in their own units
     releases: Path | None = None  # where private sites keep their noised statistics; None: nowhere
+    streams: bool = False  # whether rows go on coming: then kernels are compared as they come
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -64,6 +65,11 @@ class Terms(NamedTuple):
         return LOSSES[self.settings.loss]
 
     @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Several to learn with, where they were given."""
+        return kernels_of(self.settings.features)
+
+    @property
     def numbers(self) -> bool:
         """Whether targets are numbers."""
         return self.loss.kind == NUMBERS
@@ -72,7 +78,9 @@ class Terms(NamedTuple):
     def needed(self) -> tuple[bool, bool]:
         """Whether units, or a choice, follow from moments of the columns; and from their ranges."""
         s = self.settings
-        moments = s.data.scale == "standard" or s.features.sigma == AUTO or s.model == AUTO
+        known = self.streams and self.kernels and all(one.widths for one in self.kernels)
+        sigma = s.features.sigma == AUTO and not known
+        moments = s.data.scale == "standard" or sigma or s.model == AUTO
         return moments, s.data.scale == "minmax"
 
     @property
@@ -232,7 +240,7 @@ def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreem
     agreed = Agreement(terms, shape, units, everyones, balance=balance, coding=coding)
     if not (terms.numbers or terms.loss.codes):  # margins are about one, of every output
         agreed = replace(agreed, spread=math.sqrt(agreed.outputs))
-    if terms.settings.features.kernels:
+    if terms.kernels and not terms.streams:
         return replace(agreed, bank=(yield from weighed(sweep, site, agreed)))
     if terms.settings.model != AUTO:
         return agreed

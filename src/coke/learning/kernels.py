@@ -36,9 +36,11 @@ class Bank(NamedTuple):
         return self.kernels[int(np.argmax(self.weights))]
 
     @property
-    def shares(self) -> dict[str, float]:
-        """Weights by kernel."""
-        return {str(kernel): w for kernel, w in zip(self.kernels, self.weights, strict=True)}
+    def shares(self) -> tuple[tuple[str, float], ...]:
+        """Kernels by name, and their weights; nothing of one alone."""
+        if len(self.kernels) == 1:
+            return ()
+        return tuple(zip(map(str, self.kernels), self.weights, strict=True))
 
 
 def feature_settings(settings: Settings, kernel: Kernel | None = None) -> FeatureSettings:

@@ -18,7 +18,6 @@ from coke.maths.arrays import Array, side_by_side
 from coke.maths.choice.quantiles import NO_KNOTS
 from coke.maths.losses.one_vs_rest import signs
 from coke.settings.declaration import AUTO
-from coke.settings.kernels import kernels_of
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 def weighed(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Bank]:
     """Several kernels, by errors on rows left out."""
-    kernels = kernels_of(agreed.terms.settings.features)
+    kernels = agreed.terms.kernels
     ridge = 2.0 * agreed.lam / (agreed.N * agreed.kappa)
     models = [Candidate(str(one), agreed.of_kernel(one), NO_KNOTS, ridge) for one in kernels]
     errors, rows = yield from raced(sweep, _samples(site, agreed, agreed.units), models)

@@ -11,6 +11,7 @@ from coke.data.split import Index
 from coke.data.tables import Labels
 from coke.errors import DataError
 from coke.learning.model import Model
+from coke.learning.several import Several
 from coke.learning.streaming import Arrived, Stream
 from coke.maths.arrays import Array
 
@@ -49,7 +50,7 @@ class Prequential(tuple[Predicted, ...]):
 class Feed:
     """Rows in their own units, whenever they come, into a stream."""
 
-    def __init__(self, stream: Stream):
+    def __init__(self, stream: Stream | Several):
         self.stream, self.arrivals = stream, Arrivals(stream.near.N)
         self.predicted: list[Predicted] = []
         self.alarms: list[int] = []  # in the rows' own ticks

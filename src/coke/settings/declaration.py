@@ -142,10 +142,10 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "Bandwidth σ, or auto: of each column, or from the inputs' spread.", "(0, inf)",
         'a positive bandwidth, or "auto"; start near the typical distance between two rows',
         choices=_names(AUTO))] = AUTO
-    kernels: Annotated[list[str | float], Knob(
+    kernels: Annotated[tuple[str | float, ...], Knob(
         "Several kernels, whose best the sites find by what each costs: a bandwidth, a kernel, or "
         "KERNEL:σ, with a σ for each column KERNEL:σ,σ; may be repeated.", "(0, inf)",
-        "positive bandwidths, kernels, or KERNEL:σ", faces=EVERYWHERE & ~Face.THEORY)] = []
+        "positive bandwidths, kernels, or KERNEL:σ", faces=EVERYWHERE & ~Face.THEORY)] = ()
     mapping: Annotated[str, Knob(
         "Map φ.", choices={"cos-sin": "2L entries", "cos-phase": "L entries"})] = "cos-sin"
     sampling: Annotated[str, Knob(

@@ -132,7 +132,7 @@ def _in_letters(settings: S) -> S:
     """With several kernels each written in one way, likewise."""
     if not settings.features.kernels:
         return settings
-    kernels: list[str | float] = [str(kernel) for kernel in kernels_of(settings.features)]
+    kernels = tuple(map(str, kernels_of(settings.features)))
     features = msgspec.structs.replace(settings.features, kernels=kernels)
     return msgspec.structs.replace(settings, features=features)
 

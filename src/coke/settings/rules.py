@@ -95,7 +95,7 @@ def _several_kernels(settings: Settings) -> Iterator[str]:
     if not found:
         return
     if len(set(found)) < len(found) or not 1 < len(found) <= MOST:
-        yield f"kernels = {f.kernels}: expected 2 to {MOST}, each once; for one give kernel, sigma"
+        yield f"kernels = {list(f.kernels)}: expected 2 to {MOST}, each once; one is kernel, sigma"
     if f.sigma != AUTO:
         yield f"sigma = {f.sigma} with kernels: each has its own bandwidth; leave sigma out"
     if settings.privacy != "none":

@@ -33,32 +33,49 @@ class Trial(NamedTuple):
 
     cost: Array  # (J,)  C_j
     running: Mask  # (J,)  those that are still learnt with
+    weights: Array  # (J,)  at the last look, before anybody went
 
     @classmethod
     def of(cls, J: int) -> Trial:
         """Before the first look."""
-        return cls(np.zeros(J), np.ones(J, np.bool_))
+        return cls(np.zeros(J), np.ones(J, np.bool_), np.full(J, 1.0 / J))
 
     @property
     def v(self) -> Array:
         """(J,) weights, sum one; zero of those that have gone."""
-        cost = np.where(self.running, self.cost, self.cost[self.running].min())
-        v = settled(cost, _ETA) * self.running
-        return np.asarray(v / v.sum())
+        return _weights(self.cost, self.running)
+
+    @property
+    def leader(self) -> int:
+        """The first of the heaviest."""
+        return int(np.argmax(self.v))
+
+    def led(self) -> Trial:
+        """With the leader alone."""
+        return self._replace(running=np.arange(len(self.cost)) == self.leader)
 
     def after(self, tick: int, ticks: int, losses: Array, clipped: Array) -> Trial:
         """A look at such a tick, by mean losses (J,) of the last so many, and the same clipped."""
-        losses, clipped = (np.where(self.running, x, np.inf) for x in (losses, clipped))
-        far = losses / max(float(losses.min()), 1e-300)
-        robust = clipped / max(float(clipped.min()), 1e-300)
-        cost = np.where(self.running, _KEPT * self.cost + ticks * np.minimum(far, _MOST), np.inf)
-        last, before = LOOKS[-1], LOOKS[:2]
-        if tick in before:
+        far, robust = (_over_best(x, self.running) for x in (losses, clipped))
+        cost = _KEPT * self.cost + ticks * np.minimum(far, _MOST)
+        weights = _weights(cost, self.running)
+        found = Trial(cost, self.running, weights)
+        if tick >= LOOKS[-1]:
+            return found.led()
+        gone = far > (_BEFORE if tick == LOOKS[2] else _LATER)
+        if tick < LOOKS[2]:
             gone = (far > _EARLY) & (robust > _CLIPPED)
-        else:
-            gone = far > (_BEFORE if tick == LOOKS[2] else _LATER)
-        best = int(np.argmin(cost))
-        if tick >= last:
-            gone = np.arange(len(cost)) != best
-        gone[best] = False  # it may have cost little in all and much of late
-        return Trial(np.where(np.isfinite(cost), cost, 0.0), self.running & ~gone)
+        gone[found.leader] = False  # it may have cost little in all, and much of late
+        return found._replace(running=self.running & ~gone)
+
+
+def _weights(cost: Array, running: Mask) -> Array:
+    """v_j of those that run."""
+    v = np.zeros(len(cost))
+    v[running] = settled(cost[running], _ETA)
+    return v
+
+
+def _over_best(losses: Array, running: Mask) -> Array:
+    """In units of the least of those that run."""
+    return np.asarray(losses / max(float(losses[running].min()), 1e-300))
