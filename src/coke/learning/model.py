@@ -193,7 +193,7 @@ class Model(NamedTuple):
         in numbers that had none then is their mean.
         """
         if isinstance(X, str | Path) or hasattr(X, "__arrow_c_stream__"):
-            X = self._read(read_table(X))
+            X = self.rows_of(read_table(X))
         if self.coding is not None:
             return self.coding.matrix(*X) if isinstance(X, RawRows) else self._filled(X)
         if not (isinstance(X, np.ndarray) and X.dtype == np.float32):  # which stays as it is
@@ -210,7 +210,8 @@ class Model(NamedTuple):
             )
         return np.where(np.isfinite(X), X, self.scaling.x_shift.astype(X.dtype))
 
-    def _read(self, table: pa.Table) -> Any:
+    def rows_of(self, table: pa.Table) -> Any:
+        """Its columns as raw rows; of a model without a coding as numbers."""
         lacking = [name for name in self.columns if name not in table.column_names]
         if lacking:
             raise DataError(f"columns {lacking[:8]} are missing: the model needs {self.columns}")

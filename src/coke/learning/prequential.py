@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coke.data.arrivals import Arrivals, Due, finite_rows
+from coke.data.arrivals import LATE, Arrivals, Due, finite_rows
 from coke.data.split import Index
 from coke.data.tables import Labels
 from coke.errors import DataError
@@ -50,8 +50,8 @@ class Prequential(tuple[Predicted, ...]):
 class Feed:
     """Rows in their own units, whenever they come, into a stream."""
 
-    def __init__(self, stream: Stream | Several):
-        self.stream, self.arrivals = stream, Arrivals(stream.near.N)
+    def __init__(self, stream: Stream | Several, late: int = LATE):
+        self.stream, self.arrivals = stream, Arrivals(stream.near.N, late)
         self.predicted: list[Predicted] = []
         self.alarms: list[int] = []  # in the rows' own ticks
         self._last: list[Any] = [None] * len(stream.theta)
