@@ -144,9 +144,8 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         'a positive bandwidth, or "auto"; start near the typical distance between two rows',
         choices=_names(AUTO))] = AUTO
     kernels: Annotated[tuple[str | float, ...], Knob(
-        "Several kernels, whose best the sites find by what each costs: a bandwidth, a kernel, or "
-        "KERNEL:σ, with a σ for each column KERNEL:σ,σ; may be repeated.", "(0, inf)",
-        "positive bandwidths, kernels, or KERNEL:σ", faces=EVERYWHERE & ~Face.THEORY)] = ()
+        "One of several kernels: σ, KERNEL, KERNEL:σ, or KERNEL:σ,σ by column; may be repeated.",
+        "(0, inf)", "positive bandwidths, or KERNEL:σ", faces=EVERYWHERE & ~Face.THEORY)] = ()
     mapping: Annotated[str, Knob(
         "Map φ.", choices={"cos-sin": "2L entries", "cos-phase": "L entries"})] = "cos-sin"
     sampling: Annotated[str, Knob(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from coke.errors import ConfigError, unknown
-from coke.settings.declaration import AUTO, KNOBS, PLAIN, Features
+from coke.maths.losses import CLASSES, LOSSES
+from coke.settings.declaration import AUTO, KNOBS, PLAIN, Features, Settings
 
-MOST = 16  # kernels at once
+_MOST = 16  # kernels at once
 _EXPECTED = 'expected a bandwidth, a kernel, or "KERNEL:σ", with a σ for each column "KERNEL:σ,σ,…"'
 
 
@@ -28,6 +30,25 @@ def kernels_of(features: Features) -> tuple[Kernel, ...]:
     """Those that are given, or `ConfigError`; none where there is one only."""
     usual = PLAIN["kernel"] if features.kernel == AUTO else features.kernel
     return tuple(_kernel(given, usual) for given in features.kernels)
+
+
+def against_kernels(settings: Settings) -> Iterator[str]:
+    """At least two, each once, and rows to compare them by."""
+    f, loss = settings.features, LOSSES[settings.loss]
+    found = kernels_of(f)
+    if not found:
+        return
+    if len(set(found)) < len(found) or not 1 < len(found) <= _MOST:
+        yield f"kernels = {list(f.kernels)}: expected 2 to {_MOST}, each once; one is kernel, sigma"
+    if f.sigma != AUTO:
+        yield f"sigma = {f.sigma} with kernels: each has its own bandwidth; leave sigma out"
+    if settings.privacy != "none":
+        yield f'kernels with privacy = "{settings.privacy}": whose costs tell of raw rows; name one'
+    if not (loss.statistics or loss.kind == CLASSES):
+        yield (
+            f'kernels with loss = "{settings.loss}": they are compared by squared errors, which '
+            "outliers own; name one"
+        )
 
 
 def _kernel(given: str | float, usual: str) -> Kernel:

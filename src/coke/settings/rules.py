@@ -11,7 +11,7 @@ from coke.data.reading import is_database
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.losses import CLASSES, LOSSES, OF_CLASSES
 from coke.settings.declaration import AUTO, LOOKING, PUBLIC, Settings
-from coke.settings.kernels import MOST, kernels_of
+from coke.settings.kernels import against_kernels
 from coke.settings.knobs import Face
 
 Rule = Callable[[Any], Iterator[str]]
@@ -86,25 +86,6 @@ def _plainly(settings: Settings) -> Iterator[str]:
                 f'{name} = {getattr(f, name)!r} with model = "plain": expected model = "auto", '
                 "without privacy, public units or a loss for outliers, which make it plain"
             )
-
-
-def _several_kernels(settings: Settings) -> Iterator[str]:
-    """At least two, each once, and rows to compare them by."""
-    f, loss = settings.features, LOSSES[settings.loss]
-    found = kernels_of(f)
-    if not found:
-        return
-    if len(set(found)) < len(found) or not 1 < len(found) <= MOST:
-        yield f"kernels = {list(f.kernels)}: expected 2 to {MOST}, each once; one is kernel, sigma"
-    if f.sigma != AUTO:
-        yield f"sigma = {f.sigma} with kernels: each has its own bandwidth; leave sigma out"
-    if settings.privacy != "none":
-        yield f'kernels with privacy = "{settings.privacy}": whose costs tell of raw rows; name one'
-    if not (loss.statistics or loss.kind == CLASSES):
-        yield (
-            f'kernels with loss = "{settings.loss}": they are compared by squared errors, which '
-            "outliers own; name one"
-        )
 
 
 def _compiled(settings: Settings) -> Iterator[str]:
@@ -301,7 +282,7 @@ def on_agents(settings: Settings) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    *(_solvable, _descending, _plainly, _several_kernels, _weighed, _several, _compiled),
+    *(_solvable, _descending, _plainly, against_kernels, _weighed, _several, _compiled),
     *(_out_of_core, _private),
 )
 FACES: dict[Face, tuple[Rule, ...]] = {
