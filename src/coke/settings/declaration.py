@@ -53,7 +53,6 @@ _spends = partial(Knob, faces=Face.RUN | Face.NETWORK | Face.SITE | Face.ESTIMAT
 _here = partial(Knob, scope=Scope.SITE, faces=Face.SITE)  # of a site on a network
 
 
-# A setting takes few lines:
 # fmt: off
 
 class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
