@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from coke.learning.finishing import finished
+from coke.learning.streaming import Stream
 from kit.followers import PACE, Followers, rows_of
 
 
@@ -61,6 +62,7 @@ def are_the_simulation(net: Followers, rows: int) -> None:
     """Statistics, every dual, and θ after the stream has ended by agreement."""
     replay = net.replay()
     stream = replay.feed.stream
+    assert isinstance(stream, Stream)
     ended = finished(stream, 200)
     for i, name in enumerate(net.names):
         agent = net.agents[name]

@@ -75,7 +75,7 @@ def agent(
             warn("--finish has no effect: it is for sites on a stream ([stream] time)")
         store = Store(Path(settings.site.state))
         with store.claimed():
-            document = _run(settings, store, _Asked(leave, finish), face)
+            document = _run(settings, store, _Asked(site, leave, finish), face)
     if document is None:
         return  # it has left
     face.show(document)
@@ -148,6 +148,7 @@ def _check_alone(settings: SiteSettings) -> None:
 class _Asked(NamedTuple):
     """What the command asks for."""
 
+    file: Path  # the site's
     leave: bool
     finish: bool
 
@@ -159,6 +160,7 @@ def _run(
     with _lasting():
         from coke.field.agent import Agent
         from coke.field.mission import Mission
+        from coke.field.named import StillNamed
         from coke.field.phases import Pace
         from coke.studies.audit import site_warnings
 
@@ -172,7 +174,8 @@ def _run(
     for line in warnings:
         face.warn(line)
     with opened() as carrier:
-        own = Agent(mission, carrier, store, pace, finishing=asked.finish)
+        named = StillNamed(asked.file, carrier)
+        own = Agent(mission, carrier, store, pace, finishing=asked.finish, named=named)
         if asked.leave:
             own.leave()
         with _shown(own, warnings, face) as watch:

@@ -53,7 +53,6 @@ _spends = partial(Knob, faces=Face.RUN | Face.NETWORK | Face.SITE | Face.ESTIMAT
 _here = partial(Knob, scope=Scope.SITE, faces=Face.SITE)  # of a site on a network
 
 
-# A setting takes few lines:
 # fmt: off
 
 class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,6 +142,9 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "Bandwidth σ, or auto: of each column, or from the inputs' spread.", "(0, inf)",
         'a positive bandwidth, or "auto"; start near the typical distance between two rows',
         choices=_names(AUTO))] = AUTO
+    kernels: Annotated[tuple[str | float, ...], Knob(
+        "One of several kernels: σ, KERNEL, KERNEL:σ, or KERNEL:σ,σ by column; may be repeated.",
+        "(0, inf)", "positive bandwidths, or KERNEL:σ", faces=EVERYWHERE & ~Face.THEORY)] = ()
     mapping: Annotated[str, Knob(
         "Map φ.", choices={"cos-sin": "2L entries", "cos-phase": "L entries"})] = "cos-sin"
     sampling: Annotated[str, Knob(
@@ -261,7 +263,7 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         'NAME = ADDRESS to call, such as "tls/HOST:PORT"; "" where the neighbour calls.')]
     carrier: Annotated[str, Knob(
         "How its frames reach the neighbours.", faces=Face.SITE, choices={
-            "zenoh": "mutual TLS", "memory": "in one process, for coke network run"})] = "zenoh"
+            "tls": "mutual TLS", "zenoh": "that of Zenoh", "memory": "in one process"})] = "tls"
     listen: Annotated[list[str], _here('Addresses to listen on: "tls/HOST:PORT".')] = []
     identity: Annotated[str | None, _here(
         "Folder with ca.crt, ID.crt and ID.key, of the name's id.", path=True)] = None
