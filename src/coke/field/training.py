@@ -44,6 +44,7 @@ class Train:
     _until: float = math.inf  # when a site that leaves waits for echoes no longer
     _since: float = 0.0  # the last round
     _named: set[str] = field(default_factory=set)  # those it suspects
+    _forgot: set[str] = field(default_factory=set)  # who may have forgotten a site that joins
     _durations: deque[float] = field(default_factory=partial(deque, maxlen=20))
 
     def begin(self) -> None:
@@ -103,6 +104,7 @@ class Train:
         gone = [n for n in node.open if n not in neighbours]
         shut = [n for n, end in node.ends.items() if end.closed and end.strikes < STRIKES]
         back = set(shut) if self.mission.joins else set[str]()
+        self._forgot = {*node.open} & {*neighbours} if self.mission.joins else set()
         if not node.done:
             if gone:
                 self._keep(node.close(*gone))
@@ -238,5 +240,16 @@ class Train:
             self.desk.refused[sender] += 1
             after = self.trained.offended(sender, frame)
         self._keep(after)
+        self._stand(sender)
         if self._echoed is not None and isinstance(frame, Standing) and frame.closed:
             self._echoed.add(sender)
+
+    def _stand(self, sender: str) -> None:
+        """Stays away from whom it has left; comes back to who had forgotten it meanwhile."""
+        end = self.trained.ends[sender]
+        if self._echoed is not None and not end.closed:
+            self._keep(self.trained.close(sender))
+        elif sender in self._forgot:
+            self._forgot.discard(sender)
+            if end.closed and end.strikes < STRIKES and not self.trained.done:
+                self._keep(self.trained.join(sender))
