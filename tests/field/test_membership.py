@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -21,11 +22,13 @@ from kit.agents import (
     GOAL,
     LONG,
     PACE,
+    A,
     B,
     D,
     Net,
     Nets,
     fails,
+    forger,
     made_rows,
     others,
 )
@@ -155,6 +158,26 @@ def test_one_that_leaves_stays_so_though_a_neighbour_joins_it_again(nets: Nets) 
     with train.store.claimed():
         train.hear(friend, encode(Standing(1, False)))
     assert train.trained.ends[friend].standing == Standing(1, True)
+
+
+def test_one_whose_last_edge_is_closed_does_not_go_before_its_neighbour_knows(nets: Nets) -> None:
+    """Though the first that it says of it is lost: else the other would wait for it for ever."""
+    net, lost = nets(agents=2, edges=1), list[bytes]()
+    forged = forger(lambda word: word._replace(tag=b"fake") if word.step > 2 else None, A)
+
+    def fault(sender: str, receiver: str, frame: bytes) -> Iterable[bytes]:
+        if sender == B and frame[0] == CLOSED and len(lost) < 4:
+            lost.append(frame)
+            return ()
+        return forged(sender, receiver, frame)
+
+    net.memory.fault = fault
+    net.start()
+    for name in (A, B):
+        assert "every edge" in str(fails(net, name))
+    assert len(lost) == 4
+    net.start(B)  # once more, to nobody: not for ever
+    assert "every edge" in str(fails(net, B))
 
 
 # Stops, starts and two at once.

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 from unittest.mock import patch
 
+from coke.data.files import write_file
 from coke.errors import CokeError, FileError
 from coke.field import journal
 from coke.field.agent import Agent, Status
@@ -90,7 +91,14 @@ class Shaken:
         return self._over()
 
     def _over(self) -> bool:
-        return self.done | self.errors.keys() | self.absent | self.liars >= {*self.net.names}
+        ended = self.done | self.errors.keys() | self.absent | self.liars
+        return all(name in ended or self._stranded(name) for name in self.net.names)
+
+    def _stranded(self, name: str) -> bool:
+        """Whether no neighbour is left but a liar that has gone: a person must forget it."""
+        node = self.agents[name].node if name in self.agents else None
+        gone = self.liars & (self.done | self.errors.keys())
+        return node is not None and bool(gone) and gone >= node.open.keys()
 
     def tick(self) -> None:
         """Everybody who is up and awake has a turn, in any order."""
@@ -113,11 +121,10 @@ class Shaken:
         except Killed:
             self.kill(name)
         except FileError as error:
-            if self.full.get(name, 0) < self.now:
+            if os.strerror(errno.ENOSPC) not in str(error):
                 raise
             self.hit["stopped by a full disk"] += 1
             self.kill(name, self.draw.uniform(0, 1.5) * (self.full[name] - self.now))
-            assert os.strerror(errno.ENOSPC) in str(error), error
         except CokeError as error:
             self.errors[name] = error
             self._end(name)
@@ -276,7 +283,7 @@ class _Full:
 @contextmanager
 def _disks(world: Shaken) -> Iterator[None]:
     """Writes of agents go through the world. No power is cut here, so nothing is flushed."""
-    put, write_file = journal.put, journal.write_file
+    put = journal.put
 
     def torn(file: IO[bytes], at: int, data: bytes) -> None:
         file.seek(at)

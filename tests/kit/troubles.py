@@ -45,12 +45,16 @@ class Troubles:
                 left = None
             self._save()
             if self.blows and self.world.now >= then and (here := self.world.at_work()):
-                self.blows, then = self.blows - 1, self.world.now + self.draw.expovariate(1 / BETWEEN)
+                self.blows -= 1
+                then = self.world.now + self.draw.expovariate(1 / BETWEEN)
                 self._blow(self.draw.choice(here))
 
     def _save(self) -> None:
         """A backup of somebody, now and then."""
-        here = [name for name in self.world.at_work() if name not in self.old]
+        world = self.world
+        here = [name for name in world.at_work() if name not in self.old]
+        if self.member or world.liars:  # an agreement cannot go on without a neighbour that is gone
+            here = [name for name in here if _trains(world.agents[name])]
         if self.backups and here and self.draw.random() < 0.05:
             name = self.draw.choice(here)
             self.old[name] = self.world.net.folder / f"backup of {name}"
