@@ -15,7 +15,7 @@ from kit.proxies import Wires
 
 METHODS = ("tree-newton", "auto", "coke")
 STOPPED = 143
-LONG = 600.0  # seconds: whoever has not ended by then never does
+LONG = 1800.0  # seconds: whoever has not ended by then never does
 
 
 def troubled(seed: int, folder: Path) -> tuple[str, Counter[str], str]:

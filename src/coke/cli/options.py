@@ -79,9 +79,12 @@ def command(face: Face, file: Any = FILE) -> Callable[[Callable[..., None]], Cal
 
 
 def _warned(
-    config: Path | None, changes: dict[str, Any], face: Face, resume: Path | None = None
-) -> Settings:
+    config: Path | None, changes: dict[str, Any], face: Face, resume: Path | None = None,
+    online: Path | None = None,
+) -> Settings:  # fmt: skip
     """The settings; options among them that change nothing are said."""
+    if online is not None:
+        changes = changes | {"data.file": str(online.resolve())}
     settings = wanted(config, changes, face, resume)
     for line in idle(settings, changes, face):
         warn(line)

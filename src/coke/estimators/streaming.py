@@ -22,9 +22,9 @@ from coke.learning.streaming import Stream
 from coke.maths.graph import graph_on
 from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES
 from coke.settings.declaration import AUTO, Settings
+from coke.settings.rules import STREAMED, of_stream
 
 _LEARNS = (AUTO, "coke")
-STREAMED = ("quadratic", "least-squares")
 
 
 class _NoStreamError(InputError, AttributeError):
@@ -144,12 +144,10 @@ def learns_streams(estimator: Any) -> bool:
 
 def _streamable(settings: Settings, engine: Any) -> None:
     """What a stream cannot be learnt with, and why."""
-    s = settings
-    against = {
-        f'privacy = "{s.privacy}": every round is a new release': s.privacy != "none",
-        f"engine = {engine!r}: a stream is learnt in this process": engine != "simulation",
-        f'class_weight = "{s.class_weight}": classes are not counted yet': s.class_weight != "none",
-    }
-    for reason, holds in against.items():
-        if holds:
-            raise InputError(f"partial_fit with {reason}; leave it out, or fit all rows at once")
+    for reason in of_stream(settings):
+        raise InputError(f"partial_fit: {reason}")
+    if engine != "simulation":
+        raise InputError(
+            f"partial_fit with engine = {engine!r}: a stream is learnt in this process; agents "
+            "follow streams of their own (docs/streams.md)"
+        )

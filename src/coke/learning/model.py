@@ -85,6 +85,11 @@ class Model(NamedTuple):
 
     def interval(self, X: Any, share: float) -> tuple[Array, Array, Array]:
         """Predictions, and the ends of intervals that hold such a share of new rows' targets."""
+        reach, f = self.reach(share), np.asarray(self.predict(X))
+        return f, f - reach, f + reach
+
+    def reach(self, share: float) -> Array:
+        """(K,) how far such intervals reach to both sides, or why nobody knows."""
         if LOSSES[self.loss].kind != NUMBERS:
             raise InputError(
                 f"interval={share}: this model has the {self.loss} loss, and classes have "
@@ -98,9 +103,7 @@ class Model(NamedTuple):
                 f"interval={share}: nobody added up how far this model misses; the sites do with "
                 'model = "auto" and algorithm = "auto", "tree-newton" or "coke"'
             )
-        f = np.asarray(self.predict(X))
-        reach = misses.reach(share)
-        return f, f - reach, f + reach
+        return misses.reach(share)
 
     def importance(self) -> Importance:
         """Of columns and directions, by the slopes of f where the sites told that inputs are.
@@ -189,7 +192,7 @@ class Model(NamedTuple):
         in numbers that had none then is their mean.
         """
         if isinstance(X, str | Path) or hasattr(X, "__arrow_c_stream__"):
-            X = self._read(read_table(X))
+            X = self.rows_of(read_table(X))
         if self.coding is not None:
             return self.coding.matrix(*X) if isinstance(X, RawRows) else self._filled(X)
         if not (isinstance(X, np.ndarray) and X.dtype == np.float32):  # which stays as it is
@@ -206,7 +209,8 @@ class Model(NamedTuple):
             )
         return np.where(np.isfinite(X), X, self.scaling.x_shift.astype(X.dtype))
 
-    def _read(self, table: pa.Table) -> Any:
+    def rows_of(self, table: pa.Table) -> Any:
+        """Its columns as raw rows; of a model without a coding as numbers."""
         lacking = [name for name in self.columns if name not in table.column_names]
         if lacking:
             raise DataError(f"columns {lacking[:8]} are missing: the model needs {self.columns}")
