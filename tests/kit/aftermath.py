@@ -55,7 +55,7 @@ class Aftermath:
         """Whether nothing happened that bits may follow from."""
         plan = self.plan
         calm = plan.patience == WAITS and not (plan.member and not self.troubles.late)
-        return self._proven or (calm and not self.troubles.hurt)
+        return self._proven or (calm and not self.world.hurt)
 
     def _all_ended(self) -> str:
         wrong = {n: e for n, e in self.world.errors.items() if n in self.here}

@@ -32,6 +32,7 @@ from kit.driven import Killed
 
 TICK = 0.01  # seconds of the clock in which everybody has a turn
 TURNS = 60_000  # ticks at most
+AGAIN = 30.0  # seconds of the clock until a person looks after a site that finds nobody
 PLENTY = Allowance(rate=1e9, burst=10**9)  # real time says nothing here
 DOOMS = ("before a write", "in a write", "after a write", "before a frame", "after a frame")
 
@@ -60,6 +61,8 @@ class Shaken:
         self.absent: set[str] = set()  # they have not come yet, or have gone
         self.leaving: set[str] = set()  # started from now on, they leave
         self.liars: set[str] = set()  # nobody waits for their end
+        self.hurt: set[str] = set()  # started with an old backup
+        self._quiet = 0.0  # since when nobody has ended
         self.ahead: dict[str, float] = dict.fromkeys(net.names, 0.0)  # clocks that jumped
         self.doom: dict[str, str] = {}  # how a site dies at its next chance
         self.lies: Callable[[str, str, bytes], tuple[bytes, ...]] = lambda *frame: frame[2:]
@@ -104,6 +107,7 @@ class Shaken:
         """Everybody who is up and awake has a turn, in any order."""
         self.now += TICK
         self._deliver()
+        self._ask_back()
         for name in [name for name, until in self.down.items() if until <= self.now]:
             self.start(name)
         for pair in [pair for pair, until in self.cuts.items() if until <= self.now]:
@@ -113,6 +117,21 @@ class Shaken:
         self.draw.shuffle(awake)
         for name in awake:
             self._turn(name)
+
+    def _ask_back(self) -> None:
+        """Whoever has lost what all had agreed on, and finds nobody left, needs the others again.
+
+        A person then starts their agents once more: they answer, and end again.
+        """
+        lost = [
+            name for name in self.hurt if name in self._turns and self.agents[name].node is None
+        ]
+        if lost and self.now > self._quiet + AGAIN:
+            self._quiet = self.now
+            for name in sorted(self.done):
+                self.hit["started again after the end"] += 1
+                self.done.discard(name)
+                self.kill(name)
 
     def _turn(self, name: str) -> None:
         self._on = name
@@ -133,6 +152,7 @@ class Shaken:
                 self.kill(name)
             elif status is None:
                 self.done.add(name)
+                self._quiet = self.now
                 self._end(name)
             else:
                 self.events += [(name, event) for event in status.events]
@@ -199,6 +219,7 @@ class Shaken:
 
     def restore(self, name: str, old: Path) -> None:
         """Killed, and up again with what a backup had."""
+        self.hurt.add(name)
         self.kill(name)
         shutil.rmtree(self.net.folder / name)
         shutil.copytree(old, self.net.folder / name)

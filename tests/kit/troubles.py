@@ -27,7 +27,6 @@ class Troubles:
         self.world, self.blows, self.backups, self.member = world, blows, backups, member
         self.draw = random.Random(f"{seed} troubles")
         self.old: dict[str, Path] = {}
-        self.hurt: set[str] = set()  # who was started with an old backup
         self.late = False  # the network was to change, but had ended by then
         self.whole = dict(world.net.friends)
         self.who = _spare(world.net) if member else ""
@@ -64,7 +63,6 @@ class Troubles:
         """Something happens to that site."""
         if self.backups and name in self.old and self.draw.random() < 0.5:
             self.backups -= 1
-            self.hurt.add(name)
             self.world.restore(name, self.old[name])
             self.world.hit["restart with an old backup"] += 1
             return

@@ -254,6 +254,7 @@ class Model(NamedTuple):
         """The model of such bytes, or `FileError`."""
         meta, arrays = unpack(data, KIND, Beside)
         try:
+            arrays = meta.migrated(arrays)
             if any(array.dtype != np.float64 for array in arrays.values()):
                 raise ValueError("an array holds no floats")
             features = DrawnFeatures(arrays.pop("omega"), arrays.pop("phase"), meta.linear)
