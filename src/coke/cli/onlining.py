@@ -29,7 +29,7 @@ def run_online(settings: Settings, where: Where, finish: bool, json: bool) -> No
     with following(len(online.rows.ticks), console) as watch:
         for rows in online.run():
             watch(rows, online.feed)
-    ended = finished(online.feed.stream, settings.rounds) if finish else None
+    ended = finished(online.feed.stream.ending(), settings.rounds) if finish else None
     document, model = online_document(online, ended), online.feed.model()
     if online.feed.stream.ready.engine.first:
         if where.folder is not None:

@@ -33,6 +33,7 @@ Page = Annotated[
     ),
 ]
 _LABELS = KNOBS["classes"].kind  # texts or numbers
+_KERNELS = KNOBS["features.kernels"].kind
 FILE = typer.Argument(help="TOML file; without it, the paper's synthetic problem.")
 
 
@@ -119,7 +120,7 @@ def _kind(one: Declared) -> Any:
         return list[str]
     if len(kinds) > 1:  # a number or a word
         return str
-    lines = get_origin(kinds[0]) is dict or kinds[0] == _LABELS
+    lines = get_origin(kinds[0]) is dict or kinds[0] in (_LABELS, _KERNELS)
     return list[str] if lines else kinds[0]
 
 

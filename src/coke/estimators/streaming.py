@@ -18,7 +18,7 @@ from coke.learning.finishing import finished
 from coke.learning.model import Model
 from coke.learning.prequential import Feed, Prequential
 from coke.learning.ready import agree
-from coke.learning.streaming import Stream
+from coke.learning.several import stream_of
 from coke.maths.graph import graph_on
 from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES
 from coke.settings.declaration import AUTO, Settings
@@ -59,7 +59,7 @@ class Streaming(Showing):
     def finish(self) -> Self:
         """Ends the stream, at the optimum of all rows as they count now, which is proven."""
         feed = self._fed()
-        ended = finished(feed.stream, feed.stream.ready.agreement.terms.settings.rounds)
+        ended = finished(feed.stream.ending(), feed.stream.ready.agreement.terms.settings.rounds)
         self._learnt(feed)
         self._ended(ended)
         return self
@@ -108,8 +108,8 @@ class Streaming(Showing):
         )
         graph = graph_on(list(parts), self.graph, self.edges, settings.seed)
         with self._agreeing():
-            ready = agree(kept, graph, Terms(settings, columns))
-        return Feed(Stream(ready, settings.memory))
+            ready = agree(kept, graph, Terms(settings, columns, streams=True))
+        return Feed(stream_of(ready, settings.memory))
 
     def _learnt(self, feed: Feed) -> Self:
         """What the sites know now."""

@@ -55,6 +55,7 @@ class Model(NamedTuple):
     targets: tuple[str, ...] = ("y",)  # names of the columns to predict
     coding: Coding | None = None  # what the columns become; None: numbers, which they are
     centred: bool = True  # whether x_shift is the training rows' mean, which then fills gaps
+    kernels: tuple[tuple[str, float], ...] = ()  # of several, what each weighs
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -245,7 +246,7 @@ class Model(NamedTuple):
             loss=self.loss, classes=labels, columns=list(self.columns), linear=linear,
             sharpness=self.closed.sharpness, targets=list(self.targets),
             coding=UNSET if self.coding is None else list(self.coding.codes),
-            centred=UNSET if self.centred else False,
+            centred=UNSET if self.centred else False, kernels=self.kernels or UNSET,
         )  # fmt: skip
         return pack(KIND, meta, parts_of(self))
 
@@ -268,6 +269,7 @@ class Model(NamedTuple):
                 columns=tuple(meta.columns),
                 coding=Coding(tuple(meta.coding)) if meta.coding else None,
                 centred=meta.centred is UNSET or meta.centred,
+                kernels=meta.kernels or (),
             )
             closed = Closed(misses_in(arrays), meta.sharpness)
             model = model._replace(inputs_like=mixture_in(arrays), closed=closed)

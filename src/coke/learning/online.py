@@ -19,7 +19,7 @@ from coke.learning.agreement import Terms
 from coke.learning.kinds import Say, reading_of, with_kind, with_target
 from coke.learning.prequential import Feed
 from coke.learning.ready import Ready, agree
-from coke.learning.streaming import Stream
+from coke.learning.several import stream_of
 from coke.maths.graph import adjacency, graph_on
 from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES
 from coke.settings.declaration import Settings
@@ -65,7 +65,7 @@ def open_online(settings: Settings, comm: MPI.Comm | None, say: Say) -> Replay:
         raise DataError(f"{lost.sum()} rows have no site in column {settings.data.site!r}: name it")
     rows = rows.some(np.argsort(rows.ticks, kind="stable"))
     ready, names = _agreed(settings, rows, clock.columns, comm)
-    feed = Feed(Stream(ready, settings.memory), settings.stream.late)
+    feed = Feed(stream_of(ready, settings.memory), settings.stream.late)
     return Replay(feed, clock, rows, positions(rows.sites, names))
 
 
@@ -106,4 +106,5 @@ def _agreed(
     graph = graph_on(list(parts), settings.graph.kind, settings.graph.edges, settings.seed)
     engine = ALONE if comm is None else Ranks(comm, adjacency(graph), kept.names)
     here = kept if comm is None else kept.of(engine.agents(len(kept.names)))
-    return agree(here, graph, Terms(settings, columns), engine, kept.names), [*parts]
+    terms = Terms(settings, columns, streams=True)
+    return agree(here, graph, terms, engine, kept.names), [*parts]

@@ -52,6 +52,7 @@ def online_document(online: Replay, ended: Ended | None) -> dict[str, Any]:
         "prequential": Spans.of(told)._asdict() | {"second_half": Spans.of(half)._asdict()},
         "alarms": [online.clock.when(tick) for tick in feed.alarms],
         "arrivals": counts._asdict(),
+        "kernels": dict(feed.model().kernels) or None,
         "rounds": stream.rounds,
         **spent._asdict(),
         "bytes_per_1000_rows": 1000.0 * spent.bytes / rows,
@@ -84,6 +85,9 @@ def online_rows(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("bytes", f"{document['bytes']}, {document['bytes_per_1000_rows']:.0f} per 1000 rows"),
         ("wire bytes", str(document["wire_bytes"])),
     ]
+    weights = document["kernels"] or {}
+    said = [f"{kernel} {v:.3g}" for kernel, v in sorted(weights.items(), key=lambda one: -one[1])]
+    lines += [("weights of kernels", ", ".join(said))] if said else []
     lines += [] if day is None else [("bytes a day", f"{day:.0f}")]
     ended = document["finished"]
     return lines + ([] if ended is None else [("proven", str(ended["text"]))])

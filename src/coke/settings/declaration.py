@@ -53,7 +53,6 @@ _spends = partial(Knob, faces=Face.RUN | Face.NETWORK | Face.SITE | Face.ESTIMAT
 _here = partial(Knob, scope=Scope.SITE, faces=Face.SITE)  # of a site on a network
 
 
-# A setting takes few lines:
 # fmt: off
 
 class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,6 +142,9 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "Bandwidth σ, or auto: of each column, or from the inputs' spread.", "(0, inf)",
         'a positive bandwidth, or "auto"; start near the typical distance between two rows',
         choices=_names(AUTO))] = AUTO
+    kernels: Annotated[tuple[str | float, ...], Knob(
+        "One of several kernels: σ, KERNEL, KERNEL:σ, or KERNEL:σ,σ by column; may be repeated.",
+        "(0, inf)", "positive bandwidths, or KERNEL:σ", faces=EVERYWHERE & ~Face.THEORY)] = ()
     mapping: Annotated[str, Knob(
         "Map φ.", choices={"cos-sin": "2L entries", "cos-phase": "L entries"})] = "cos-sin"
     sampling: Annotated[str, Knob(
@@ -266,8 +268,7 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     identity: Annotated[str | None, _here(
         "Folder with ca.crt, ID.crt and ID.key, of the name's id.", path=True)] = None
     state: Annotated[str, _here("Folder for what the site must not forget.", path=True)] = "state"
-    releases: Annotated[str, _here(
-        "Folder for statistics noised with privacy dp.", path=True)] = "releases"
+    releases: Annotated[str, _here("Folder for what privacy dp noised.", path=True)] = "releases"
     models: Annotated[str, _here("Folder for the last models, one a run.", path=True)] = "models"
     keep: Annotated[int, _here("How many of them are kept.", "[1, inf)", "at least 1")] = 5
     run: Annotated[int, Knob("Number of the run.", faces=Face.SITE)] = 1
@@ -284,8 +285,7 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     page: Annotated[int | None, _here(
         "Port of the site's page on this machine, 0 for any free one; without it no page.",
         "[0, 65535]", "a port from 0 to 65535")] = None
-    plaintext_loopback: Annotated[bool, _here(
-        "Allow 127.0.0.1 without certificates, for tests.")] = False
+    plaintext_loopback: Annotated[bool, _here("For tests: 127.0.0.1 without TLS.")] = False
 
 
 class SiteSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):

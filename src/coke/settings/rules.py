@@ -11,6 +11,7 @@ from coke.data.reading import is_database
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.losses import CLASSES, LOSSES, OF_CLASSES
 from coke.settings.declaration import AUTO, LOOKING, PUBLIC, Settings
+from coke.settings.kernels import against_kernels
 from coke.settings.knobs import Face
 
 Rule = Callable[[Any], Iterator[str]]
@@ -281,7 +282,8 @@ def on_agents(settings: Settings) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    *(_solvable, _descending, _plainly, _weighed, _several, _compiled, _out_of_core, _private),
+    *(_solvable, _descending, _plainly, against_kernels, _weighed, _several, _compiled),
+    *(_out_of_core, _private),
 )
 FACES: dict[Face, tuple[Rule, ...]] = {
     Face.COMPARE: (_compared, _alike),
