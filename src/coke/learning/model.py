@@ -258,12 +258,10 @@ class Model(NamedTuple):
             arrays = meta.migrated(arrays)
             if any(array.dtype != np.float64 for array in arrays.values()):
                 raise ValueError("an array holds no floats")
-            features = DrawnFeatures(arrays.pop("omega"), arrays.pop("phase"), meta.linear)
-            scaling = Scaling(*(arrays.pop(name) for name in Scaling._fields))
             model = cls(
                 theta=arrays.pop("theta"),
-                features=features,
-                scaling=scaling,
+                features=DrawnFeatures(arrays.pop("omega"), arrays.pop("phase"), meta.linear),
+                scaling=Scaling(*(arrays.pop(name) for name in Scaling._fields)),
                 loss=meta.loss,
                 classes=label_array(meta.classes),
                 columns=tuple(meta.columns),
