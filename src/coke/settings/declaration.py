@@ -263,7 +263,8 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         'NAME = ADDRESS to call, such as "tls/HOST:PORT"; "" where the neighbour calls.')]
     carrier: Annotated[str, Knob(
         "How its frames reach the neighbours.", faces=Face.SITE, choices={
-            "zenoh": "mutual TLS", "memory": "in one process, for coke network run"})] = "zenoh"
+            "tls": "mutual TLS", "zenoh": "mutual TLS of Eclipse Zenoh, which floods can stop",
+            "memory": "in one process, for coke network run"})] = "tls"
     listen: Annotated[list[str], _here('Addresses to listen on: "tls/HOST:PORT".')] = []
     identity: Annotated[str | None, _here(
         "Folder with ca.crt, ID.crt and ID.key, of the name's id.", path=True)] = None
@@ -277,11 +278,9 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "How long to wait for the missing: seconds, auto (ten usual rounds), or wait for ever.",
         "(0, inf]", f'seconds, "{AUTO}" or "{WAIT}"', choices=_names(AUTO, WAIT))] = AUTO
     max_sites: Annotated[int, _here(
-        "Most sites that the network may have: what others say of more is refused.", "[1, inf)",
-        "at least 1")] = 4096
+        "Most sites of the network: who speaks of more is refused.", "[1, inf)", "at least 1")] = 4096
     approve: Annotated[str | None, _here(
-        "Digest of the common settings that the owner has confirmed; without it none is asked for.",
-    )] = None
+        "Digest of the common settings that the owner confirms; without it none is asked for.")] = None
     page: Annotated[int | None, _here(
         "Port of the site's page on this machine, 0 for any free one; without it no page.",
         "[0, 65535]", "a port from 0 to 65535")] = None
