@@ -263,8 +263,7 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         'NAME = ADDRESS to call, such as "tls/HOST:PORT"; "" where the neighbour calls.')]
     carrier: Annotated[str, Knob(
         "How its frames reach the neighbours.", faces=Face.SITE, choices={
-            "tls": "mutual TLS", "zenoh": "mutual TLS of Eclipse Zenoh, which floods can stop",
-            "memory": "in one process, for coke network run"})] = "tls"
+            "tls": "mutual TLS", "zenoh": "that of Zenoh", "memory": "in one process"})] = "tls"
     listen: Annotated[list[str], _here('Addresses to listen on: "tls/HOST:PORT".')] = []
     identity: Annotated[str | None, _here(
         "Folder with ca.crt, ID.crt and ID.key, of the name's id.", path=True)] = None
