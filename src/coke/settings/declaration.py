@@ -279,7 +279,7 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_sites: Annotated[int, _here(
         "Most sites that there may be; more are refused.", "[1, inf)", "at least 1")] = 4096
     approve: Annotated[str | None, _here(
-        "Digest of the common settings, as the owner confirms them; else none is asked for.")] = None
+        "Digest of the common settings that the owner confirms; else none is asked for.")] = None
     page: Annotated[int | None, _here(
         "Port of the site's page on this machine, 0 for any free one; without it no page.",
         "[0, 65535]", "a port from 0 to 65535")] = None
