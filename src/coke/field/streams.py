@@ -206,3 +206,12 @@ def opened(config: SiteSettings) -> Inflow:
     """The site's source."""
     data = config.data
     return open_inflow(str(data.file), data.separator, data.decimal)
+
+
+def stream_mission(
+    config: SiteSettings, folder: Path, stopped: Callable[[], bool], say: Say
+) -> StreamMission | None:
+    """For a site's file, once its source has given the first rows; None if stopped before."""
+    inflow = opened(config)
+    first = first_of(config, inflow, folder, stopped)
+    return None if first is None else StreamMission(config, first, inflow, say=say)
