@@ -31,7 +31,7 @@ from coke.maths.losses.codes import coded, corners
 from coke.maths.losses.one_vs_rest import signs
 from coke.privacy.noise import Budget
 from coke.privacy.private import Private, Public
-from coke.settings.declaration import AUTO, BALANCED, HASHED, PLAIN, PUBLIC, Settings
+from coke.settings.declaration import AUTO, BALANCED, HASHED, PLAIN, PUBLIC, ROWS, Settings
 from coke.talk.columns import agree_coding
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers
@@ -75,9 +75,15 @@ class Terms(NamedTuple):
         return moments, s.data.scale == "minmax"
 
     @property
+    def by_rows(self) -> bool:
+        """Whether rows weigh the same, not sites; a choice of the model goes by rows."""
+        weigh = self.settings.features.weigh
+        return weigh == ROWS or (weigh == AUTO and self.settings.model == AUTO)
+
+    @property
     def tells(self) -> bool:
-        """Whether sites tell each other anything of their columns."""
-        return not self.numbers or any(self.needed)
+        """Whether sites tell each other anything of their columns, or how many rows they have."""
+        return not self.numbers or any(self.needed) or self.by_rows
 
     def with_kind(self) -> Terms:
         """Rows that came without a file, and without a loss, have targets that are numbers."""
@@ -114,6 +120,7 @@ class Terms(NamedTuple):
             again=s.new_budget,
             colluding=colluding,
             classes=len(s.classes),
+            by_rows=self.by_rows,
         )
 
     @property
@@ -192,7 +199,13 @@ class Agreement:
         settings, classes = self.terms.settings, self.classes
         share, precision = self.lam / self.N, settings.data.precision
         how = Making(self.features, self.units, settings.loss, classes, share, precision)
-        return how if self.balance is None else how._replace(balance=self.balance)
+        return how._replace(balance=self.balance, rows=self.rows)
+
+    @property
+    def rows(self) -> float | None:
+        """(1/N) Σ_i T_i, that every site counts as, where rows weigh the same."""
+        by_rows = self.terms.by_rows and self.public is None  # whose noised sums are counted later
+        return self.told.columns.T / self.N if by_rows else None
 
     @property
     def lam(self) -> float:
@@ -223,7 +236,8 @@ def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreem
     terms = terms.with_loss(everyones) if auto else terms
     balance = None
     if terms.loss.codes or terms.settings.class_weight == BALANCED:
-        shares = yield from _shares(sweep, site, checked_classes(everyones.labels))
+        part = site.here.columns(site.i).T / everyones.columns.T if terms.by_rows else 1.0
+        shares = yield from _shares(sweep, site, checked_classes(everyones.labels), part)
         if terms.settings.class_weight == BALANCED:
             balance = 1.0 / (len(shares) * np.maximum(shares, 1.0 / FINE))
             shares = np.full(len(shares), 1.0 / len(shares))
@@ -252,9 +266,9 @@ def _known(sweep: Sweep, site: Site, terms: Terms, sites: int) -> Talk[_Known]:
     return site, terms, coding, everyones
 
 
-def _shares(sweep: Sweep, site: Site, classes: Labels) -> Talk[Array]:
-    """Of the classes (K,), the mean over the sites' shares of them."""
-    own = site.here.shares(site.i, classes)
+def _shares(sweep: Sweep, site: Site, classes: Labels, part: float) -> Talk[Array]:
+    """Of the classes (K,), the mean over the sites' shares of them, each times its part."""
+    own = part * site.here.shares(site.i, classes)
     total = (yield from add_integers(sweep, FINE * own)).astype(np.float64)
     if not ((total >= 0).all() and total.sum() > 0):
         raise MessageError("shares of classes that cannot be: expected none below zero")

@@ -6,7 +6,7 @@ of a site which comes later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from pathlib import Path
@@ -75,6 +75,11 @@ class Ready:
         """In the common units; None where they are out of reach."""
         return None if self.noised else self.sites.units(self.agreement.units)
 
+    @cached_property
+    def times(self) -> Array:
+        """(n,) by which a site's loss is its rows' mean: where rows weigh the same, T̄/T_i."""
+        return self.problem.train.T / np.array([one.T for one in self.targets])
+
     @property
     def reach(self) -> Steps:
         """Steps from each of the sites here (n,) to the farthest of all, at most."""
@@ -87,11 +92,13 @@ class Ready:
             return self.second.spread or 1.0
         if self.agreement.spread is not None:
             return self.agreement.spread
+        return reduce(Columns.merged, self._everyones()).spread
+
+    def _everyones(self) -> Iterator[Columns]:
+        """The targets of all sites. All processes ask together."""
         told = np.array([(y.T, *y.mean, *y.sd) for y in self.targets])
-        everyones = (
-            Columns.of_moments(row[0], *np.split(row[1:], 2)) for row in self.engine.everyones(told)
-        )
-        return reduce(Columns.merged, everyones).spread
+        for row in self.engine.everyones(told):
+            yield Columns.of_moments(row[0], *np.split(row[1:], 2))
 
     @cached_property
     def optimum(self) -> Array:
@@ -116,7 +123,10 @@ class Ready:
         if noised is not None:
             alone = self.engine.gather(noised.alone)
             noised = None if alone is None else noised._replace(alone=alone)
-        return None if problem is None else replace(self, problem=problem, noised=noised)
+        targets = tuple(self._everyones())
+        if problem is None:
+            return None
+        return replace(self, problem=problem, noised=noised, targets=targets)
 
     @cached_property
     def whitened(self) -> tuple[Problem, Basis, Spent]:

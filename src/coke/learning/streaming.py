@@ -167,6 +167,8 @@ class Stream:
             self._join()
             self._agree(max(RANKS))
             plain = self.statistics.risk(self._share)
+            if self.ready.agreement.rows is not None:
+                plain = plain.counted(float(plain.T.mean()))
             risk = self._whitened(plain)
             if self.linked is None:
                 self.linked, said = self._online.start(risk)

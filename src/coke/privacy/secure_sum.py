@@ -11,7 +11,7 @@ from coke.data.learnt import learnt
 from coke.errors import ConfigError, MessageError
 from coke.privacy.masks import Words
 from coke.privacy.release import AllSites, Release
-from coke.privacy.share import Member, Roster, Share, least_rows
+from coke.privacy.share import Member, Roster, Share
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep
 
@@ -40,7 +40,7 @@ def secure_sum(sweep: Sweep, N: int, share: Share) -> Talk[tuple[Release, AllSit
         return sum(heard, words).astype("<u8").tobytes()
 
     total = _decode_words((yield from sweep(added)), len(words))
-    return share.release(roster, total), AllSites(N, 1.0 / least_rows(roster) ** 2)
+    return share.release(roster, total), AllSites(N, 1.0 / share.counted(roster) ** 2)
 
 
 def _decode_roster(data: bytes) -> Roster:

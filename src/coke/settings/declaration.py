@@ -19,13 +19,14 @@ Toml = dict[str, Any]
 AUTO, WAIT = "auto", "wait"
 HASHED = "hashed"  # levels of text, told by digests
 PUBLIC = "public"  # units known before any row
-BALANCED = "balanced"
+BALANCED, ROWS = "balanced", "rows"
 PLAIN: dict[str, Any] = {
     "n_features": 100,
     "kernel": "gaussian",
     "frequencies": "drawn",
     "inputs": "scaled",
     "linear": 0.0,
+    "weigh": "sites",
 }  # with model = "plain", and …
 PLAIN_LAMBDA = 1e-3
 LOOKING = ("mixture", "moments")  # whitenings for which a site looks at its raw inputs
@@ -154,6 +155,9 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     linear: Annotated[float | str, Knob(
         "Weight of a linear part, with model auto; or auto.", "[0, inf)",
         'a weight ≥ 0, or "auto"', choices=_names(AUTO))] = AUTO
+    weigh: Annotated[str, Knob("What weighs the same in training.", choices={
+        AUTO: "rows with model auto, else sites", "sites": "as in the paper",
+        ROWS: "whoever holds them"})] = AUTO
 
 
 class GraphTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -69,6 +69,7 @@ class Rowwise:
     room: Room = field(default=np.empty, repr=False, compare=False)  # for other features of them
     outputs: int = 1  # K: θ is so many vectors end to end
     weights: tuple[Array, ...] | None = None  # (T_i,) of each agent's rows; None: all alike
+    counts: float | None = None  # the rows that each agent counts as; None: its own
 
     def __post_init__(self) -> None:
         signs = self.loss.kind == CLASSES and not self.loss.joint
@@ -93,6 +94,10 @@ class Rowwise:
         given = (np.ones(len(y)) if w is None else w for w, y in zip(weights, self.y, strict=True))
         return replace(self, weights=tuple(given))
 
+    def counted(self, rows: float) -> Rowwise:
+        """With shares of that many rows."""
+        return replace(self, counts=rows)
+
     @property
     def metric(self) -> str:
         """The loss's."""
@@ -106,6 +111,8 @@ class Rowwise:
     @cached_property
     def T(self) -> Array:
         """T_i (N,)."""
+        if self.counts is not None:
+            return np.full(len(self.y), self.counts)
         if self.weights is not None:
             return np.array([float(w.sum()) for w in self.weights])
         return np.array([float(len(y)) for y in self.y])
