@@ -106,8 +106,8 @@ PUBLIC = """
 Agents Algorithm Auto COKE COKEClassifier COKERegressor CTA Coarse Codec Coke CokeError CokePaper
 DKLA DP Diffusion FeatureSettings Features Float64 Geometric History Model Problem Quadratic
 RandomFeatures Record Risk Schedule Sequential Shrinking Spoken Threshold TreeNewton Until
-adjacency build_graph dkla draw_features load_model local_only metropolis one_shot_average plot say
-simulate
+adjacency build_graph dkla draw_features export_onnx load_model local_only metropolis
+one_shot_average plot say simulate
 """
 
 

@@ -13,15 +13,15 @@ from coke.data.split import Index, by_label, split
 from coke.data.tables import Rows
 from coke.errors import InputError
 from coke.estimators.showing import Showing
-from coke.learning.agreement import Terms
 from coke.learning.finishing import finished
 from coke.learning.model import Model
 from coke.learning.prequential import Feed, Prequential
 from coke.learning.ready import agree
 from coke.learning.streaming import Stream
+from coke.learning.terms import Terms
 from coke.maths.graph import graph_on
 from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES
-from coke.settings.declaration import AUTO, Settings
+from coke.settings.declaration import AUTO, ROWS, Settings
 
 _LEARNS = (AUTO, "coke")
 STREAMED = ("quadratic", "least-squares")
@@ -148,6 +148,7 @@ def _streamable(settings: Settings, engine: Any) -> None:
     against = {
         f'privacy = "{s.privacy}": every round is a new release': s.privacy != "none",
         f"engine = {engine!r}: a stream is learnt in this process": engine != "simulation",
+        'weigh = "rows": how many there will be nobody knows': s.features.weigh == ROWS,
         f'class_weight = "{s.class_weight}": classes are not counted yet': s.class_weight != "none",
     }
     for reason, holds in against.items():

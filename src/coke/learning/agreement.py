@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
 import numpy as np
 
 from coke.data.coding import Coding
@@ -20,123 +18,30 @@ from coke.data.site import Site
 from coke.data.tables import Labels
 from coke.data.units import Columns, Making, Scaling, checked_classes, fit_scaling, numbers_of
 from coke.errors import MessageError
-from coke.learning.choice import FINE, Choice, Samples, Wish, least_ridge
+from coke.learning.choice import FINE, Choice, Samples, Wish, least_ridge, widened
 from coke.learning.choosing import choose
-from coke.learning.public import public_classes, public_units
+from coke.learning.terms import Terms, feature_settings, public_classes
 from coke.maths.arrays import Array, side_by_side
-from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
+from coke.maths.features.features import DrawnFeatures, draw_features
 from coke.maths.graph import Shape
-from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES, Loss, losses_of
+from coke.maths.losses import CLASSES, OF_CLASSES
 from coke.maths.losses.codes import coded, corners
 from coke.maths.losses.one_vs_rest import signs
-from coke.privacy.noise import Budget
-from coke.privacy.private import Private, Public
-from coke.settings.declaration import AUTO, BALANCED, HASHED, PLAIN, PUBLIC, ROWS, Settings
+from coke.privacy.private import Public
+from coke.settings.declaration import (
+    AUTO,
+    BALANCED,
+    HASHED,
+    PLAIN_LAMBDA,
+)
 from coke.talk.columns import agree_coding
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers
 from coke.talk.told import Told, tell
 from coke.threads import OneThread
 
-_ENOUGH = 5  # rows for each feature, for least squares of two classes
 _NOTHING = Told(Columns(0.0, *[np.empty(0)] * 4))
-_Known = tuple[Site, "Terms", Coding | None, Told]
-
-
-class Terms(NamedTuple):
-    """How to learn: the settings, and what they name that is more than a word."""
-
-    settings: Settings
-    columns: tuple[str, ...]  # names of the inputs
-    sample: Array | None = None  # public inputs, in their own units
-    releases: Path | None = None  # where private sites keep their noised statistics; None: nowhere
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Names of the columns to predict; of .npy files, theirs."""
-        names = self.settings.data.targets
-        return tuple(Path(name).stem if name.endswith(".npy") else name for name in names)
-
-    @property
-    def loss(self) -> Loss:
-        """What is declared of it."""
-        return LOSSES[self.settings.loss]
-
-    @property
-    def numbers(self) -> bool:
-        """Whether targets are numbers."""
-        return self.loss.kind == NUMBERS
-
-    @property
-    def needed(self) -> tuple[bool, bool]:
-        """Whether units, or a choice, follow from moments of the columns; and from their ranges."""
-        s = self.settings
-        moments = s.data.scale == "standard" or s.features.sigma == AUTO or s.model == AUTO
-        return moments, s.data.scale == "minmax"
-
-    @property
-    def by_rows(self) -> bool:
-        """Whether rows weigh the same, not sites; a choice of the model goes by rows."""
-        weigh = self.settings.features.weigh
-        return weigh == ROWS or (weigh == AUTO and self.settings.model == AUTO)
-
-    @property
-    def tells(self) -> bool:
-        """Whether sites tell each other anything of their columns, or how many rows they have."""
-        return not self.numbers or any(self.needed) or self.by_rows
-
-    def with_kind(self) -> Terms:
-        """Rows that came without a file, and without a loss, have targets that are numbers."""
-        return self._with(losses_of(NUMBERS)[0])
-
-    def with_loss(self, told: Told) -> Terms:
-        """With the loss of classes that is chosen, where that was left open.
-
-        It is least squares, which needs a pass over the rows and sums alone. But it has λ as it is:
-        of two classes and few rows for each feature it fits their noise, and the logistic loss,
-        on which the same λ weighs eight times as much or more, does better.
-        """
-        settings, f = self.settings, feature_settings(self.settings)
-        D = f.n_features * (2 if f.mapping == "cos-sin" else 1)
-        few = len(told.labels) == 2 and told.columns.T < _ENOUGH * D
-        sums = settings.model == AUTO or settings.fast or settings.data.out_of_core
-        logistic = few and not sums and settings.lam != 0
-        return self._with("logistic" if logistic else "least-squares")
-
-    def _with(self, loss: str) -> Terms:
-        return self._replace(settings=msgspec.structs.replace(self.settings, loss=loss))
-
-    @property
-    def private(self) -> Private | None:
-        """How sites noise their statistics, where they do."""
-        s = self.settings
-        if s.epsilon is None:
-            return None
-        assert self.releases is not None  # whoever reads private settings finds a place for them
-        colluding = s.colluding if s.secure_sum else None
-        return Private(
-            budget=Budget(s.epsilon, s.delta),
-            folder=self.releases,
-            again=s.new_budget,
-            colluding=colluding,
-            classes=len(s.classes),
-            by_rows=self.by_rows,
-        )
-
-    @property
-    def public(self) -> Scaling | None:
-        """Units that were known before any row, where these are wanted."""
-        wanted = self.settings.data.scale == PUBLIC
-        return public_units(self.settings, self.columns) if wanted else None
-
-
-def feature_settings(settings: Settings) -> FeatureSettings:
-    """The features of the plain model; σ = 1 where the inputs' spread will say."""
-    f = settings.features
-    L = PLAIN["n_features"] if f.n_features == AUTO else f.n_features
-    kernel = PLAIN["kernel"] if f.kernel == AUTO else f.kernel
-    sigma = 1.0 if isinstance(f.sigma, str) else f.sigma
-    return FeatureSettings(int(L), kernel, sigma, f.mapping, f.sampling, settings.seed)
+_Known = tuple[Site, Terms, Coding | None, Told]
 
 
 @dataclass(frozen=True)
@@ -160,15 +65,20 @@ class Agreement:
 
     @cached_property
     def sigma(self) -> float:
-        """σ, or √(Σ_j var_j / 2) of the scaled inputs, as scikit-learn's gamma = "scale" has it."""
+        """σ, or √(Σ_j var_j / 2) of the scaled inputs, as scikit-learn's gamma = "scale" has it.
+
+        Classes of many columns have it wider, see `widened`.
+        """
         wanted = self.terms.settings.features.sigma
         if self.choice is not None:
             return self.choice.narrowest
         if wanted != AUTO:
             return float(wanted)
         d = len(self.units.x_scale)
-        total = float(np.sum((self.told.columns.sd[:d] / self.units.x_scale) ** 2))
-        return math.sqrt(total / 2) if total > 0 else 1.0
+        spreads = self.told.columns.sd[:d] / self.units.x_scale
+        total = float(np.sum(spreads**2))
+        wider = 1.0 if self.terms.numbers else widened(int(np.count_nonzero(spreads)))
+        return wider * math.sqrt(total / 2) if total > 0 else 1.0
 
     @cached_property
     def features(self) -> DrawnFeatures:
@@ -210,12 +120,21 @@ class Agreement:
     @property
     def lam(self) -> float:
         """λ, given or chosen: its share at a site is a ridge beside a Gram matrix times κ/2."""
+        given = self.terms.settings.lam != AUTO
         if self.choice is None:
-            return float(self.terms.settings.lam)
-        ridge, given = self.choice.best.ridge, self.terms.settings.lam != AUTO
+            return float(self.terms.settings.lam) if given else self._usual
+        ridge = self.choice.best.ridge
         if self.terms.loss.codes and not given:
             ridge = max(ridge, least_ridge(self.told.columns.T))
         return self.N * ridge * self.kappa / 2
+
+    @property
+    def _usual(self) -> float:
+        """λ of the plain model where none is given: of codes, whose noise is known, a row's weight.
+
+        Labels are off by about as much as they vary, so all rows' fit wants a ridge of 1/Σ_i T_i.
+        """
+        return self.N / self.told.columns.T if self.terms.loss.codes else PLAIN_LAMBDA
 
 
 def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreement]:
@@ -224,7 +143,7 @@ def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreem
     if private is not None and units is not None:
         X, y = site.rows()
         features = draw_features(feature_settings(terms.settings), X.shape[1])
-        terms, known = terms.with_loss(_NOTHING) if auto else terms, public_classes(terms.settings)
+        terms, known = terms.with_kind(CLASSES) if auto else terms, public_classes(terms.settings)
         y = numbers_of(y) if terms.numbers else coded(y, checked_classes(known))
         mine = (site.name, features, units.inputs(X), units.targets(y))
         public = yield from private.agree(sweep, shape.sites, *mine)
@@ -233,7 +152,7 @@ def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreem
     site, terms, coding, everyones = yield from _known(sweep, site, terms, shape.sites)
     if units is None:
         units = fit_scaling(how, len(terms.columns), everyones.columns, outputs)
-    terms = terms.with_loss(everyones) if auto else terms
+    terms = terms.with_kind(CLASSES) if auto else terms
     balance = None
     if terms.loss.codes or terms.settings.class_weight == BALANCED:
         part = site.here.columns(site.i).T / everyones.columns.T if terms.by_rows else 1.0
@@ -291,7 +210,8 @@ def _choosing(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Agreement]:
     own = Samples(standard.inputs(X), Y, T, told.T, N, classes=not terms.numbers)
     plain = feature_settings(terms.settings)
     if terms.settings.features.sigma == AUTO:
-        plain = plain._replace(sigma=float(np.sqrt(d / 2)))
+        wider = 1.0 if terms.numbers else widened(d)
+        plain = plain._replace(sigma=wider * float(np.sqrt(d / 2)))
     wish = Wish.of(terms.settings, plain, N, agreed.outputs, told.T)
     choice = yield from choose(sweep, own, wish)
     x = standard._replace(knots=choice.best.knots)

@@ -85,6 +85,11 @@ class Model(NamedTuple):
 
     def interval(self, X: Any, share: float) -> tuple[Array, Array, Array]:
         """Predictions, and the ends of intervals that hold such a share of new rows' targets."""
+        reach, f = self.reach(share), np.asarray(self.predict(X))
+        return f, f - reach, f + reach
+
+    def reach(self, share: float) -> Array:
+        """(K,) how far such intervals reach to both sides, or why nobody knows."""
         if LOSSES[self.loss].kind != NUMBERS:
             raise InputError(
                 f"interval={share}: this model has the {self.loss} loss, and classes have "
@@ -98,9 +103,7 @@ class Model(NamedTuple):
                 f"interval={share}: nobody added up how far this model misses; the sites do with "
                 'model = "auto" and algorithm = "auto", "tree-newton" or "coke"'
             )
-        f = np.asarray(self.predict(X))
-        reach = misses.reach(share)
-        return f, f - reach, f + reach
+        return misses.reach(share)
 
     def importance(self) -> Importance:
         """Of columns and directions, by the slopes of f where the sites told that inputs are.

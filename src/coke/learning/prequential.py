@@ -50,7 +50,7 @@ class Feed:
     """Rows in their own units, whenever they come, into a stream."""
 
     def __init__(self, stream: Stream):
-        self.stream, self.arrivals = stream, Arrivals(len(stream.theta))
+        self.stream, self.arrivals = stream, Arrivals(stream.near.N)
         self.predicted: list[Predicted] = []
         self.alarms: list[int] = []  # in the rows' own ticks
         self._last: list[Any] = [None] * len(stream.theta)
@@ -85,25 +85,29 @@ class Feed:
         return len(self._scores.columns)
 
     def _tick(self, due: Due, X: Array, y: Labels) -> None:
+        """The rows of the sites here; on ranks every process counts what all of them paid."""
         agreed, known = self.stream.ready.agreement, len(self.stream.alarms)
+        here, engine = self.stream.near.own.tolist(), self.stream.ready.engine
+        mine = [due.rows[n] for n in here]
         rows = [
             Arrived(
                 agreed.units.inputs(X[own]),
                 np.asarray(agreed.making.targets(y[own])).reshape(len(own), self.stream.K),
                 age,
             )
-            for own, age in zip(due.rows, due.age, strict=True)
+            for own, age in zip(mine, (due.age[n] for n in here), strict=True)
         ]
         found = self.stream.tick(rows)
-        n, loss, last = 0, 0.0, 0.0
-        for i, (own, f) in enumerate(zip(due.rows, found, strict=True)):
+        paid = np.zeros((len(here), 3))  # bytes so far, losses, and those of the last value
+        paid[:, 0] = self.stream.spent[:, 1]
+        for i, (own, f) in enumerate(zip(mine, found, strict=True)):
             for at, told in zip(own, f, strict=True):
-                n, loss = n + 1, loss + self._paid(y[at], self._said(told[None]))
-                last += self._paid(y[at], self._last[i]) if self._last[i] is not None else 0.0
+                paid[i, 1] += self._paid(y[at], self._said(told[None]))
+                paid[i, 2] += self._paid(y[at], self._last[i]) if self._last[i] is not None else 0.0
                 self._last[i] = y[at]
-        self.predicted.append(
-            Predicted(due.tick, n, loss, last, int(self.stream.spent[:, 1].sum()))
-        )
+        size, loss, last = engine.everyones(paid).sum(axis=0).tolist()
+        n = sum(map(len, due.rows))
+        self.predicted.append(Predicted(due.tick, n, loss, last, int(size)))
         self.alarms += [due.tick] * (len(self.stream.alarms) - known)
 
     def _said(self, f: Array) -> Any:
@@ -121,5 +125,5 @@ class Feed:
     def model(self, site: int | None = None) -> Model:
         """The sites' mean; of a site its own, with its fast layer."""
         stream = self.stream
-        theta = stream.theta.mean(axis=0) if site is None else stream.at_site(site)
+        theta = stream.everyones.mean(axis=0) if site is None else stream.at_site(site)
         return stream.ready.model(side_by_side(theta).ravel())

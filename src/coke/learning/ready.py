@@ -21,11 +21,11 @@ from coke.data.units import Columns, size_of
 from coke.engines.process import ALONE, Engine
 from coke.engines.ranks.engine import Ranks
 from coke.errors import CokeError, DataError, MessageError
-from coke.learning.agreement import Agreement, Terms, numbers
+from coke.learning.agreement import Agreement, numbers
 from coke.learning.basis import Basis, Own, common_basis
 from coke.learning.case import Case, Second, Wanted, goal_of, resolved, tol_of
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
-from coke.learning.public import check_labels
+from coke.learning.terms import Terms, check_labels
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
