@@ -18,7 +18,7 @@ from coke.data.site import Site
 from coke.data.tables import Labels
 from coke.data.units import Columns, Making, Scaling, checked_classes, fit_scaling, numbers_of
 from coke.errors import MessageError
-from coke.learning.choice import FINE, Choice, Samples, Wish, least_ridge, widened
+from coke.learning.choice import FINE, Choice, Samples, Wish, least_ridge, usual_ridge, widened
 from coke.learning.choosing import choose
 from coke.learning.terms import Terms, feature_settings, public_classes
 from coke.maths.arrays import Array, side_by_side
@@ -130,11 +130,9 @@ class Agreement:
 
     @property
     def _usual(self) -> float:
-        """λ of the plain model where none is given: of codes, whose noise is known, a row's weight.
-
-        Labels are off by about as much as they vary, so all rows' fit wants a ridge of 1/Σ_i T_i.
-        """
-        return self.N / self.told.columns.T if self.terms.loss.codes else PLAIN_LAMBDA
+        """λ of the plain model where none is given; of codes by `usual_ridge`."""
+        codes, T = self.terms.loss.codes, self.told.columns.T
+        return self.N * usual_ridge(T, len(self.classes)) if codes else PLAIN_LAMBDA
 
 
 def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreement]:
