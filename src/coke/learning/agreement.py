@@ -20,6 +20,7 @@ from coke.data.units import Columns, Making, Scaling, checked_classes, fit_scali
 from coke.errors import MessageError
 from coke.learning.choice import FINE, Choice, Samples, Wish, least_ridge, usual_ridge, widened
 from coke.learning.choosing import choose
+from coke.learning.model import Model
 from coke.learning.terms import Terms, feature_settings, public_classes
 from coke.maths.arrays import Array, side_by_side
 from coke.maths.features.features import DrawnFeatures, draw_features
@@ -116,6 +117,21 @@ class Agreement:
         """(1/N) Σ_i T_i, that every site counts as, where rows weigh the same."""
         by_rows = self.terms.by_rows and self.public is None  # whose noised sums are counted later
         return self.told.columns.T / self.N if by_rows else None
+
+    def model(self, theta: Array) -> Model:
+        """The model of one θ (K·D,)."""
+        standard, coding = self.terms.settings.data.scale == "standard", self.coding
+        return Model(
+            theta=theta.reshape(-1, self.features.size),
+            features=self.features,
+            scaling=self.units,
+            loss=self.terms.settings.loss,
+            classes=self.classes,
+            columns=self.terms.columns if coding is None else coding.columns,
+            coding=coding,
+            targets=self.terms.targets,
+            centred=standard or self.choice is not None,  # whose units always are
+        )
 
     @property
     def lam(self) -> float:

@@ -151,21 +151,8 @@ class Ready:
         basis = None if self.second is None else self.second.basis
         if "whitened" in vars(self):
             basis = self.whitened[1]
-        agreed, coding = self.agreement, self.agreement.coding
-        standard = agreed.terms.settings.data.scale == "standard"
-        return Model(
-            theta=theta.reshape(-1, agreed.features.size),
-            features=agreed.features,
-            scaling=agreed.units,
-            loss=agreed.terms.settings.loss,
-            classes=agreed.classes,
-            columns=agreed.terms.columns if coding is None else coding.columns,
-            coding=coding,
-            inputs_like=() if basis is None else basis.inputs,
-            closed=closed,
-            targets=agreed.terms.targets,
-            centred=standard or agreed.choice is not None,  # whose units always are
-        )
+        like = () if basis is None else basis.inputs
+        return self.agreement.model(theta)._replace(inputs_like=like, closed=closed)
 
     def case(self, algorithm: str | Algorithm) -> Case:
         """How to run that algorithm, of the house or an own one."""

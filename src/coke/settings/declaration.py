@@ -156,8 +156,7 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "Weight of a linear part, with model auto; or auto.", "[0, inf)",
         'a weight ≥ 0, or "auto"', choices=_names(AUTO))] = AUTO
     weigh: Annotated[str, Knob("What weighs the same in training.", choices={
-        AUTO: "rows with model auto, else sites", "sites": "as in the paper",
-        ROWS: "whoever holds them"})] = AUTO
+        AUTO: "rows with model auto", "sites": "as in the paper", ROWS: "whoever has them"})] = AUTO
 
 
 class GraphTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -91,8 +91,8 @@ class Rowwise:
         """With weights of the rows; None: all alike."""
         if weights is None or all(w is None for w in weights):
             return self
-        given = (np.ones(len(y)) if w is None else w for w, y in zip(weights, self.y, strict=True))
-        return replace(self, weights=tuple(given))
+        both = zip(weights, self.y, strict=True)
+        return replace(self, weights=tuple(np.ones(len(y)) if w is None else w for w, y in both))
 
     def counted(self, rows: float) -> Rowwise:
         """With shares of that many rows."""
@@ -113,9 +113,8 @@ class Rowwise:
         """T_i (N,)."""
         if self.counts is not None:
             return np.full(len(self.y), self.counts)
-        if self.weights is not None:
-            return np.array([float(w.sum()) for w in self.weights])
-        return np.array([float(len(y)) for y in self.y])
+        rows = self.y if self.weights is None else self.weights
+        return np.array([float(len(y) if self.weights is None else y.sum()) for y in rows])
 
     @cached_property
     def shares(self) -> tuple[Array, ...]:
