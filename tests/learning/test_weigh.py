@@ -115,7 +115,8 @@ def test_agents_weigh_rows_as_the_simulation_does(algorithm: str) -> None:
 
 def given(**settings: Any) -> Ready:
     X, y, sites = rows()
-    how = {"features": {"n_features": 12, "weigh": "rows"}, "loss": "quadratic", "lam": 0.1}
+    how: dict[str, Any] = {"loss": "quadratic", "lam": 0.1}
+    how["features"] = {"n_features": 12, "weigh": "rows"}
     return agreed(kept(X, y, sites), build_graph("complete", 3, seed=0), **how | settings)
 
 
