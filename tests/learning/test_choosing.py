@@ -298,7 +298,7 @@ def test_where_nothing_is_chosen_nothing_is_said(
     def never(*_: Any) -> Any:
         raise AssertionError("a choice")
 
-    monkeypatch.setattr("coke.learning.agreement.choose", never)
+    monkeypatch.setattr("coke.learning.picking.choose", never)
     monkeypatch.setattr("coke.learning.closing.closing", never)
     if "scale" in given:
         given = {**given, "ranges": {**{f"x{j}": (-5, 5) for j in range(5)}, "y": (-9, 9)}}
@@ -383,7 +383,7 @@ def test_sites_of_two_digits_each_know_all_ten() -> None:
 def test_the_plain_model_of_classes_follows_rows_columns_and_classes(
     K: int, columns: int, wider: float
 ) -> None:
-    """λ/N = (2/K)^1.5 / Σ T_i, σ wider by √(d/5) from 1 to 2; what is given stays, as of numbers."""
+    """λ/N = (2/K)^1.5 / Σ T_i, σ by √(d/5) wider; what is given stays, as of numbers."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(240, columns)), np.arange(240) % K
     rows = Kept(("a", "b"), (X[:80], X[80:]), (y[:80], y[80:]), (X[:0],) * 2, (y[:0],) * 2)

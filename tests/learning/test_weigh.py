@@ -1,4 +1,4 @@
-"""weigh = "rows": every row weighs the same, whoever holds it, and the optimum is the pooled one."""
+"""weigh = "rows": a row weighs the same whoever holds it, and the optimum is the pooled one."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_private_sites_weigh_rows_too(tmp_path: Path, secure: bool) -> None:
 def test_a_stream_whose_rows_nobody_can_count_is_refused() -> None:
     X, y, sites = rows()
     stream = COKERegressor(model="plain", features=Features(weigh="rows"))
-    with pytest.raises(InputError, match="nobody knows"):
+    with pytest.raises(InputError, match="how many will come"):
         stream.partial_fit(X, y, sites=sites)
 
 

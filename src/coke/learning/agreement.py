@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -18,23 +17,19 @@ from coke.data.site import Site
 from coke.data.tables import Labels
 from coke.data.units import Columns, Making, Scaling, checked_classes, fit_scaling, numbers_of
 from coke.errors import MessageError
-from coke.learning.choice import FINE, Choice, Samples, Wish, least_ridge, usual_ridge, widened
-from coke.learning.choosing import choose
+from coke.learning.choice import FINE, Choice, least_ridge, usual_ridge, widened
+from coke.learning.kernels import Bank, feature_settings, kernel_features
 from coke.learning.model import Model
-from coke.learning.terms import Terms, feature_settings, public_classes
-from coke.maths.arrays import Array, side_by_side
+from coke.learning.picking import chosen, weighed
+from coke.learning.terms import Terms, public_classes
+from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures, draw_features
 from coke.maths.graph import Shape
 from coke.maths.losses import CLASSES, OF_CLASSES
 from coke.maths.losses.codes import coded, corners
-from coke.maths.losses.one_vs_rest import signs
 from coke.privacy.private import Public
-from coke.settings.declaration import (
-    AUTO,
-    BALANCED,
-    HASHED,
-    PLAIN_LAMBDA,
-)
+from coke.settings.declaration import AUTO, BALANCED, HASHED, PLAIN_LAMBDA
+from coke.settings.kernels import Kernel
 from coke.talk.columns import agree_coding
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers
@@ -58,6 +53,7 @@ class Agreement:
     choice: Choice | None = None  # of the model, where that is left to the sites
     balance: Array | None = None  # (K,) weights of the classes, where they are to be
     coding: Coding | None = None  # of raw columns, where any site has text, dates or gaps
+    bank: Bank | None = None  # of several kernels, where some were given
 
     @property
     def N(self) -> int:
@@ -73,6 +69,8 @@ class Agreement:
         wanted = self.terms.settings.features.sigma
         if self.choice is not None:
             return self.choice.narrowest
+        if self.bank is not None and self.bank.leader.widths:
+            return min(self.bank.leader.widths)
         if wanted != AUTO:
             return float(wanted)
         d = len(self.units.x_scale)
@@ -86,8 +84,14 @@ class Agreement:
         """The random features that all sites draw alike."""
         if self.choice is not None:
             return self.choice.best.features
+        if self.bank is not None:
+            return self.of_kernel(self.bank.leader)
         settings = feature_settings(self.terms.settings)._replace(sigma=self.sigma)
         return draw_features(settings, len(self.terms.columns))
+
+    def of_kernel(self, kernel: Kernel) -> DrawnFeatures:
+        """φ_j of one of several kernels."""
+        return kernel_features(self.terms.settings, kernel, self.sigma, len(self.terms.columns))
 
     @cached_property
     def classes(self) -> Labels:
@@ -131,6 +135,7 @@ class Agreement:
             coding=coding,
             targets=self.terms.targets,
             centred=standard or self.choice is not None,  # whose units always are
+            kernels=() if self.bank is None else self.bank.shares,
         )
 
     @property
@@ -178,9 +183,12 @@ def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreem
     agreed = Agreement(terms, shape, units, everyones, balance=balance, coding=coding)
     if not (terms.numbers or terms.loss.codes):  # margins are about one, of every output
         agreed = replace(agreed, spread=math.sqrt(agreed.outputs))
+    if terms.kernels and not terms.streams:
+        return replace(agreed, bank=(yield from weighed(sweep, site, agreed)))
     if terms.settings.model != AUTO:
         return agreed
-    return (yield from _choosing(sweep, site, agreed))
+    choice, units = yield from chosen(sweep, site, agreed)
+    return replace(agreed, units=units, choice=choice)
 
 
 def _known(sweep: Sweep, site: Site, terms: Terms, sites: int) -> Talk[_Known]:
@@ -212,32 +220,6 @@ def _centred(units: Scaling, shares: Array) -> Scaling:
     """With the mean of the classes' codes."""
     centre = np.cumsum(shares[:, None] * corners(len(shares)), axis=0)[-1]
     return units._replace(y_shift=centre, y_scale=np.ones_like(centre))
-
-
-def _choosing(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Agreement]:
-    """With a model chosen; its inputs are in standard units or quantiles, whatever the scale."""
-    terms, told, N, d = agreed.terms, agreed.told.columns, agreed.N, len(agreed.terms.columns)
-    standard = fit_scaling("standard", d, told, len(terms.targets))
-    X, y = site.here.sample(site.i, terms.settings.seed)
-    Y = _targets(terms, standard, y, agreed.told.labels)
-    T = site.here.columns(site.i).T
-    own = Samples(standard.inputs(X), Y, T, told.T, N, classes=not terms.numbers)
-    plain = feature_settings(terms.settings)
-    if terms.settings.features.sigma == AUTO:
-        wider = 1.0 if terms.numbers else widened(d)
-        plain = plain._replace(sigma=wider * float(np.sqrt(d / 2)))
-    wish = Wish.of(terms.settings, plain, N, agreed.outputs, told.T)
-    choice = yield from choose(sweep, own, wish)
-    x = standard._replace(knots=choice.best.knots)
-    units = x._replace(y_shift=agreed.units.y_shift, y_scale=agreed.units.y_scale)
-    return replace(agreed, units=units, choice=choice)
-
-
-def _targets(terms: Terms, standard: Scaling, y: Labels, labels: tuple[Any, ...]) -> Array:
-    """(n, K): numbers in standard units, classes as ±1."""
-    if terms.numbers:
-        return side_by_side(standard.targets(numbers_of(y)))
-    return np.column_stack(signs(y, checked_classes(labels)))
 
 
 def _told(site: Site, terms: Terms) -> Told:

@@ -55,6 +55,7 @@ class Model(NamedTuple):
     targets: tuple[str, ...] = ("y",)  # names of the columns to predict
     coding: Coding | None = None  # what the columns become; None: numbers, which they are
     centred: bool = True  # whether x_shift is the training rows' mean, which then fills gaps
+    kernels: tuple[tuple[str, float], ...] = ()  # of several, what each weighs
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -192,7 +193,7 @@ class Model(NamedTuple):
         in numbers that had none then is their mean.
         """
         if isinstance(X, str | Path) or hasattr(X, "__arrow_c_stream__"):
-            X = self._read(read_table(X))
+            X = self.rows_of(read_table(X))
         if self.coding is not None:
             return self.coding.matrix(*X) if isinstance(X, RawRows) else self._filled(X)
         if not (isinstance(X, np.ndarray) and X.dtype == np.float32):  # which stays as it is
@@ -209,7 +210,8 @@ class Model(NamedTuple):
             )
         return np.where(np.isfinite(X), X, self.scaling.x_shift.astype(X.dtype))
 
-    def _read(self, table: pa.Table) -> Any:
+    def rows_of(self, table: pa.Table) -> Any:
+        """Its columns as raw rows; of a model without a coding as numbers."""
         lacking = [name for name in self.columns if name not in table.column_names]
         if lacking:
             raise DataError(f"columns {lacking[:8]} are missing: the model needs {self.columns}")
@@ -244,7 +246,7 @@ class Model(NamedTuple):
             loss=self.loss, classes=labels, columns=list(self.columns), linear=linear,
             sharpness=self.closed.sharpness, targets=list(self.targets),
             coding=UNSET if self.coding is None else list(self.coding.codes),
-            centred=UNSET if self.centred else False,
+            centred=UNSET if self.centred else False, kernels=self.kernels or UNSET,
         )  # fmt: skip
         return pack(KIND, meta, parts_of(self))
 
@@ -266,6 +268,7 @@ class Model(NamedTuple):
                 columns=tuple(meta.columns),
                 coding=Coding(tuple(meta.coding)) if meta.coding else None,
                 centred=meta.centred is UNSET or meta.centred,
+                kernels=meta.kernels or (),
             )
             closed = Closed(misses_in(arrays), meta.sharpness)
             model = model._replace(inputs_like=mixture_in(arrays), closed=closed)

@@ -1,8 +1,8 @@
 """What sites of a stream tell each other, and how it reaches those of this process and its kin.
 
 A stream (`coke.learning.streaming`) asks for three things, as a generator, and sees neither other
-processes nor sockets: to pass notices on, to say û, to agree on a basis. `_InProcess` answers for all
-sites of this process, and of other ranks; an agent in the field answers with what has arrived.
+processes nor sockets: to pass notices on, to say û, to agree on something. `_InProcess` answers for
+all sites of this process, and of other ranks; an agent in the field answers with what has arrived.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from coke.learning.basis import Basis
 from coke.learning.ready import Ready
 from coke.maths.algorithms.alarms import Marks, latest
 from coke.maths.algorithms.algorithm import Spoken
@@ -39,9 +38,9 @@ class Saying(NamedTuple):
 
 
 class Basing(NamedTuple):
-    """Conversations of the sites here; asks for the basis that all come to, and its cost (n, 3)."""
+    """Conversations of the sites here; asks for what all come to, and what it cost (n, 3)."""
 
-    talks: Sequence[Talk[Basis]]
+    talks: Sequence[Talk[Any]]
 
 
 Ask = Noticing | Saying | Basing
@@ -99,6 +98,6 @@ class _InProcess:
             case Basing(talks):
                 return self._agreed(talks)
 
-    def _agreed(self, talks: Sequence[Talk[Basis]]) -> tuple[Basis, Spent]:
+    def _agreed(self, talks: Sequence[Talk[Any]]) -> tuple[Any, Spent]:
         found, spent = self._engine.converse(dict(zip(self._names, talks, strict=True)))
         return found[self._names[0]], spent

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coke.data.arrivals import Arrivals, Due, finite_rows
+from coke.data.arrivals import LATE, Arrivals, Due, finite_rows
 from coke.data.split import Index
 from coke.data.tables import Labels
 from coke.errors import DataError
 from coke.learning.model import Model
+from coke.learning.several import Several
 from coke.learning.streaming import Arrived, Stream
-from coke.maths.arrays import Array, side_by_side
+from coke.maths.arrays import Array
 
 _GAP = 100  # ticks that a time without any row counts for at most
 
@@ -49,8 +50,8 @@ class Prequential(tuple[Predicted, ...]):
 class Feed:
     """Rows in their own units, whenever they come, into a stream."""
 
-    def __init__(self, stream: Stream):
-        self.stream, self.arrivals = stream, Arrivals(stream.near.N)
+    def __init__(self, stream: Stream | Several, late: int = LATE):
+        self.stream, self.arrivals = stream, Arrivals(stream.near.N, late)
         self.predicted: list[Predicted] = []
         self.alarms: list[int] = []  # in the rows' own ticks
         self._last: list[Any] = [None] * len(stream.theta)
@@ -124,6 +125,4 @@ class Feed:
 
     def model(self, site: int | None = None) -> Model:
         """The sites' mean; of a site its own, with its fast layer."""
-        stream = self.stream
-        theta = stream.everyones.mean(axis=0) if site is None else stream.at_site(site)
-        return stream.ready.model(side_by_side(theta).ravel())
+        return self.stream.model(site)

@@ -18,18 +18,27 @@ import numpy as np
 from coke.data.split import Index
 from coke.data.units import Columns
 from coke.learning.basis import Basis, Own, common_basis
+from coke.learning.model import Model
 from coke.learning.near import Asks, Basing, Near, Noticing, Saying
 from coke.learning.ready import Ready
 from coke.maths.algorithms.alarms import Errors, Notices
 from coke.maths.algorithms.algorithm import Spoken
 from coke.maths.algorithms.hedge import Fast
-from coke.maths.algorithms.online import GROWTH, Clock, Linked, Online, noise
+from coke.maths.algorithms.online import (
+    FAR,
+    GROWTH,
+    Clock,
+    Linked,
+    Online,
+    level_of,
+    noise,
+    within,
+)
 from coke.maths.arrays import Array, Mask, Sizes
 from coke.maths.features.mixtures import RANKS
 from coke.maths.ledger import HEADER, LETTERHEAD, Spent
 from coke.maths.losses.problem import Quadratic
-from coke.maths.losses.streamed import Batch, Streamed
-from coke.maths.symmetric import positive
+from coke.maths.losses.streamed import Batch, Streamed, joined
 from coke.talk.sums import swept
 from coke.threads import OneThread
 
@@ -37,7 +46,6 @@ BASES = (10, 100, 1000)  # ticks since the start, or an alarm, at which a basis 
 KEPT = 1024  # rows of a site of which its inputs are described
 _PRIOR = 1e-2  # rows' worth of φφᵀ = I, of all sites together, before the first row
 _COMPONENTS = 2  # of a site's mixture: it is told again and again
-_FAR = 30.0  # λ_max of a site's Gram matrix in a basis that fits
 _ONCE = 1 << 40  # ticks: until a basis is agreed on, a site that it does not fit says so once
 _FARTHER = 4.0  # times, where the basis is to be agreed on anew
 
@@ -73,12 +81,13 @@ class Stream:
         self._drift, self._misfit = self._silence()
         self.basis: Basis | None = None
         self.linked: Linked | None = None
-        self._level, self._agreed = np.full(N, _FAR), 0
+        self._level, self._agreed = np.full(N, FAR), 0
         self._waiting: list[list[Batch]] = [[] for _ in range(N)]  # with ticks for ages
         self._rows = [deque[Array](maxlen=KEPT) for _ in range(N)]
         self.spent: Spent = ready.spent.copy()
         self.alarms: list[int] = []
         self.rounds, self._threads = 0, OneThread()
+        self.describe = self.described  # or whoever tells of the inputs for several streams
 
     def tick(self, rows: Sequence[Arrived]) -> list[Array]:
         """What each site had predicted (m_i, K) for the rows of this tick, before it saw them."""
@@ -165,7 +174,7 @@ class Stream:
             yield from self._agree()
         risk = self._whitened(plain)
         if anew:
-            self._level = np.array([_level(A) for A in risk.A])
+            self._level = np.array([level_of(A) for A in risk.A])
         if self.linked is None:
             yield from self._said(*self.online.start(risk))
         else:
@@ -187,6 +196,10 @@ class Stream:
         """What the sites have told each other, once there was a round."""
         assert self.linked is not None
         return self.linked
+
+    def ending(self) -> Stream:
+        """What to end with: itself."""
+        return self
 
     def gathered(self) -> tuple[Quadratic, Quadratic]:
         """The risks of all rows so far, and the same in a basis of all of them, to end with."""
@@ -213,19 +226,32 @@ class Stream:
         v = self.fast.hedge.v[i]
         return np.asarray(self.theta[i] + np.tensordot(v, self.fast.delta[i], 1))
 
+    def model(self, site: int | None = None) -> Model:
+        """The sites' mean; of a site its own, with its fast layer."""
+        theta = self.everyones.mean(axis=0) if site is None else self.at_site(site)
+        return self.ready.model(theta.ravel())
+
     def ended(self, at: Linked, u: Array) -> None:
         """With the model u (N, K·D) that ordinary rounds and a proof have come to."""
         self.linked, self.theta = at, self._plain(u)
 
     def _join(self) -> None:
         """What has waited for a round."""
-        batches = [_batch(waiting, self.ticks) for waiting in self._waiting]
+        batches = [joined(waiting, self.ticks) for waiting in self._waiting]
         self.statistics = self.statistics.after(self._clock.since, self.beta, batches)
         self._clock = self._clock._replace(since=0)
         self._waiting = [[] for _ in self._waiting]
 
     def _agree(self, most: int = _COMPONENTS) -> Asks[None]:
         """On a basis for the inputs of now; the state moves into it."""
+        basis = yield from self.describe(most)
+        if self.basis is not None and self.linked is not None:
+            self.linked = self.online.moved(self.linked, self.basis.whitening, basis.whitening)
+        self._adopt(basis)
+        self._agreed, self._misfit = self.ticks, self._silence()[1]
+
+    def described(self, most: int) -> Asks[Basis]:
+        """What all come to from what each tells of its inputs, as a mixture of so many."""
         agreed, places = self.ready.agreement, self.ready.places
         talks = [
             common_basis(partial(swept, place, []), agreed, self._own(i, most))
@@ -233,10 +259,7 @@ class Stream:
         ]
         basis, spent = yield Basing(talks)
         self.spent = self.spent + spent
-        if self.basis is not None and self.linked is not None:
-            self.linked = self.online.moved(self.linked, self.basis.whitening, basis.whitening)
-        self._adopt(basis)
-        self._agreed, self._misfit = self.ticks, self._silence()[1]
+        return basis
 
     def _adopt(self, basis: Basis) -> None:
         self.basis = basis
@@ -265,30 +288,9 @@ class Stream:
     def _misfits(self, risk: Quadratic) -> Mask:
         """(N,) whose Gram matrix has grown away from the basis."""
         pairs = zip(self._level, risk.A, strict=True)
-        return np.array([not _within(_FARTHER * level, A) for level, A in pairs])
+        return np.array([not within(_FARTHER * level, A) for level, A in pairs])
 
     def _book(self, sizes: Sizes, header: int) -> None:
         """A broadcast of each site: in a round silence has a header, too."""
         copies = self._d * (sizes + header) * ((sizes > 0) | (header == HEADER))
         self.spent = self.spent + np.hstack([sizes > 0, sizes, copies])
-
-
-def _batch(waiting: Sequence[Batch], now: int) -> Batch | None:
-    """All of a site's new rows, with their ages now."""
-    if not waiting:
-        return None
-    Phi, y, ticks = (np.concatenate(part) for part in zip(*waiting, strict=True))
-    return Batch(Phi, y, now - ticks)
-
-
-def _within(level: float, A: Array) -> bool:
-    """Whether λ_max(A) is below it."""
-    return positive(level * np.eye(len(A)) - A)
-
-
-def _level(A: Array) -> float:
-    """The least of 30, 60, 120, … above λ_max(A)."""
-    level = _FAR
-    while not _within(level, A) and level < np.inf:
-        level *= 2.0
-    return level

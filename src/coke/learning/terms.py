@@ -15,12 +15,12 @@ from coke.data.site import Sites
 from coke.data.units import Scaling
 from coke.errors import ConfigError, DataError
 from coke.maths.arrays import Array
-from coke.maths.features.features import FeatureSettings
 from coke.maths.losses import CLASSES, LOSSES, NUMBERS, Loss, losses_of
 from coke.privacy.noise import Budget
 from coke.privacy.private import Private
 from coke.privacy.release import public_scaling
-from coke.settings.declaration import AUTO, PLAIN, PUBLIC, ROWS, Settings
+from coke.settings.declaration import AUTO, PUBLIC, ROWS, Settings
+from coke.settings.kernels import Kernel, kernels_of
 
 
 class Terms(NamedTuple):
@@ -30,6 +30,7 @@ class Terms(NamedTuple):
     columns: tuple[str, ...]  # names of the inputs
     sample: Array | None = None  # public inputs, in their own units
     releases: Path | None = None  # where private sites keep their noised statistics; None: nowhere
+    streams: bool = False  # whether rows go on coming: then kernels are compared as they come
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -43,6 +44,11 @@ class Terms(NamedTuple):
         return LOSSES[self.settings.loss]
 
     @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Several to learn with, where they were given."""
+        return kernels_of(self.settings.features)
+
+    @property
     def numbers(self) -> bool:
         """Whether targets are numbers."""
         return self.loss.kind == NUMBERS
@@ -51,7 +57,9 @@ class Terms(NamedTuple):
     def needed(self) -> tuple[bool, bool]:
         """Whether units, or a choice, follow from moments of the columns; and from their ranges."""
         s = self.settings
-        moments = s.data.scale == "standard" or s.features.sigma == AUTO or s.model == AUTO
+        known = self.streams and self.kernels and all(one.widths for one in self.kernels)
+        sigma = s.features.sigma == AUTO and not known
+        moments = s.data.scale == "standard" or sigma or s.model == AUTO
         return moments, s.data.scale == "minmax"
 
     @property
@@ -95,15 +103,6 @@ class Terms(NamedTuple):
         """Units that were known before any row, where these are wanted."""
         wanted = self.settings.data.scale == PUBLIC
         return public_units(self.settings, self.columns) if wanted else None
-
-
-def feature_settings(settings: Settings) -> FeatureSettings:
-    """The features of the plain model; σ = 1 where the inputs' spread will say."""
-    f = settings.features
-    L = PLAIN["n_features"] if f.n_features == AUTO else f.n_features
-    kernel = PLAIN["kernel"] if f.kernel == AUTO else f.kernel
-    sigma = 1.0 if isinstance(f.sigma, str) else f.sigma
-    return FeatureSettings(int(L), kernel, sigma, f.mapping, f.sampling, settings.seed)
 
 
 def public_units(settings: Settings, columns: tuple[str, ...]) -> Scaling:

@@ -20,8 +20,8 @@ from coke.engines.fingerprint import marks
 from coke.engines.process import simulate
 from coke.errors import InputError
 from coke.learning.case import Case
+from coke.learning.kernels import feature_settings
 from coke.learning.ready import Ready
-from coke.learning.terms import feature_settings
 from coke.maths.algorithms.coke import COKE
 from coke.maths.arrays import Array, Mask
 from coke.maths.features.features import draw_features

@@ -26,8 +26,10 @@ from coke.maths.arrays import Array, Mask
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Shape, degrees
 from coke.maths.losses.problem import Quadratic
+from coke.maths.symmetric import positive
 
 GROWTH = 0.05  # of the data between two rounds
+FAR = 30.0  # λ_max of a site's Gram matrix in a basis that fits
 _STEP = 0.5  # of a batch's ρ: from round to round it is the rows that change, too
 _PULL = 0.1  # towards zero, in units of P, of what everybody sends first
 _EXPONENT = -30  # of the grid of a change of basis: sums of up to 2²³ stay exact
@@ -191,3 +193,16 @@ class Change(NamedTuple):
 def _rounded(x: Array) -> Array:
     """The nearest on the grid, to even: of −x it is the negative."""
     return np.asarray(np.ldexp(np.rint(np.ldexp(x, -_EXPONENT)), _EXPONENT) + 0.0)
+
+
+def within(level: float, A: Array) -> bool:
+    """Whether λ_max(A) is below it."""
+    return positive(level * np.eye(len(A)) - A)
+
+
+def level_of(A: Array) -> float:
+    """The least of 30, 60, 120, … above λ_max(A)."""
+    level = FAR
+    while not within(level, A) and level < np.inf:
+        level *= 2.0
+    return level
