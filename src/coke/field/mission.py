@@ -120,6 +120,11 @@ def _guessed(me: str, near: Mapping[str, int], joint: bool) -> Graph:
     return graph
 
 
+def _release() -> str:
+    """The part of the version that sites must share: the last number changes no bit and no byte."""
+    return ".".join(__version__.split(".")[:2])
+
+
 class Mission:
     """What one site's agent is for: its rows and settings, and how they become a risk."""
 
@@ -147,7 +152,7 @@ class Mission:
             check_labels(config, self.rows)
         self.columns = rows.columns
         # All that must be the same at all sites, in words.
-        self.settings = {"coke": __version__, **compared(config)}
+        self.settings = {"coke": _release(), **compared(config)}
         self.settings["inputs"] = ", ".join(rows.columns)
         sample = None
         if config.sample is not None:
