@@ -19,6 +19,7 @@ from coke.maths.losses import CLASSES, LOSSES, NUMBERS, Loss, losses_of
 from coke.privacy.noise import Budget
 from coke.privacy.private import Private
 from coke.privacy.release import public_scaling
+from coke.privacy.share import Signing
 from coke.settings.declaration import AUTO, PUBLIC, ROWS, Settings
 from coke.settings.kernels import Kernel, kernels_of
 
@@ -31,6 +32,7 @@ class Terms(NamedTuple):
     sample: Array | None = None  # public inputs, in their own units
     releases: Path | None = None  # where private sites keep their noised statistics; None: nowhere
     streams: bool = False  # whether rows go on coming: then kernels are compared as they come
+    signing: Signing | None = None  # of keys in a secure sum, where sites have identities
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -96,6 +98,7 @@ class Terms(NamedTuple):
             colluding=colluding,
             classes=len(s.classes),
             by_rows=self.by_rows,
+            signing=self.signing,
         )
 
     @property
