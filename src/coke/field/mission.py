@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import networkx as nx
 import numpy as np
@@ -19,6 +20,7 @@ from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
 from coke.field.guarding import Watch
 from coke.field.moves import Setup
+from coke.field.node import Node
 from coke.learning.case import Case, Wanted
 from coke.learning.kinds import Say, reading_of, with_kind, with_target
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
@@ -35,6 +37,12 @@ from coke.privacy.share import Signing
 from coke.settings.declaration import WAIT, SiteSettings
 from coke.settings.sites import compared, digest_of
 from coke.talk.place import Place
+
+if TYPE_CHECKING:
+    from coke.field.agreeing import Agree
+    from coke.field.phases import Desk
+    from coke.field.store import Store
+    from coke.field.streaming import Follow
 
 
 def _elastic(config: SiteSettings, own: Algorithm | None) -> bool:
@@ -189,6 +197,14 @@ class Mission:
         risk, v = case.problem.train, case.spread**2
         exact = risk.sums is not None
         return Watch(risk, ready.agreement.N, v if exact else 0.0, self.config.guard)
+
+    def follow(self, desk: Desk, store: Store, agreed: Agree, finishing: bool) -> Follow | None:
+        """How it follows its source; None where its rows are all there."""
+        return None
+
+    def begun(self, node: Node) -> Node:
+        """The site before its first round: as it is."""
+        return node
 
     def case(self, ready: Ready) -> Case:
         """How the algorithm runs on what was agreed."""

@@ -62,7 +62,8 @@ class Train:
             else:
                 self._take_up(self.trained, neighbours)
             return
-        self.node = Node(setup, setup.ends(neighbours), self._start(setup), done=self.descend.done)
+        node = Node(setup, setup.ends(neighbours), self._start(setup), done=self.descend.done)
+        self.node = self.mission.begun(node)
         for name in neighbours if self.mission.joins else ():
             self._keep(self.trained.join(name))
 
