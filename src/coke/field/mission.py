@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import networkx as nx
 import numpy as np
@@ -19,12 +20,12 @@ from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
 from coke.field.guarding import Watch
 from coke.field.moves import Setup
-from coke.learning.agreement import Terms
+from coke.field.node import Node
 from coke.learning.case import Case, Wanted
 from coke.learning.kinds import Say, reading_of, with_kind, with_target
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
-from coke.learning.public import check_labels
 from coke.learning.ready import Ready
+from coke.learning.terms import Terms, check_labels
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits
@@ -32,9 +33,16 @@ from coke.maths.arrays import Array
 from coke.maths.graph import Graph, Shape, adjacency
 from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES, NUMBERS
+from coke.privacy.share import Signing
 from coke.settings.declaration import WAIT, SiteSettings
 from coke.settings.sites import compared, digest_of
 from coke.talk.place import Place
+
+if TYPE_CHECKING:
+    from coke.field.agreeing import Agree
+    from coke.field.phases import Desk
+    from coke.field.store import Store
+    from coke.field.streaming import Follow
 
 
 def _elastic(config: SiteSettings, own: Algorithm | None) -> bool:
@@ -75,6 +83,13 @@ def _check_approved(config: SiteSettings, common: dict[str, str]) -> None:
     )
 
 
+def _signing(config: SiteSettings) -> Signing | None:
+    """How its key in a secure sum is signed."""
+    from coke.field.vouching import vouching  # here: others need no certificates
+
+    return vouching(config.site)
+
+
 def _weights(place: Place, algorithm: Algorithm) -> dict[str, float]:
     """w_in by name, in the order in which a simulation adds.
 
@@ -112,6 +127,11 @@ def _guessed(me: str, near: Mapping[str, int], joint: bool) -> Graph:
     return graph
 
 
+def _release() -> str:
+    """The part of the version that sites must share: the last number changes no bit and no byte."""
+    return ".".join(__version__.split(".")[:2])
+
+
 class Mission:
     """What one site's agent is for: its rows and settings, and how they become a risk."""
 
@@ -139,7 +159,7 @@ class Mission:
             check_labels(config, self.rows)
         self.columns = rows.columns
         # All that must be the same at all sites, in words.
-        self.settings = {"coke": __version__, **compared(config)}
+        self.settings = {"coke": _release(), **compared(config)}
         self.settings["inputs"] = ", ".join(rows.columns)
         sample = None
         if config.sample is not None:
@@ -147,7 +167,9 @@ class Mission:
             digest = hashlib.blake2b(read_file(config.sample), digest_size=8)
             self.settings["sample"] = digest.hexdigest()
         _check_approved(config, self.settings)
-        self.terms = Terms(config, rows.columns, sample, Path(config.site.releases))
+        signing = _signing(config) if config.secure_sum else None
+        releases = Path(config.site.releases)
+        self.terms = Terms(config, rows.columns, sample, releases, signing=signing)
         entry = ALGORITHMS[config.algorithm]
         tol = entry.tol if config.tol is None and own is None else config.tol
         most = config.site.max_sites
@@ -175,6 +197,14 @@ class Mission:
         risk, v = case.problem.train, case.spread**2
         exact = risk.sums is not None
         return Watch(risk, ready.agreement.N, v if exact else 0.0, self.config.guard)
+
+    def follow(self, desk: Desk, store: Store, agreed: Agree, finishing: bool) -> Follow | None:
+        """How it follows its source; None where its rows are all there."""
+        return None
+
+    def begun(self, node: Node) -> Node:
+        """The site before its first round: as it is."""
+        return node
 
     def case(self, ready: Ready) -> Case:
         """How the algorithm runs on what was agreed."""

@@ -2,7 +2,9 @@
 
     agreement.coke   what it has heard beside words, a journal: `coke.field.agreeing`
     site-0, -1.coke  its state in training, one write a round, in turn
-    history.jsonl    one line a round; lines beyond the state's round are from before a crash
+    stream.coke      what a site on a stream has read and heard since stream-0, -1.coke
+    history.jsonl    one line a round; lines beyond the state's round are from before a crash; where
+                     it would grow beyond `HISTORY` every other line of its older half goes
     lock             the process that works here; the system frees it when that process dies
 
 A folder belongs to one run of one site, and to one process at a time. Anything else found in it
@@ -40,6 +42,7 @@ BLOCK = 4096
 CHECK = 16
 HEAD = 16 + CHECK
 LAST = 2**63  # nobody writes so often
+HISTORY = 2**24  # bytes of a history, at most: some hundred thousand rounds
 
 
 class Store:
@@ -49,6 +52,8 @@ class Store:
         self.folder = folder
         self._image, self.history = Slots(folder, "site", flushed), folder / "history.jsonl"
         self.heard = Journal(folder / "agreement.coke", flushed=flushed)
+        self.stream = Journal(folder / "stream.coke", flushed=flushed)
+        self.streamed = Slots(folder, "stream", flushed)  # images, from which it begins anew
         self.spoilt: list[Path] = []  # files of the state that could not be read when it was
         self._lines: IO[bytes] | None = None  # the history, while it is written
         self._look()
@@ -71,6 +76,8 @@ class Store:
         """Nothing more will be written."""
         self._image.close()
         self.heard.close()
+        self.stream.close()
+        self.streamed.close()
         if self._lines is not None:
             self._lines.close()
             self._lines = None
@@ -107,10 +114,19 @@ class Store:
                 self._lines = self.history.open("ab")
             self._lines.write(msgspec.json.encode(line, enc_hook=_plain) + b"\n")
             self._lines.flush()
+            if self._lines.tell() > HISTORY:
+                self._thin()
         except OSError as error:
             raise FileError(
                 f"{self.history}: cannot be written: {error}; free space, and start again"
             ) from error
+
+    def _thin(self) -> None:
+        """Every other line of the older half goes: an agent may make rounds for months."""
+        self.close()
+        lines = read_file(self.history).splitlines(keepends=True)
+        half = len(lines) // 2
+        write_file(self.history, b"".join([*lines[:half:2], *lines[half:]]))
 
 
 def _plain(value: Any) -> Any:
