@@ -99,7 +99,11 @@ LIES: dict[str, Lie] = {
     "within the bound, a direction": _below(0.95, lambda at: 3 * _direction(at)),
     "unsuspicious": _below(0.5, _against),
     "slowly, within the bound": _below(0.95, lambda at: at.own - min(at.k / 100, 1) * at.best),
+    "vouches for much, then -θ*": lambda at: -at.best,
+    "vouches for much, then -10 θ*": lambda at: -10 * at.best,
+    "vouches for much, then within the bound": _below(0.95, _against),
 }
+_BOASTS = {lie for name, lie in LIES.items() if name.startswith("vouches")}
 
 
 class _Lying(_Elastic):
@@ -155,23 +159,24 @@ class Told(NamedTuple):
     alone: float  # the same of models that were learnt alone
     lost: frozenset[tuple[str, str]]  # who has cut whom
     warned: frozenset[tuple[str, str]]  # who suspects whom
-    audited: int = 0  # bytes of audits
+    guarded: int = 0  # bytes of claims before training and of audits
+    wire: int = 0  # bytes of rounds
 
 
-def vouched(task: Ready, liars: Collection[str] = ()) -> dict[str, Vouched]:
-    """What all sites say of themselves before training, and their keys; liars as much as counts."""
-    way = task.case("coke")
-    signers = {name: Signer.drawn() for name in task.names}
+def vouched(
+    task: Ready, boasting: Collection[str] = ()
+) -> tuple[dict[str, Vouched], dict[str, Signer], int]:
+    """What all sites say of themselves, some of them as much as counts; their keys; the bytes."""
+    train, signers = task.case("coke").problem.train, {n: Signer.drawn() for n in task.names}
     talks = {}
     for i, place in enumerate(task.places):
-        risk = way.problem.train.rows(slice(i, i + 1))
-        own = vouching(risk, tuple(place.degrees), signers[place.name].public)
-        if place.name in liars:
-            own = own._replace(bend=1e9, zero=1e9)
+        near, key = tuple(sorted(place.degrees)), signers[place.name].public
+        own = vouching(train.rows(slice(i, i + 1)), near, key)
+        if place.name in boasting:
+            own = own._replace(bend=1e9, zero=1e9, size=1e9)
         talks[place.name] = vouch(partial(swept, place, []), place, own)
-    found, _ = together(talks)
-    task.__dict__["signers"] = signers
-    return found[task.names[0]]
+    found, ledgers = together(talks)
+    return found[task.names[0]], signers, sum(one.wire_bytes for one in ledgers.values())
 
 
 class Network:
@@ -179,34 +184,35 @@ class Network:
 
     def __init__(self, task: Ready, guard: bool, liars: Mapping[str, Lie]):
         self.task, self.cuts, self.nodes = task, set[tuple[str, str]](), dict[str, Node]()
-        self.watches = dict[str, Watch]()
-        way, self.told = task.case("coke"), vouched(task, ()) if guard else {}
+        self.watches, N = dict[str, Watch](), len(task.names)
+        boasting = {name for name, lie in liars.items() if lie in _BOASTS}
+        way = task.case("coke")
+        self.told, self.signers, self.vouched = vouched(task, boasting) if guard else ({}, {}, 0)
+        self.usual = min((N - 1) / task.graph.number_of_edges(), 1.0)
         assert isinstance(way.algorithm, COKE)
         self.honest = np.array([name not in liars for name in task.names])
-        most = len(task.names) * way.spread**2
-        self.flows, best = Flows(self.told, most), way.problem.optimum
+        self.flows, best = Flows(self.told, N * way.spread**2), way.problem.optimum
         for i, name in enumerate(task.names):
             risk = way.problem.train.rows(slice(i, i + 1))
             setup = Setup(
                 name=name, risk=risk, algorithm=way.algorithm, limits=Limits(10**9, way.tol),
-                reach=task.places[i].reach, sites=len(task.names),
+                reach=task.places[i].reach, sites=N,
             )  # fmt: skip
             near = [task.names[n] for n in task.graph[i]]
             if name in liars:
-                bound = self._unseen(name, near, HonestBounds.of(risk, len(near), way.spread**2))
+                bound = self._unseen(name, near, HonestBounds.of(risk, N, way.spread**2))
                 setup = lying(setup, liars[name], best, bound)
             else:
-                watch = Watch(risk, len(task.names), way.spread**2)
+                watch = Watch(risk, N, way.spread**2, self.usual)
                 if guard:
-                    signer = task.__dict__["signers"][name]
-                    watch.audit = Audit(name, self.flows, signer, risk.size)
+                    watch.audit = Audit(name, self.flows, self.signers[name], risk.size)
                 self.watches[name], setup = watch, replace(setup, watch=watch)
             self.nodes[name] = Node(setup, setup.ends(near), setup.start())
 
     def _unseen(self, name: str, near: list[str], own: HonestBounds) -> float:
         """What a liar can pull with on each of its edges unseen."""
         if not self.told:
-            return own.edge * WARNS[0]
+            return own.edge * WARNS[0] * self.usual
         edges = min(self.flows.edge(name, n) for n in near)
         return min(edges, CONVICTS * self.flows.node() / len(near))
 
@@ -217,7 +223,10 @@ class Network:
             self._flood()
         warned = ((n, who) for n, watch in self.watches.items() for who in watch.suspects)
         harm = _harm(self.task, self.nodes, self.honest)
-        return Told(*harm, frozenset(self.cuts), frozenset(warned), self.audited)
+        wire = sum(node.spent.wire_bytes for node in self.nodes.values())
+        return Told(
+            *harm, frozenset(self.cuts), frozenset(warned), self.vouched + self.audited, wire
+        )
 
     @property
     def audited(self) -> int:
@@ -232,8 +241,8 @@ class Network:
                 found = watch.audit.posts(self.nodes[name].open)
                 posted += [(name, to, data) for to, data in found]
         for sender, to, data in posted:
-            if to in self.watches:
-                self.watches[to].audit.hear(sender, data, self.nodes[to].k)
+            if to in self.watches and (audit := self.watches[to].audit) is not None:
+                audit.hear(sender, data, self.nodes[to].k)
 
     def _round(self) -> None:
         nodes, posted = self.nodes, []

@@ -29,7 +29,16 @@ from coke.field.carriers.base import Carrier, Event
 from coke.field.closing import Close
 from coke.field.descending import Descend
 from coke.field.edge import why_closed
-from coke.field.frames import LETTER, Check, Hello, Parted, Proven, decode_letter, is_word
+from coke.field.frames import (
+    LETTER,
+    Audited,
+    Check,
+    Hello,
+    Parted,
+    Proven,
+    decode_letter,
+    is_word,
+)
 from coke.field.mission import Mission
 from coke.field.node import Node
 from coke.field.parting import Farewell
@@ -202,6 +211,8 @@ class Agent:
                     self._part.hear(sender, letter)
                 case Proven() as letter:
                     self._train.proven(sender, letter)
+                case Audited() as letter:
+                    self._train.audited(sender, letter)
                 case letter:
                     self._agree.hear(sender, letter)
         except MessageError:

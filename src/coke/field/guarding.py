@@ -70,6 +70,7 @@ class Watch:
     risk: Risk  # its own
     sites: int  # N
     v: float  # the mean loss of predicting zero; 0: not known, then it is the site's own
+    usual: float = 1.0  # mean resistance of an edge, (N − 1) by the number of edges
     audit: Audit | None = None  # where it closes edges
     suspects: dict[str, str] = field(default_factory=dict)  # who, and why
     _since: int = 0  # the round from which on it looks …
@@ -155,8 +156,12 @@ class Watch:
         return his / self._model if his > AHEAD * mine else 0.0
 
     def _pulls(self, name: str, gamma: Array) -> float:
-        """In parts of what the graph allows, where that is known, or any graph does."""
+        """In parts of what the graph allows, where that is known, or any graph does.
+
+        Edges share what they carry: where there are many, one carries as much less as its
+        resistance is, which is (N − 1) by the number of edges on average (Foster).
+        """
         if self.audit is None:
-            return self._bounds.pulls(gamma)
+            return self._bounds.pulls(gamma) / self.usual
         bound = self.audit.flows.edge(self.audit.name, name)
         return float(np.sqrt(gamma @ gamma)) / bound if bound > 0 else 0.0

@@ -26,6 +26,7 @@ from coke.learning.basis import Basis, Own, common_basis
 from coke.learning.case import Case, Second, Wanted, goal_of, resolved, tol_of
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
 from coke.learning.public import check_labels
+from coke.learning.vouching import vouched
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
@@ -254,10 +255,10 @@ def _finished(
     with OneThread().limit():
         ready = _made(sites, (place,), agreement, np.zeros((1, 3), np.int64))  # see its ledger
         own = ready.own(0)
-    if want.basis:
-        basis = yield from common_basis(sweep, agreement, own)
-        return ready, Second(basis, basis.spread, ())
     spread = agreement.spread
+    if want.basis:
+        found = yield from common_basis(sweep, agreement, own)
+        return ready, (yield from vouched(sweep, ready, found, want.key))
     if want.spread and spread is None:
         spread = yield from add_targets(sweep, own.y)
     return ready, Second(None, spread, ())

@@ -26,7 +26,9 @@ from coke.talk.names import SHORT, short_ids
 from coke.talk.place import Place
 from coke.talk.sums import Sweep
 
-_HEAD = struct.Struct("<fffB")  # Λ_s, R_s(0), ‖θ‖ alone, bytes of a key; then the key, and neighbours' short ids
+_HEAD = struct.Struct(
+    "<fffB"
+)  # Λ_s, R_s(0), ‖θ‖ alone, bytes of a key; then the key, and neighbours' short ids
 _DIGEST = 8  # bytes that neighbours compare
 KEY = 32  # bytes of a public key, where there is one
 
@@ -45,9 +47,7 @@ def checked(total: bytes, name: str, mine: bytes, sites: int) -> dict[str, bytes
     """The claims in a total, if they can be all sites' and this one's is among them."""
     found = _claims(total)
     if len(found) != sites:
-        raise MessageError(
-            f"{len(found)} sites claim something, of {sites} in all"
-        )
+        raise MessageError(f"{len(found)} sites claim something, of {sites} in all")
     if found.get(name, mine) != mine:
         raise MessageError(f"what {name!r} claims has been changed on the way")
     return found
@@ -93,10 +93,10 @@ def _encoded(own: Vouched) -> bytes:
 def _decoded(data: bytes, names: Mapping[int, str]) -> Vouched:
     """If it can be; neighbours whose names nobody has are left out."""
     whole = len(data) >= _HEAD.size
-    *sizes, length = _HEAD.unpack_from(data) if whole else (-1.0, 0.0, 0.0, 0)
+    bend, zero, size, length = _HEAD.unpack_from(data) if whole else (-1.0, 0.0, 0.0, 0)
     key, ids = data[_HEAD.size :][:length], data[_HEAD.size + length :]
-    fine = math.isfinite(sum(sizes)) and min(sizes) >= 0 and length in (0, KEY)
+    fine = math.isfinite(bend + zero + size) and min(bend, zero, size) >= 0 and length in (0, KEY)
     if not (fine and len(key) == length and len(ids) % SHORT == 0):
         raise MessageError("a claim of a curvature, a loss, a model or neighbours that cannot be")
     near = [names[i] for i in np.frombuffer(ids, "<u4").tolist() if i in names]
-    return Vouched(*sizes, tuple(sorted(set(near))), key)
+    return Vouched(bend, zero, size, tuple(sorted(set(near))), key)
