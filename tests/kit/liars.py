@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coke.errors import ConvergenceError
-from coke.field.auditing import CONVICTS, Audit
+from coke.field.auditing import CONVICTS, NodeAudit
 from coke.field.edge import End
 from coke.field.guarding import Watch
 from coke.field.moves import Setup, Tellings, _Elastic
@@ -205,7 +205,7 @@ class Network:
             else:
                 watch = Watch(risk, N, way.spread**2, self.usual)
                 if guard:
-                    watch.audit = Audit(name, self.flows, self.signers[name], risk.size)
+                    watch.audit = NodeAudit(name, self.flows, self.signers[name], risk.size)
                 self.watches[name], setup = watch, replace(setup, watch=watch)
             self.nodes[name] = Node(setup, setup.ends(near), setup.start())
 

@@ -43,7 +43,7 @@ _Edge = tuple[int, int, int, int, bytes]  # neighbour, epoch, step, exponent, wh
 _Body = tuple[int, int, float, list[_Edge] | None]  # who, round, loss, edges; None: a call
 
 
-class Verdict(NamedTuple):
+class Conviction(NamedTuple):
     """Who lies, and why."""
 
     who: str
@@ -58,7 +58,7 @@ def rounded(gamma: Array) -> tuple[int, Array]:
 
 
 @dataclass
-class Audit:
+class NodeAudit:
     """One site's part."""
 
     name: str
@@ -70,7 +70,7 @@ class Audit:
     _due: int = 0  # the round of the last audit that was called
     _judged: int = 0  # … and of the last that is over
     _heard: dict[str, tuple[bytes, Stated]] = field(default_factory=dict)  # of the one that is due
-    _proof: Verdict | None = None
+    _proof: Conviction | None = None
 
     def call(self, k: int) -> None:
         """All are to state their edges in a round to come."""
@@ -86,7 +86,7 @@ class Audit:
         self._due, self._heard = at, {}
         return True
 
-    def look(self, k: int, ends: Mapping[str, End], rho: float, loss: float) -> Verdict | None:
+    def look(self, k: int, ends: Mapping[str, End], rho: float, loss: float) -> Conviction | None:
         """States what is due in this round, and says who lies once that is clear."""
         if self._proof is not None:
             found, self._proof = self._proof, None
@@ -96,22 +96,22 @@ class Audit:
         if self.name not in self._heard:
             self._state(ends, rho, loss)
         if wrong := self._contradicted():
-            return self._out(Verdict(wrong, FALSE))
+            return self._out(Conviction(wrong, FALSE))
         all_ = self.flows.near.keys() <= self._heard.keys()
         if not all_ and k < self._due + min(len(self.flows.told), MOST):
             return None
         self._judged = self._due
         return self._carries()
 
-    def _carries(self) -> Verdict | None:
+    def _carries(self) -> Conviction | None:
         parts = self.flows.parts({n: stated for n, (_, stated) in self._heard.items()})
         parts.pop(self.name, None)
         worst = max(parts, key=parts.__getitem__, default=None)
         if worst is None or not parts[worst] > CONVICTS:
             return None
-        return self._out(Verdict(worst, f"{CARRIES}: {parts[worst]:.2g} times"))
+        return self._out(Conviction(worst, f"{CARRIES}: {parts[worst]:.2g} times"))
 
-    def _out(self, found: Verdict) -> Verdict:
+    def _out(self, found: Conviction) -> Conviction:
         self.flows = self.flows.without(found.who)
         return found
 
@@ -148,7 +148,7 @@ class Audit:
         if before is None:
             self._heard[who] = (data, stated)
         elif before[0] != data and who != self.name and who not in self.flows.out:
-            self._proof = Verdict(who, TWICE)
+            self._proof = Conviction(who, TWICE)
         else:
             return
         self._post(data, sender)

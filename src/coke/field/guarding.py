@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coke.field.auditing import Audit
+from coke.field.auditing import NodeAudit
 from coke.field.edge import End
 from coke.maths.arrays import Array
 from coke.maths.guards import (
@@ -71,7 +71,7 @@ class Watch:
     sites: int  # N
     v: float  # the mean loss of predicting zero; 0: not known, then it is the site's own
     usual: float = 1.0  # mean resistance of an edge, (N − 1) by the number of edges
-    audit: Audit | None = None  # where it closes edges
+    audit: NodeAudit | None = None  # where it closes edges
     suspects: dict[str, str] = field(default_factory=dict)  # who, and why
     _since: int = 0  # the round from which on it looks …
     _wide: bool = False  # … as far as known

@@ -17,7 +17,7 @@ from coke.data.site import Kept
 from coke.data.split import split
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
-from coke.field.auditing import Audit
+from coke.field.auditing import NodeAudit
 from coke.field.guarding import Watch
 from coke.field.moves import Setup
 from coke.field.signing import Signer
@@ -182,7 +182,7 @@ class Mission:
         told = {} if ready.second is None else ready.second.told
         if self.name in told and self.signer is not None:  # not of a site that came later
             flows = Flows(told, N * v)
-            watch.audit = Audit(self.name, flows, self.signer, risk.size)
+            watch.audit = NodeAudit(self.name, flows, self.signer, risk.size)
         return watch
 
     def signs(self, folder: Path) -> None:
