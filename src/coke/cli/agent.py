@@ -69,7 +69,7 @@ def agent(
 
         store = Store(Path(settings.site.state))
         with store.claimed():
-            document = _run(settings, store, leave, face)
+            document = _run(settings, store, leave, face, site)
     if document is None:
         return  # it has left
     face.show(document)
@@ -140,12 +140,13 @@ def _check_alone(settings: SiteSettings) -> None:
 
 
 def _run(
-    settings: SiteSettings, store: Store, leave: bool, face: Onlooker
+    settings: SiteSettings, store: Store, leave: bool, face: Onlooker, site: Path
 ) -> dict[str, Any] | None:
     """What it came to; None where the site has left."""
     with _lasting():
         from coke.field.agent import Agent
         from coke.field.mission import Mission
+        from coke.field.named import StillNamed
         from coke.field.phases import Pace
         from coke.studies.audit import site_warnings
 
@@ -158,7 +159,7 @@ def _run(
     for line in warnings:
         face.warn(line)
     with opened() as carrier:
-        own = Agent(mission, carrier, store, pace)
+        own = Agent(mission, carrier, store, pace, named=StillNamed(site, carrier))
         if leave:
             own.leave()
         with _shown(own, warnings, face) as watch:

@@ -59,7 +59,7 @@ class NetworkPlan(NamedTuple):
     parts: Mapping[Any, Index]  # whose rows are whose
     settings: dict[str, Any]  # of every site's file, but for [data] file and [site]
     patience: float | str = "auto"
-    carrier: str = "zenoh"
+    carrier: str = "tls"
 
 
 def write_network(folder: Path, plan: NetworkPlan) -> list[Path]:

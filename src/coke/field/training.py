@@ -154,6 +154,9 @@ class Train:
         there were. Everybody knows in time: a site next to the change counts from zero, so no count
         elsewhere gets beyond its old reach before a word from there has brought the news.
         """
+        gone = [n for n in self.trained.open if n not in self.desk.carrier.neighbours]
+        if gone:
+            self._keep(self.trained.close(*gone))
         node, widest = self.trained, 2 * self.trained.setup.sites - 1
         if not node.open:
             raise ConvergenceError(
