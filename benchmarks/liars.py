@@ -2,7 +2,8 @@
 
 Every lie of tests/kit/liars.py × alike, sorted and natural sites × random, ring, path and star
 graphs × two seeds, on the agents' own nodes, by consensus; a table in turn for each. Harm is the
-mean loss of the honest sites' models on honest rows, by that of the honest optimum. Two liars that
+mean loss of the honest sites' models on honest rows after 120 rounds, or up to 240 until they have
+settled, by that of the honest optimum. Two liars that
 pull together, next to each other, on a sixth of the cases. And honest runs, where nobody should be
 cut or suspected: on the tables, and on hard ones (tests/kit/hard.py), with the bytes of the guard.
 

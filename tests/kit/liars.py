@@ -217,8 +217,10 @@ class Network:
         return min(edges, CONVICTS * self.flows.node() / len(near))
 
     def run(self, rounds: int) -> Told:
-        """What became of it after so many rounds."""
-        for _ in range(rounds):
+        """What became of it after so many rounds, or up to twice as many until all have settled."""
+        for k in range(2 * rounds):
+            if k >= rounds and self._settled():
+                break
             self._round()
             self._flood()
         warned = ((n, who) for n, watch in self.watches.items() for who in watch.suspects)
@@ -227,6 +229,11 @@ class Network:
         return Told(
             *harm, frozenset(self.cuts), frozenset(warned), self.vouched + self.audited, wire
         )
+
+    def _settled(self) -> bool:
+        """Whether no honest site that has neighbours moves, or differs from them."""
+        nodes = [self.nodes[name] for name in self.watches]
+        return all(node.away <= 1.0 for node in nodes if node.open)
 
     @property
     def audited(self) -> int:

@@ -112,6 +112,7 @@ class Agent:
 
     @cached_property
     def _agree(self) -> Agree:
+        self.mission.signs(self.store.folder)
         return Agree(self.desk, self.mission, self.store, self._meet.greeted)
 
     @cached_property

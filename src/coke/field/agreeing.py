@@ -167,7 +167,6 @@ class Agree:
         Neighbours that came later took over its totals; those that went are in them.
         """
         m, neighbours = self.mission, sorted(self.desk.carrier.neighbours)
-        m.signs(self.store.folder)
         heard, *said = self._nothing.before(self.store)
         if heard.totals is not None:
             self.result = joining(m.rows, m.terms, heard.totals, m.wanted)

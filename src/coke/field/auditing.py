@@ -28,13 +28,14 @@ from coke.field.signing import SIGNATURE, Signer, genuine
 from coke.maths.algorithms.integers import pack_integers, unpack_integers
 from coke.maths.arrays import Array
 from coke.maths.audit import Dual, Flows, Stated, contradict
-from coke.maths.guards import FIRST
+from coke.maths.guards import FIRST, WARNS
 from coke.talk.claiming import digest_of
 
 APART = 20  # rounds between audits, at least
 STEP, MOST = 5, 10  # audits are in rounds that it divides, and that many to come at most
 FINE = 2  # powers of two that a dual is stated more finely than its root mean square
-CONVICTS = 0.6  # of the bound on a node
+CONVICTS = 0.6  # of the bound on a node …
+LEADS = 1.5  # … or times the next, where most sites' models are worse than none
 CARRIES = "carries more than its own rows can ask for"
 TWICE = "has signed two statements of one round"
 FALSE = "states of our edge what is not so"
@@ -104,12 +105,17 @@ class NodeAudit:
         return self._carries()
 
     def _carries(self) -> Conviction | None:
-        parts = self.flows.parts({n: stated for n, (_, stated) in self._heard.items()})
-        parts.pop(self.name, None)
-        worst = max(parts, key=parts.__getitem__, default=None)
-        if worst is None or not parts[worst] > CONVICTS:
+        """Who carries most, if it is too much; where most sites are dragged, if it stands out."""
+        stated = {n: one for n, (_, one) in self._heard.items()}
+        parts = self.flows.parts(stated)
+        order = sorted(parts, key=parts.__getitem__, reverse=True)
+        if not order or order[0] == self.name:
             return None
-        return self._out(Conviction(worst, f"{CARRIES}: {parts[worst]:.2g} times"))
+        most, next_ = parts[order[0]], max([parts[n] for n in order[1:]], default=0.0)
+        dragged = self.flows.worse(stated) > WARNS[1] and most > LEADS * next_
+        if not (most > CONVICTS or dragged):
+            return None
+        return self._out(Conviction(order[0], f"{CARRIES}: {most:.2g} times"))
 
     def _out(self, found: Conviction) -> Conviction:
         self.flows = self.flows.without(found.who)
@@ -154,11 +160,12 @@ class NodeAudit:
         self._post(data, sender)
 
     def posts(self, neighbours: Mapping[str, object]) -> Iterator[tuple[str, bytes]]:
-        """What to send to whom: not to those who had it."""
+        """What to send to whom: not to those who had it, or have it from where it comes from."""
         out, self.outbox = self.outbox, []
         for data, sender in out:
+            had = {sender, *self.flows.near.get(sender, ())}
             for name in neighbours:
-                if name != sender:
+                if name not in had:
                     self.spent += len(data)
                     yield name, data
 

@@ -256,13 +256,11 @@ def _finished(
     with OneThread().limit():
         ready = _made(sites, (place,), agreement, np.zeros((1, 3), np.int64))  # see its ledger
         own = ready.own(0)
-    spread = agreement.spread
     if want.basis:
-        found = yield from common_basis(sweep, agreement, own)
-        return ready, (yield from vouched(sweep, ready, found, want.key))
-    if want.spread and spread is None:
-        spread = yield from add_targets(sweep, own.y)
-    return ready, Second(None, spread, ())
+        basis = yield from common_basis(sweep, agreement, own)
+        return ready, (yield from vouched(sweep, ready, basis, want.key))
+    asked, spread = want.spread and agreement.spread is None, agreement.spread
+    return ready, Second(None, (yield from add_targets(sweep, own.y)) if asked else spread, ())
 
 
 def _made(sites: Sites, places: tuple[Place, ...], agreement: Agreement, spent: Spent) -> Ready:

@@ -28,6 +28,7 @@ import numpy as np
 from coke.maths.arrays import Array
 from coke.maths.guards import HEAVY
 
+_FAR = 100.0  # times the median, that a site's own model may be in size
 _LEAST = 0.1  # of F(0): a model that fits all rows leaves no bound, but rounding
 
 
@@ -102,8 +103,9 @@ class Flows:
 
     @cached_property
     def model(self) -> float:
-        """‖θ‖ of the largest model that anybody would learn alone."""
-        return max((self.told[n].size for n in self._names), default=0.0)
+        """‖θ‖ of the largest model that anybody would learn alone: few rows may ask for much."""
+        sizes = np.array([self.told[n].size for n in self._names])
+        return float(min(sizes.max(initial=0.0), _FAR * np.median(sizes))) if len(sizes) else 0.0
 
     def node(self, F: float = math.inf) -> float:
         """2√(Λ F), with F(0) where F(θ) is more."""
@@ -138,6 +140,11 @@ class Flows:
         F = sum(min(one.loss, self.most) for one in here.values()) * len(self._names) / len(here)
         bound = self.node(F)
         return {j: self._sum(here, j) / bound for j in self._names} if bound > 0 else {}
+
+    def worse(self, stated: Mapping[str, Stated]) -> float:
+        """The middle one of R_i(θ_i)/R_i(0): above 1, most sites had better predict nothing."""
+        here = [n for n in self._names if n in stated and self.told[n].zero > 0]
+        return float(np.median([stated[n].loss / self.told[n].zero for n in here])) if here else 0.0
 
     def _sum(self, stated: Mapping[str, Stated], j: str) -> float:
         sums: list[Array] = []
