@@ -21,12 +21,11 @@ from coke.field.auditing import NodeAudit
 from coke.field.guarding import Watch
 from coke.field.moves import Setup
 from coke.field.signing import Signer
-from coke.learning.agreement import Terms
 from coke.learning.case import Case, Wanted
 from coke.learning.kinds import Say, reading_of, with_kind, with_target
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
-from coke.learning.public import check_labels
 from coke.learning.ready import Ready
+from coke.learning.terms import Terms, check_labels
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits
