@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 BENCHES := start fit classes weigh outputs simulate online agreement communication certificate protocol carrier flood soak kills chaos page serve field privacy fuzz liars streaming sweep mpi growth
 
-.PHONY: browser screens bench-model bench-compare bench-strange walk test-busy run test lint format docs package bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
+.PHONY: bench-stations browser screens bench-model bench-compare bench-strange walk test-busy run test lint format docs package bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/coke run --example digits --out $(OUT)
@@ -66,6 +66,10 @@ browser:
 screens: $(VENV)/dev.stamp
 	$(BIN)/coke run --example digits --out $(OUT)
 	$(BIN)/python benchmarks/screens.py $(OUT)/report.html $(ARGS)
+
+# Twelve agents on streams in fast time, killed and away (some ten minutes).
+bench-stations: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/twelve.py $(ARGS)
 
 # The choice on tables of many kinds, generated and bundled (a quarter of an hour).
 bench-strange: $(VENV)/dev.stamp

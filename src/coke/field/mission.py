@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import networkx as nx
 import numpy as np
@@ -20,6 +21,7 @@ from coke.errors import ConfigError
 from coke.field.auditing import NodeAudit
 from coke.field.guarding import Watch
 from coke.field.moves import Setup
+from coke.field.node import Node
 from coke.field.signing import Signer
 from coke.learning.case import Case, Wanted
 from coke.learning.kinds import Say, reading_of, with_kind, with_target
@@ -38,6 +40,12 @@ from coke.privacy.share import Signing
 from coke.settings.declaration import WAIT, SiteSettings
 from coke.settings.sites import compared, digest_of
 from coke.talk.place import Place
+
+if TYPE_CHECKING:
+    from coke.field.agreeing import Agree
+    from coke.field.phases import Desk
+    from coke.field.store import Store
+    from coke.field.streaming import Follow
 
 
 def _elastic(config: SiteSettings, own: Algorithm | None) -> bool:
@@ -199,11 +207,20 @@ class Mission:
             watch.audit = NodeAudit(self.name, flows, self.signer, risk.size)
         return watch
 
-    def signs(self, folder: Path) -> None:
-        """With the run's key, under a guard."""
+    def wants(self, folder: Path) -> Wanted:
+        """What it wants of the agreement: under a guard, that all know its key of this run."""
         if self.config.guard and self.signer is None:
             self.signer = Signer.kept(folder)
             self.wanted = self.wanted._replace(key=self.signer.public)
+        return self.wanted
+
+    def follow(self, desk: Desk, store: Store, agreed: Agree, finishing: bool) -> Follow | None:
+        """How it follows its source; None where its rows are all there."""
+        return None
+
+    def begun(self, node: Node) -> Node:
+        """The site before its first round: as it is."""
+        return node
 
     def case(self, ready: Ready) -> Case:
         """How the algorithm runs on what was agreed."""

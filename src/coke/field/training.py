@@ -62,7 +62,8 @@ class Train:
             else:
                 self._take_up(self.trained, neighbours)
             return
-        self.node = Node(setup, setup.ends(neighbours), self._start(setup), done=self.descend.done)
+        node = Node(setup, setup.ends(neighbours), self._start(setup), done=self.descend.done)
+        self.node = self.mission.begun(node)
         for name in neighbours if self.mission.joins else ():
             self._keep(self.trained.join(name))
 
@@ -239,18 +240,19 @@ class Train:
             line = {"round": node.k, "spoke": spoke, "loss": self.loss}
             self.store.append({**line, "away": node.away, **node.spent._asdict()})
 
-    def audited(self, sender: str, letter: Audited) -> None:
-        """A call for an audit, or a statement, kept and passed on."""
+    def told(self, sender: str, letter: Proven | Audited) -> None:
+        """The end of a descent; or of an audit a call or a statement, kept and passed on."""
+        if isinstance(letter, Proven):
+            return self.proven(sender, letter)
         watch = None if self.node is None else self.node.setup.watch
         if watch is None or watch.audit is None:
             raise MessageError(f"{sender} tells of an audit, which this site has no part in")
         watch.audit.hear(sender, letter.data, self.trained.k)
-        self._audit(self.trained)
+        return self._audit(self.trained)
 
     def _audit(self, node: Node) -> None:
         """Sends what an audit asks for."""
-        watch = node.setup.watch
-        if watch is not None and watch.audit is not None:
+        if (watch := node.setup.watch) is not None and watch.audit is not None:
             self.desk.post((n, Audited(data)) for n, data in watch.audit.posts(node.open))
 
     def _suspect(self, node: Node) -> None:
