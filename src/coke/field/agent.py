@@ -8,8 +8,7 @@
     part     everybody knows of the end; both ends of every edge compare their duals
 
 The phases are objects, of `phases`, `agreeing`, `descending`, `training`, `closing` and `parting`;
-the network is a `Carrier`, the disk a `Store`. Here are the loop, who hears what, and what there is
-to tell.
+the network is a `Carrier`, the disk a `Store`. Here are the loop, who hears what, and what to tell.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from coke.field.descending import Descend
 from coke.field.edge import why_closed
 from coke.field.frames import (
     LETTER,
+    Audited,
     Check,
     Hello,
     Parted,
@@ -230,8 +230,8 @@ class Agent:
                     self._meet.hear(sender, hello, training=training)
                 case Check() | Parted() as letter:
                     self._part.hear(sender, letter)
-                case Proven() as letter:
-                    self._train.proven(sender, letter)
+                case Proven() | Audited() as letter:
+                    self._train.told(sender, letter)
                 case letter:
                     self._agree.hear(sender, letter)
         except MessageError:

@@ -17,6 +17,7 @@ Letters, for all else that sites tell each other; their flags are 64 and up:
     CHECKED the same                            and I have yours
     PARTED  flags 1                             and you have mine
     PROVEN  flags 1 | mark 4 | proof 12         the tree's root has ended a descent to that model
+    AUDIT   flags 1 | statement, signed         a call for an audit, or what a site states in one
 
 Those of streams are in `coke.field.pulses`. Little endian. Every length is checked before anything
 is read. A word, CTL or DONE has one meaning for every value and one spelling:
@@ -47,7 +48,7 @@ NEWS, AGAIN, SHORT, WIDE = 1, 2, 4, 8  # bits of a word's flags
 OPEN, CLOSED, DONE = 16, 17, 32  # flags of CTL and DONE …
 DONE_AGAIN, DONE_SHORT = 1, 2  # … whose last bits say more
 LETTER = 64  # the first flags of a letter, which are
-HELLO, HELLO_BACK, TALK, ASK, WANT, TOTALS, CHECK, CHECKED, PARTED, PROVEN = range(64, 74)
+HELLO, HELLO_BACK, TALK, ASK, WANT, TOTALS, CHECK, CHECKED, PARTED, PROVEN, AUDIT = range(64, 75)
 MOST = 4096  # messages of a conversation on one edge: a thousand sweeps and more
 CLOSING = 2**15  # the number of the first after the last round
 SETTINGS = 2**16  # bytes of all settings
@@ -136,8 +137,14 @@ class Proven(NamedTuple):
     proof: bytes
 
 
+class Audited(NamedTuple):
+    """A call for an audit, or what a site states in one: see `coke.field.auditing`."""
+
+    data: bytes
+
+
 Frame = Word | Standing | Done
-Told = Hello | Said | Ask | Want | Totals | Check | Parted | Proven
+Told = Hello | Said | Ask | Want | Totals | Check | Parted | Proven | Audited
 Letter = Told | Pulse
 
 
@@ -167,6 +174,8 @@ def encode(frame: Frame | Letter) -> bytes:
             return bytes([PARTED])
         case Proven(mark, proof):
             return _PROVEN.pack(PROVEN, mark, proof)
+        case Audited(statement):
+            return bytes([AUDIT]) + statement
         case _:
             return encode_tick(frame)
 
@@ -254,4 +263,6 @@ def _letter(data: bytes) -> Told:
         return Parted()
     if kind == PROVEN:
         return Proven(*_PROVEN.unpack(data)[1:])
+    if kind == AUDIT:
+        return Audited(rest)
     raise MessageError(f"a letter of {len(data)} bytes that no site writes: compare the releases")

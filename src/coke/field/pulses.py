@@ -17,7 +17,7 @@ import msgspec
 from coke.data.learnt import learnt
 from coke.errors import MessageError
 
-TICK, WAITS, RESTS, JOIN, ENDS = range(74, 79)  # flags
+TICK, WAITS, RESTS, JOIN, ENDS = range(75, 80)  # flags
 _TICK, _RESTS = struct.Struct("<BIB"), struct.Struct("<BI")
 
 
