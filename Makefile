@@ -109,4 +109,4 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@touch $@ $(VENV)/run.stamp
 
 clean:
-	rm -rf $(VENV) out dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) out dist docs/tutorials .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
