@@ -177,7 +177,7 @@ class Root:
         self.away = likely / self._may if self._may > 0 else math.inf if likely > 0 else 0.0
         self._count(u, loss)
         if self._over or self.away <= _ENOUGH:
-            return Order(SHIFT, -g, self._fine(2.0 * _SHIFTED))
+            return Order(SHIFT, -g, self._fine(2.0 * _SHIFTED / self._N))
         if self._exploded or self._stale > max(_STALE, len(u) // 4):
             return self._stuck(u)
         return self._on(self._p)
