@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from coke.estimators.classifier import COKEClassifier as COKEClassifier
     from coke.estimators.regressor import COKERegressor as COKERegressor
     from coke.estimators.transformer import RandomFeatures as RandomFeatures
+    from coke.export.onnx import export_onnx as export_onnx
     from coke.learning.model import Model as Model
     from coke.learning.model import load_model as load_model
     from coke.maths.algorithms.algorithm import Algorithm as Algorithm
@@ -60,6 +61,7 @@ _NAMES = {  # module ↦ what it gives the world, when it is first asked for
     "estimators.classifier": ("COKEClassifier",),
     "estimators.regressor": ("COKERegressor",),
     "estimators.transformer": ("RandomFeatures",),
+    "export.onnx": ("export_onnx",),
     "learning.model": ("Model", "load_model"),
     "maths.algorithms.algorithm": ("Algorithm", "Spoken"),
     "maths.algorithms.codecs": ("Coarse", "Codec", "Float64"),

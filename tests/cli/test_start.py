@@ -49,6 +49,8 @@ SITE = '[data]\nfile = "x"\ntarget = "y"\n[site]\nname = "a"\nnetwork = "n"\nnei
         ("agent site.toml", 2, "no neighbours"),
         ("agent typo.toml", 2, "Did you mean 'agents'?"),
         ("predict model.coke rows.csv --out p.txt", 2, ".csv or .parquet"),
+        ("export model.coke model.txt", 2, "ending in .onnx"),
+        ("serve model.coke", 2, "no such file"),
         ("rnu", 2, "Did you mean 'run'?"),
     ],
 )

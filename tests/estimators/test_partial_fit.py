@@ -111,7 +111,7 @@ def test_rows_out_of_order_twice_late_from_the_future_and_with_gaps() -> None:
     counts = messy.arrivals_
     assert (counts.twice, counts.ahead, counts.gaps, counts.late) == (10, 1, 2, 1)
     assert counts.taken == 240
-    streams = [model._fed().stream for model in (clean, messy)]
+    streams = [model._fed().stream.ending() for model in (clean, messy)]
     for stream in streams:
         stream.gathered()
     w = [stream.statistics.w for stream in streams]

@@ -20,7 +20,7 @@ from coke.field.moves import Setup
 from coke.field.node import Node
 from coke.field.state import restored
 from coke.field.store import Store
-from coke.learning.agreement import feature_settings
+from coke.learning.kernels import feature_settings
 from coke.learning.ready import agree, joining
 from coke.maths.algorithms.coke import automatic
 from coke.maths.algorithms.stopping import Limits

@@ -20,12 +20,14 @@ class Answered(NamedTuple):
     headers: dict[str, str]
 
 
-def ask(access: Access, path: str = "", method: str = "GET", **headers: str) -> Answered:
+def ask(
+    access: Access, path: str = "", method: str = "GET", body: bytes | None = None, **headers: str
+) -> Answered:
     """A request with the token; headers by name, with _ for -."""
     link = http.client.HTTPConnection("127.0.0.1", access.port, timeout=LONG)
     try:
         given = {key.replace("_", "-"): value for key, value in headers.items()}
-        link.request(method, f"/{access.token}/{path}", headers=given)
+        link.request(method, f"/{access.token}/{path}", body, given)
         reply = link.getresponse()
         return Answered(reply.status, reply.read(), dict(reply.getheaders()))
     finally:

@@ -296,7 +296,7 @@ def test_where_nothing_is_chosen_nothing_is_said(
     def never(*_: Any) -> Any:
         raise AssertionError("a choice")
 
-    monkeypatch.setattr("coke.learning.agreement.choose", never)
+    monkeypatch.setattr("coke.learning.picking.choose", never)
     monkeypatch.setattr("coke.learning.closing.closing", never)
     if "scale" in given:
         given = {**given, "ranges": {**{f"x{j}": (-5, 5) for j in range(5)}, "y": (-9, 9)}}

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coke.maths.algorithms.alarms import Errors, Notices
+from coke.maths.algorithms.alarms import Errors, Notices, latest
 from coke.maths.graph import adjacency, steps
 
 
@@ -45,9 +45,10 @@ def test_all_sites_act_on_one_tick_or_none_does(N: int, seed: int, data: st.Data
     W = adjacency(graph)
     reach = int(steps(W, np.arange(N)).max())
     when = data.draw(st.lists(st.integers(0, 80), min_size=N, max_size=N))
-    notices, acted = Notices.none(N, reach), []
+    notices, acted = Notices.none(np.arange(N), N, reach), []
     for tick in range(200):
-        notices, _ = notices.said(np.array([tick >= at for at in when]), tick).passed(W)
+        said = notices.said(np.array([tick >= at for at in when]), tick)
+        notices = said.after(latest(W, said.told))
         enough = notices.enough(tick)
         assert enough.all() or not enough.any()
         acted.append(bool(enough.any()))
@@ -57,10 +58,11 @@ def test_all_sites_act_on_one_tick_or_none_does(N: int, seed: int, data: st.Data
 def test_notices_of_a_few_sites_are_passed_on_once_and_counted() -> None:
     """A notice of one site of nine costs a message of each, and moves nobody."""
     W = adjacency(nx.cycle_graph(9))
-    notices, total = Notices.none(9, 4), 0
+    notices, total = Notices.none(np.arange(9), 9, 4), 0
     who = np.arange(9) == 4
     for tick in range(40):
-        notices, size = notices.said(who, tick).passed(W)
-        total += int((size > 0).sum())
+        said = notices.said(who, tick)
+        notices = said.after(latest(W, said.told))
+        total += int((said.size > 0).sum())
         assert not notices.enough(tick).any()
     assert total == 9

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from coke.maths.algorithms.algorithm import Spoken
 from coke.maths.algorithms.hedge import Fast, Hedge
-from coke.maths.algorithms.online import Clock, Online, noise
+from coke.maths.algorithms.online import Clock, Edges, Linked, Online, noise
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import adjacency
 from coke.maths.losses.problem import Quadratic
@@ -22,8 +23,13 @@ def started(name: str) -> tuple[Online, Quadratic, Array]:
     problem = case(N=6).problem
     risk = problem.train.sums
     assert risk is not None
-    online = Online.of(2.0, shape_of(GRAPHS[name]), adjacency(GRAPHS[name]))
+    online = Online.of(2.0, shape_of(GRAPHS[name]), Edges.of(adjacency(GRAPHS[name])))
     return online, risk, np.full((6, 1), 1e-3)
+
+
+def heard(online: Online, at: Linked, spoken: Spoken) -> Linked:
+    """All sites are here."""
+    return online.heard(at, at.coke.hat)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -31,9 +37,9 @@ def test_the_duals_sum_to_zero_through_changes_of_basis(name: str) -> None:
     """Σ_i γ_i = 0 to the last bit, after every round and every change."""
     online, plain, h = started(name)
     old = basis(plain.A.shape[-1], 0)
-    at, _ = online.start(plain.whitened(old))
+    at = heard(online, *online.start(plain.whitened(old)))
     for k in range(12):
-        at, _ = online.round(at, plain.whitened(old), h)
+        at = heard(online, *online.round(at, plain.whitened(old), h))
         if k % 3 == 2:
             new = basis(plain.A.shape[-1], k)
             at, old = online.moved(at, old, new), new
@@ -46,12 +52,12 @@ def test_a_change_of_basis_changes_no_prediction_and_no_dual_of_theta() -> None:
     online, plain, h = started("random")
     D = plain.A.shape[-1]
     old, new = basis(D, 0), basis(D, 1)
-    at, _ = online.start(plain.whitened(old))
-    at, _ = online.round(at, plain.whitened(old), h)
+    at = heard(online, *online.start(plain.whitened(old)))
+    at = heard(online, *online.round(at, plain.whitened(old), h))
     moved = online.moved(at, old, new)
     np.testing.assert_allclose(new.theta(moved.coke.hat), old.theta(at.coke.hat), atol=1e-7)
     np.testing.assert_allclose(moved.duals @ new.C.T, at.duals @ old.C.T, atol=1e-7)
-    np.testing.assert_array_equal(moved.coke.heard, online.edges.W @ moved.coke.hat)
+    np.testing.assert_array_equal(moved.coke.heard, online.edges.W @ moved.said)
 
 
 def test_rounds_go_to_the_optimum_of_all_agents_whatever_the_basis() -> None:
@@ -60,11 +66,13 @@ def test_rounds_go_to_the_optimum_of_all_agents_whatever_the_basis() -> None:
     D = plain.A.shape[-1]
     P = plain.A.mean(axis=0) + 2 * plain.G * np.eye(D)
     bases = [Whitening.of(P), Whitening.of(P + 0.3 * np.diag(np.diag(P)))]
-    at, _ = online.start(plain.whitened(bases[0]))
+    at = heard(online, *online.start(plain.whitened(bases[0])))
     for k in range(200):
         if k == 20:
             at = online.moved(at, *bases)
-        at, _ = online.round(at, plain.whitened(bases[k >= 20]), np.full((6, 1), 0.5 * 0.9**k))
+        at = heard(
+            online, *online.round(at, plain.whitened(bases[k >= 20]), np.full((6, 1), 0.5 * 0.9**k))
+        )
     theta = bases[1].theta(at.coke.theta)
     assert np.abs(theta - plain.optimum()).max() < 1e-6
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from coke.errors import ConfigError
 from coke.page.access import Access
-from coke.page.http import Flow, Reply
+from coke.page.http import Door, Flow, Reply, Request
 from coke.page.server import Bounds, Server
 from kit.asking import ask, send
 
@@ -26,7 +26,8 @@ QUICK = Bounds(patience=0.2, penalty=0.01, rate=1e6, burst=10**6)
 Made = Callable[..., Access]
 
 
-def answer(path: str) -> Reply | Flow | None:
+def answer(request: Request) -> Reply | Flow | None:
+    path = request.path
     if path == "stream":
         return Flow(_ticks())
     if path == "broken":
@@ -49,7 +50,7 @@ def served() -> Iterator[Made]:
     with ExitStack() as open_:
 
         def make(bounds: Bounds = QUICK) -> Access:
-            server = open_.enter_context(Server(TOKEN, answer, bounds))
+            server = open_.enter_context(Server(Door(TOKEN), answer, bounds))
             return Access(server.port, TOKEN, 0)
 
         yield make
@@ -94,7 +95,7 @@ def test_an_answer_that_is_not_taken_is_given_up() -> None:
         while True:
             yield bytes(1 << 20)
 
-    with Server(TOKEN, lambda path: Flow(much()), bounds) as server:
+    with Server(Door(TOKEN), lambda _: Flow(much()), bounds) as server:
         access = Access(server.port, TOKEN, 0)
         with socket.create_connection(("127.0.0.1", access.port)) as asleep:
             asleep.sendall(
@@ -141,12 +142,12 @@ def test_few_streams_are_open_at_once_and_requests_are_answered_beside_them(serv
 
 def test_a_port_that_is_taken_is_refused_with_what_to_do(served: Made) -> None:
     with pytest.raises(ConfigError, match="choose another"):
-        Server(TOKEN, answer, QUICK, served().port)
+        Server(Door(TOKEN), answer, QUICK, ("127.0.0.1", served().port))
 
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[Access]:
-    with Server(TOKEN, answer, QUICK) as server:
+    with Server(Door(TOKEN), answer, QUICK) as server:
         yield Access(server.port, TOKEN, 0)
 
 

@@ -252,3 +252,12 @@ def test_the_bound_on_epsilon_holds_as_often_as_it_says() -> None:
     assert _least_epsilon((n, n), n, 0.0) < 0.0
     assert _least_epsilon((0, n // 2), n, 0.3) < _least_epsilon((0, n // 2), n, 0.0)
     assert _least_epsilon((0, n // 2), n, 0.6) == 0.0
+
+
+def test_where_no_equation_is_left_rows_are_where_the_search_began() -> None:
+    """T ≥ D: A has full rank, says nothing of any x, and every start is a solution."""
+    features = features_of(0, L=3)
+    X, y = rows(0, features.size)
+    found = Statistics(*statistics(features, X, y)[:2])
+    starts = np.random.default_rng(1).normal(size=(features.size, 5))
+    assert np.array_equal(recovered_rows(features, found, len(X), starts)[0], starts)

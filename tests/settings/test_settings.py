@@ -78,6 +78,7 @@ def test_a_value_out_of_bounds_is_refused_with_what_was_expected(one: Declared) 
         return
     for number in outside(one):
         value: Any = [int(number)] * 2 if one.name in ("sizes", "size_range") else number
+        value = [number] if one.name == "kernels" else value
         whole = one.kind in (int, int | None, int | str)
         value = int(value) if whole else value
         with pytest.raises(ConfigError) as error:

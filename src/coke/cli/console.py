@@ -37,7 +37,7 @@ console = Screen(stderr=True)
 # what a run says beside its numbers
 APART = (
     "beside", "failed", "yardsticks", "interrupted", "model", "report", "warnings",
-    "choice", "importance", "coverage", "targets", "verdict",
+    "choice", "importance", "coverage", "targets", "verdict", "kernels",
 )  # fmt: skip
 
 
@@ -70,8 +70,11 @@ def run_rows(document: dict[str, Any]) -> list[Row]:
 
 
 def run_words(document: dict[str, Any]) -> list[str]:
-    """What the sites chose, and what their intervals hold."""
+    """What the sites chose, what kernels weigh, and what intervals hold."""
     said = list(document["choice"]["words"]) if document["choice"] else []
+    if document["kernels"]:
+        weights = sorted(document["kernels"].items(), key=lambda one: -one[1])
+        said.append("weights of kernels: " + ", ".join(f"{name} {v:.3g}" for name, v in weights))
     held = [share for share in (document["coverage"] or {}).values() if share is not None]
     if held:
         ends = dict.fromkeys(f"{100 * share:.0f} %" for share in (min(held), max(held)))

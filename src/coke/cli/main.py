@@ -21,6 +21,8 @@ COMMANDS = {
     "agent": "One site on a network: meets its neighbours, agrees, trains, writes its model.",
     "audit": "What a neighbour could learn from this configuration: attacks on your own rows.",
     "predict": "Predictions of a trained model for the rows of a file.",
+    "export": "A trained model as ONNX, which many programs run without coke.",
+    "serve": "Predictions of a trained model on request, on this machine.",
     "reproduce": "The paper's experiments, its numbers beside ours: Markdown, PNG and JSON.",
     "theory": "Constants, guaranteed and measured rate, and the ρ, λ and L that follow.",
     "data": "The paper's data sets.",

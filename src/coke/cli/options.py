@@ -33,6 +33,7 @@ Page = Annotated[
     ),
 ]
 _LABELS = KNOBS["classes"].kind  # texts or numbers
+_KERNELS = KNOBS["features.kernels"].kind
 FILE = typer.Argument(help="TOML file; without it, the paper's synthetic problem.")
 
 
@@ -79,9 +80,12 @@ def command(face: Face, file: Any = FILE) -> Callable[[Callable[..., None]], Cal
 
 
 def _warned(
-    config: Path | None, changes: dict[str, Any], face: Face, resume: Path | None = None
-) -> Settings:
+    config: Path | None, changes: dict[str, Any], face: Face, resume: Path | None = None,
+    online: Path | None = None,
+) -> Settings:  # fmt: skip
     """The settings; options among them that change nothing are said."""
+    if online is not None:
+        changes = changes | {"data.file": str(online.resolve())}
     settings = wanted(config, changes, face, resume)
     for line in idle(settings, changes, face):
         warn(line)
@@ -116,7 +120,7 @@ def _kind(one: Declared) -> Any:
         return list[str]
     if len(kinds) > 1:  # a number or a word
         return str
-    lines = get_origin(kinds[0]) is dict or kinds[0] == _LABELS
+    lines = get_origin(kinds[0]) is dict or kinds[0] in (_LABELS, _KERNELS)
     return list[str] if lines else kinds[0]
 
 

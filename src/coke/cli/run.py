@@ -37,22 +37,38 @@ def run(
     engine: Annotated[
         str, typer.Option(help="simulation: this process; mpi: the ranks of mpirun (docs/mpi.md).")
     ] = "simulation",
+    online: Annotated[
+        Path | None,
+        typer.Option(help="Learn from this file's rows as if they came, one tick after another."),
+    ] = None,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="With --online, end at the proven optimum.")
+    ] = False,
     json: options.AsJson = False,
 ) -> None:
     """Train, all sites at once, in one process or on the ranks of an MPI job."""
+    if finish and online is None:
+        warn("--finish has no effect: it is for --online")
+    if online is not None and (resume is not None or checkpoint is not None):
+        raise ConfigError("--online with --resume or --checkpoint: the file is there to read again")
     if resume is not None and out is not None:
         raise ConfigError(
             f"both --out {out} and --resume {resume}: a resumed run stays in its folder"
         )
     with _on_ranks(engine) as comm:
-        settings = wanted(resume=resume)
+        settings = wanted(resume=resume, online=online)
         if checkpoint is not None and out is None and resume is None:
             warn("--checkpoint has no effect: a run without --out keeps nothing")
         from coke.cli import running  # here: what is refused needs no NumPy
 
         often = OFTEN if checkpoint is None else checkpoint
         where = running.Where(out or resume, resume is not None, often, comm)
-        running.run(settings, where, json)
+        if online is None:
+            running.run(settings, where, json)
+            return
+        from coke.cli.onlining import run_online
+
+        run_online(settings, where, finish, json)
 
 
 @contextmanager

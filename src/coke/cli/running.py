@@ -107,6 +107,7 @@ def _document(ready: Ready, done: list[Trained]) -> dict[str, Any] | None:
     about: dict[str, Any] = {"choice": None, "importance": None, "coverage": None}
     if ready.agreement.choice is not None:
         about = chosen(ready, model, ready.agreement.choice)
+    about["kernels"] = dict(model.kernels) or None
     everybody = ready.everybody
     if everybody is None:
         return None

@@ -1,9 +1,9 @@
 """Rows of a stream in the order of their ticks, each once: what comes late, twice or too early.
 
     late        its tick has gone by: it joins the next tick, and counts by its own
-    too late    by more than LATE ticks: left out, for nobody knows any more whether it came before
+    too late    by more than `late` ticks: left out, for who knows whether it came before
     twice       equal, bit for bit, to a row of the same site and tick: left out
-    ahead       more than LATE ticks beyond all but a few sites: a wrong clock; left out
+    ahead       more than `late` ticks beyond all but a few sites: a wrong clock; left out
     gaps        NaN or infinite numbers: left out
 
 Without ticks a site's rows are at one tick after the other, and none of this but gaps can be.
@@ -55,7 +55,8 @@ class Due(NamedTuple):
 class Arrivals:
     """What has come of N sites' streams so far."""
 
-    def __init__(self, N: int):
+    def __init__(self, N: int, late: int = LATE):
+        self._late = late
         self.now: int | None = None  # the last tick that was handed out
         self.counts = Counts()
         self._next = np.zeros(N, np.int64)  # a site's tick where rows come without
@@ -85,11 +86,11 @@ class Arrivals:
     def _in_time(self, ticks: Ticks, site: Index, whole: Mask) -> Mask:
         """Neither too late nor ahead; the first rows of all are as they are."""
         now = int(ticks[whole].min(initial=0)) - 1 if self.now is None else self.now
-        far = ticks > now + LATE
+        far = ticks > now + self._late
         if _SHARE * len(set(site[far & whole].tolist())) >= len(self._next):
             far = np.zeros_like(far)  # time itself has moved on
         latest = int(ticks[whole & ~far].max(initial=now))
-        old = ticks < latest - LATE if self.now is not None else np.zeros_like(far)
+        old = ticks < latest - self._late if self.now is not None else np.zeros_like(far)
         more = {"ahead": int((far & whole).sum()), "too_late": int((old & whole).sum())}
         self.counts = self.counts.with_(**more)
         return np.asarray(~far & ~old)
@@ -125,7 +126,7 @@ class Arrivals:
         """What could only be too late by now."""
         assert self.now is not None
         for seen in self._seen:
-            for tick in [tick for tick in seen if tick < self.now - LATE]:
+            for tick in [tick for tick in seen if tick < self.now - self._late]:
                 del seen[tick]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,11 +44,7 @@ from coke.data.reading import (
     form_of,
 )
 from coke.data.sources import Chunk, Numbers, Source
-from coke.data.tables import (
-    REFUSALS,
-    plain,
-    unreadable,
-)
+from coke.data.tables import REFUSALS, plain, unreadable
 from coke.errors import CokeError, DataError, FileError
 from coke.maths.arrays import Array
 
@@ -75,56 +72,79 @@ def open_table(
     hold the same here. A stream that can be read only once (a `RecordBatchReader`) gives one pass
     only.
     """
-    said, kind = (
-        (str(source), FileError) if isinstance(source, str | Path) else ("table", DataError)
-    )
     targets = (target,) if isinstance(target, str) else tuple(target)
+    file = isinstance(source, str | Path)
+    said, kind = (str(source), FileError) if file else ("table", DataError)
+    guard = partial(guarded, said, kind)
     open_ = opener(source, chunk, Named(site, targets[0] if classes else None), how)
-    schema, rows, batches, near = guarded(said, kind, open_)
-    guarded(said, kind, lambda: "".join(schema.names))  # Arrow decodes them when asked for them
+    schema, rows, batches, near = guard(open_)
+    guard(lambda: "".join(schema.names))  # Arrow decodes them when asked for them
     beside, weights = ([] if name is None else [name] for name in (site, weight))
     parts = ((targets, TARGETS if classes else TARGET), (beside, SITES), (weights, WEIGHTS))
-    inputs = _inputs(schema, how, parts, drop)
+    inputs = tuple(_inputs(schema, how, parts, drop))
     known = {} if known is None else known
     kinds = tuple(known.setdefault(name, Kind()) for name in inputs)
     dtype = exact_float(*(schema.field(name).type for name in inputs))
-
-    def chunks(batches: Batches, inputs: Sequence[str] = inputs) -> Iterator[Chunk]:
-        reading = iter(batches([*inputs, *targets, *beside, *weights]))
-        while (batch := guarded(said, kind, lambda: next(reading, None))) is not None:
-            for first in range(0, batch.num_rows, chunk):
-                some, w = weighed(batch.slice(first, chunk))
-                codes, labels = (None, ()) if site is None else coded(some.column(site))
-                y, found = targeted(some)
-                X = columns_of_batch(some, inputs, dtype, kinds[: len(inputs)])
-                yield Chunk(X, y, codes, labels, found, weights=w)
-
-    def weighed(some: pa.RecordBatch) -> tuple[pa.RecordBatch, Array | None]:
-        if weight is None:
-            return some, None
-        w = columns_of_batch(some, weights, np.float64)[:, 0]
-        there = weighing(w[np.isfinite(w)], weight)
-        heavy = np.ones(len(w), np.bool_)
-        heavy[np.isfinite(w)] = there  # of gaps it is said later
-        return some.filter(pa.array(heavy)), w[heavy]
-
-    def targeted(some: pa.RecordBatch) -> tuple[Array, tuple[Any, ...] | None]:
-        if classes:
-            return as_classes(*coded(some.column(targets[0])))
-        y = columns_of_batch(some, targets, np.float64)
-        return (y if len(targets) > 1 else y[:, 0]), None
-
-    def coded(column: pa.Array) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
-        return guarded(said, kind, lambda: encoded(plain(column)))  # text may be none
+    table = _Chunking(
+        guard=guard, targets=targets, site=site, weight=weight, classes=classes, chunk=chunk,
+        dtype=dtype, kinds=kinds,
+    )  # fmt: skip
+    full, slim = partial(table.chunks, inputs), partial(table.chunks, ())
 
     def only(names: frozenset[str]) -> Source:
-        left, some = guarded(said, kind, lambda: near(names))
-        these = partial(chunks, some)
-        return Source(tuple(inputs), left, these, partial(these, ()), part=True, kinds=kinds)
+        left, some = guard(lambda: near(names))
+        return Source(
+            inputs, left, partial(full, some), partial(slim, some), part=True, kinds=kinds
+        )
 
-    slim = partial(chunks, batches, ())
     by_site = only if near is not None and site is not None else None
-    return Source(tuple(inputs), rows, partial(chunks, batches), slim, by_site, kinds=kinds)
+    return Source(
+        inputs, rows, partial(full, batches), partial(slim, batches), by_site, kinds=kinds
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chunking:
+    """How a table's batches become chunks of rows."""
+
+    guard: Callable[[Callable[[], Any]], Any]  # of what Arrow refuses says where
+    targets: tuple[str, ...]
+    site: str | None
+    weight: str | None
+    classes: bool  # whether the target is one of labels
+    chunk: int  # rows
+    dtype: Any  # of the inputs
+    kinds: tuple[Kind, ...]  # what is known of them
+
+    def chunks(self, inputs: Sequence[str], batches: Batches) -> Iterator[Chunk]:
+        """With those inputs: all, or none."""
+        beside = [name for name in (self.site, self.weight) if name is not None]
+        reading = iter(batches([*inputs, *self.targets, *beside]))
+        while (batch := self.guard(lambda: next(reading, None))) is not None:
+            for first in range(0, batch.num_rows, self.chunk):
+                some, w = self._weighed(batch.slice(first, self.chunk))
+                codes, labels = (None, ()) if self.site is None else self._coded(some, self.site)
+                y, found = self._targeted(some)
+                X = columns_of_batch(some, inputs, self.dtype, self.kinds[: len(inputs)])
+                yield Chunk(X, y, codes, labels, found, weights=w)
+
+    def _weighed(self, some: pa.RecordBatch) -> tuple[pa.RecordBatch, Array | None]:
+        """Without rows that weigh nothing; of gaps it is said later."""
+        if self.weight is None:
+            return some, None
+        w = columns_of_batch(some, [self.weight], np.float64)[:, 0]
+        heavy = np.ones(len(w), np.bool_)
+        heavy[np.isfinite(w)] = weighing(w[np.isfinite(w)], self.weight)
+        return some.filter(pa.array(heavy)), w[heavy]
+
+    def _targeted(self, some: pa.RecordBatch) -> tuple[Array, tuple[Any, ...] | None]:
+        if self.classes:
+            return as_classes(*self._coded(some, self.targets[0]))
+        y = columns_of_batch(some, self.targets, np.float64)
+        return (y if len(self.targets) > 1 else y[:, 0]), None
+
+    def _coded(self, some: pa.RecordBatch, name: str) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
+        return self.guard(lambda: encoded(plain(some.column(name))))  # text may be none
 
 
 def _inputs(

@@ -18,13 +18,13 @@ from coke.learning.finishing import finished
 from coke.learning.model import Model
 from coke.learning.prequential import Feed, Prequential
 from coke.learning.ready import agree
-from coke.learning.streaming import Stream
+from coke.learning.several import stream_of
 from coke.maths.graph import graph_on
 from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES
 from coke.settings.declaration import AUTO, Settings
+from coke.settings.rules import STREAMED, of_stream
 
 _LEARNS = (AUTO, "coke")
-STREAMED = ("quadratic", "least-squares")
 
 
 class _NoStreamError(InputError, AttributeError):
@@ -59,7 +59,7 @@ class Streaming(Showing):
     def finish(self) -> Self:
         """Ends the stream, at the optimum of all rows as they count now, which is proven."""
         feed = self._fed()
-        ended = finished(feed.stream, feed.stream.ready.agreement.terms.settings.rounds)
+        ended = finished(feed.stream.ending(), feed.stream.ready.agreement.terms.settings.rounds)
         self._learnt(feed)
         self._ended(ended)
         return self
@@ -108,8 +108,8 @@ class Streaming(Showing):
         )
         graph = graph_on(list(parts), self.graph, self.edges, settings.seed)
         with self._agreeing():
-            ready = agree(kept, graph, Terms(settings, columns))
-        return Feed(Stream(ready, settings.memory))
+            ready = agree(kept, graph, Terms(settings, columns, streams=True))
+        return Feed(stream_of(ready, settings.memory))
 
     def _learnt(self, feed: Feed) -> Self:
         """What the sites know now."""
@@ -144,12 +144,10 @@ def learns_streams(estimator: Any) -> bool:
 
 def _streamable(settings: Settings, engine: Any) -> None:
     """What a stream cannot be learnt with, and why."""
-    s = settings
-    against = {
-        f'privacy = "{s.privacy}": every round is a new release': s.privacy != "none",
-        f"engine = {engine!r}: a stream is learnt in this process": engine != "simulation",
-        f'class_weight = "{s.class_weight}": classes are not counted yet': s.class_weight != "none",
-    }
-    for reason, holds in against.items():
-        if holds:
-            raise InputError(f"partial_fit with {reason}; leave it out, or fit all rows at once")
+    for reason in of_stream(settings):
+        raise InputError(f"partial_fit: {reason}")
+    if engine != "simulation":
+        raise InputError(
+            f"partial_fit with engine = {engine!r}: a stream is learnt in this process; agents "
+            "follow streams of their own (docs/streams.md)"
+        )

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,18 +20,19 @@ from coke.data.site import Site
 from coke.data.tables import Labels
 from coke.data.units import Columns, Making, Scaling, checked_classes, fit_scaling, numbers_of
 from coke.errors import MessageError
-from coke.learning.choice import FINE, Choice, Samples, Wish, least_ridge
-from coke.learning.choosing import choose
+from coke.learning.choice import FINE, Choice, least_ridge
+from coke.learning.kernels import Bank, feature_settings, kernel_features
+from coke.learning.picking import chosen, weighed
 from coke.learning.public import public_classes, public_units
-from coke.maths.arrays import Array, side_by_side
-from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
+from coke.maths.arrays import Array
+from coke.maths.features.features import DrawnFeatures, draw_features
 from coke.maths.graph import Shape
 from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES, Loss, losses_of
 from coke.maths.losses.codes import coded, corners
-from coke.maths.losses.one_vs_rest import signs
 from coke.privacy.noise import Budget
 from coke.privacy.private import Private, Public
-from coke.settings.declaration import AUTO, BALANCED, HASHED, PLAIN, PUBLIC, Settings
+from coke.settings.declaration import AUTO, BALANCED, HASHED, PUBLIC, Settings
+from coke.settings.kernels import Kernel, kernels_of
 from coke.talk.columns import agree_coding
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers
@@ -50,6 +51,7 @@ class Terms(NamedTuple):
     columns: tuple[str, ...]  # names of the inputs
     sample: Array | None = None  # public inputs, in their own units
     releases: Path | None = None  # where private sites keep their noised statistics; None: nowhere
+    streams: bool = False  # whether rows go on coming: then kernels are compared as they come
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -63,6 +65,11 @@ class Terms(NamedTuple):
         return LOSSES[self.settings.loss]
 
     @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Several to learn with, where they were given."""
+        return kernels_of(self.settings.features)
+
+    @property
     def numbers(self) -> bool:
         """Whether targets are numbers."""
         return self.loss.kind == NUMBERS
@@ -71,7 +78,9 @@ class Terms(NamedTuple):
     def needed(self) -> tuple[bool, bool]:
         """Whether units, or a choice, follow from moments of the columns; and from their ranges."""
         s = self.settings
-        moments = s.data.scale == "standard" or s.features.sigma == AUTO or s.model == AUTO
+        known = self.streams and self.kernels and all(one.widths for one in self.kernels)
+        sigma = s.features.sigma == AUTO and not known
+        moments = s.data.scale == "standard" or sigma or s.model == AUTO
         return moments, s.data.scale == "minmax"
 
     @property
@@ -123,15 +132,6 @@ class Terms(NamedTuple):
         return public_units(self.settings, self.columns) if wanted else None
 
 
-def feature_settings(settings: Settings) -> FeatureSettings:
-    """The features of the plain model; σ = 1 where the inputs' spread will say."""
-    f = settings.features
-    L = PLAIN["n_features"] if f.n_features == AUTO else f.n_features
-    kernel = PLAIN["kernel"] if f.kernel == AUTO else f.kernel
-    sigma = 1.0 if isinstance(f.sigma, str) else f.sigma
-    return FeatureSettings(int(L), kernel, sigma, f.mapping, f.sampling, settings.seed)
-
-
 @dataclass(frozen=True)
 class Agreement:
     """The same at every site, once `numbers` has come to its end."""
@@ -145,6 +145,7 @@ class Agreement:
     choice: Choice | None = None  # of the model, where that is left to the sites
     balance: Array | None = None  # (K,) weights of the classes, where they are to be
     coding: Coding | None = None  # of raw columns, where any site has text, dates or gaps
+    bank: Bank | None = None  # of several kernels, where some were given
 
     @property
     def N(self) -> int:
@@ -157,6 +158,8 @@ class Agreement:
         wanted = self.terms.settings.features.sigma
         if self.choice is not None:
             return self.choice.narrowest
+        if self.bank is not None and self.bank.leader.widths:
+            return min(self.bank.leader.widths)
         if wanted != AUTO:
             return float(wanted)
         d = len(self.units.x_scale)
@@ -168,8 +171,14 @@ class Agreement:
         """The random features that all sites draw alike."""
         if self.choice is not None:
             return self.choice.best.features
+        if self.bank is not None:
+            return self.of_kernel(self.bank.leader)
         settings = feature_settings(self.terms.settings)._replace(sigma=self.sigma)
         return draw_features(settings, len(self.terms.columns))
+
+    def of_kernel(self, kernel: Kernel) -> DrawnFeatures:
+        """φ_j of one of several kernels."""
+        return kernel_features(self.terms.settings, kernel, self.sigma, len(self.terms.columns))
 
     @cached_property
     def classes(self) -> Labels:
@@ -231,9 +240,12 @@ def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreem
     agreed = Agreement(terms, shape, units, everyones, balance=balance, coding=coding)
     if not (terms.numbers or terms.loss.codes):  # margins are about one, of every output
         agreed = replace(agreed, spread=math.sqrt(agreed.outputs))
+    if terms.kernels and not terms.streams:
+        return replace(agreed, bank=(yield from weighed(sweep, site, agreed)))
     if terms.settings.model != AUTO:
         return agreed
-    return (yield from _choosing(sweep, site, agreed))
+    choice, units = yield from chosen(sweep, site, agreed)
+    return replace(agreed, units=units, choice=choice)
 
 
 def _known(sweep: Sweep, site: Site, terms: Terms, sites: int) -> Talk[_Known]:
@@ -265,31 +277,6 @@ def _centred(units: Scaling, shares: Array) -> Scaling:
     """With the mean of the classes' codes."""
     centre = np.cumsum(shares[:, None] * corners(len(shares)), axis=0)[-1]
     return units._replace(y_shift=centre, y_scale=np.ones_like(centre))
-
-
-def _choosing(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Agreement]:
-    """With a model chosen; its inputs are in standard units or quantiles, whatever the scale."""
-    terms, told, N, d = agreed.terms, agreed.told.columns, agreed.N, len(agreed.terms.columns)
-    standard = fit_scaling("standard", d, told, len(terms.targets))
-    X, y = site.here.sample(site.i, terms.settings.seed)
-    Y = _targets(terms, standard, y, agreed.told.labels)
-    T = site.here.columns(site.i).T
-    own = Samples(standard.inputs(X), Y, T, told.T, N, classes=not terms.numbers)
-    plain = feature_settings(terms.settings)
-    if terms.settings.features.sigma == AUTO:
-        plain = plain._replace(sigma=float(np.sqrt(d / 2)))
-    wish = Wish.of(terms.settings, plain, N, agreed.outputs, told.T)
-    choice = yield from choose(sweep, own, wish)
-    x = standard._replace(knots=choice.best.knots)
-    units = x._replace(y_shift=agreed.units.y_shift, y_scale=agreed.units.y_scale)
-    return replace(agreed, units=units, choice=choice)
-
-
-def _targets(terms: Terms, standard: Scaling, y: Labels, labels: tuple[Any, ...]) -> Array:
-    """(n, K): numbers in standard units, classes as ±1."""
-    if terms.numbers:
-        return side_by_side(standard.targets(numbers_of(y)))
-    return np.column_stack(signs(y, checked_classes(labels)))
 
 
 def _told(site: Site, terms: Terms) -> Told:

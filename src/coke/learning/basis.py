@@ -54,7 +54,7 @@ def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
     """One site's part in agreeing on P and the spread."""
     mixture, total = list[Gaussian](), np.empty(0)
     f, how, spread = agreement.features, agreement.terms.settings.whitening, agreement.spread
-    ridge = max(2.0 * own.G / agreement.kappa, _LEAST)
+    ridge = _ridge(agreement, own.G)
     if how == "sample" and agreement.terms.sample is None:
         raise ConfigError('whitening = "sample" without a sample: name a file of public inputs')
     if how in ("sample", "range"):
@@ -75,6 +75,17 @@ def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
         whitening = _whitening(P + ridge * np.eye(len(P)))
     known = agreement.spread
     return Basis(whitening, spread if known is None else known, tuple(mixture))
+
+
+def basis_of(told: Basis, agreement: Agreement, G: float) -> Basis:
+    """For other features, from what was told of the inputs for some."""
+    ridge = _ridge(agreement, G)
+    return told._replace(whitening=mixture_basis(agreement.features, told.inputs, ridge))
+
+
+def _ridge(agreement: Agreement, G: float) -> float:
+    """Beside the average Gram matrix."""
+    return max(2.0 * G / agreement.kappa, _LEAST)
 
 
 _whitening = alike(Whitening.of)

@@ -19,6 +19,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from coke.data.units import Columns
+from coke.errors import MessageError
 from coke.learning.choice import FINE, LINEAR, PLAIN, Candidate, Choice, Samples
 from coke.maths.algorithms.integers import Integers
 from coke.maths.alike import alike
@@ -97,6 +98,28 @@ def judged(sweep: Sweep, own: Samples, choice: Choice, contest: Contest) -> Talk
     says = np.tile(np.min([part[1] for part in parts], axis=0) ** 2, (2, 1))
     says[1, :used] = 0.0
     return _won(choice, models, *(yield from _compared(sweep, own, errors, says)))
+
+
+def raced(sweep: Sweep, own: Samples, models: Sequence[Candidate]) -> Talk[tuple[Array, float]]:
+    """Errors (J,) of models that were given, in the target's variance; and how many rows say so."""
+    rows = float((yield from add_integers(sweep, np.array([own.fit])))[0])
+    if not own.N <= rows <= own.all:
+        raise MessageError(f"{rows:g} rows of {own.N} sites with {own.all:g} in all: cannot be")
+    anything = Columns.of_moments(1.0, np.zeros(1), np.ones(1))
+    detail = Detail(_DETAIL * min(_narrow(one.features) for one in models))
+    inputs, _ = yield from describe_inputs(sweep, clustered(own.Z, 2, 0), anything, detail)
+    judging = [_Judging.of(one, own.all / rows, own.Z, inputs) for one in models]
+    fits = yield from _fits(sweep, own, judging)
+    parts = [one.errors(u, own, rows) for one, u in zip(judging, fits, strict=True)]
+    errors = np.minimum([part[0] for part in parts], _WORST)
+    says = np.min([part[1] for part in parts], axis=0)[None] ** 2
+    (verdict,) = yield from _compared(sweep, own, errors, says)
+    return np.maximum(verdict.mean, 0.0), rows
+
+
+def _narrow(features: DrawnFeatures) -> float:
+    """About its bandwidth."""
+    return float(1.0 / max(np.median(np.abs(features.omega)), 1e-100))
 
 
 class _Verdict(NamedTuple):

@@ -55,6 +55,7 @@ class Model(NamedTuple):
     targets: tuple[str, ...] = ("y",)  # names of the columns to predict
     coding: Coding | None = None  # what the columns become; None: numbers, which they are
     centred: bool = True  # whether x_shift is the training rows' mean, which then fills gaps
+    kernels: tuple[tuple[str, float], ...] = ()  # of several, what each weighs
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -85,6 +86,11 @@ class Model(NamedTuple):
 
     def interval(self, X: Any, share: float) -> tuple[Array, Array, Array]:
         """Predictions, and the ends of intervals that hold such a share of new rows' targets."""
+        reach, f = self.reach(share), np.asarray(self.predict(X))
+        return f, f - reach, f + reach
+
+    def reach(self, share: float) -> Array:
+        """(K,) how far such intervals reach to both sides, or why nobody knows."""
         if LOSSES[self.loss].kind != NUMBERS:
             raise InputError(
                 f"interval={share}: this model has the {self.loss} loss, and classes have "
@@ -98,9 +104,7 @@ class Model(NamedTuple):
                 f"interval={share}: nobody added up how far this model misses; the sites do with "
                 'model = "auto" and algorithm = "auto", "tree-newton" or "coke"'
             )
-        f = np.asarray(self.predict(X))
-        reach = misses.reach(share)
-        return f, f - reach, f + reach
+        return misses.reach(share)
 
     def importance(self) -> Importance:
         """Of columns and directions, by the slopes of f where the sites told that inputs are.
@@ -189,7 +193,7 @@ class Model(NamedTuple):
         in numbers that had none then is their mean.
         """
         if isinstance(X, str | Path) or hasattr(X, "__arrow_c_stream__"):
-            X = self._read(read_table(X))
+            X = self.rows_of(read_table(X))
         if self.coding is not None:
             return self.coding.matrix(*X) if isinstance(X, RawRows) else self._filled(X)
         if not (isinstance(X, np.ndarray) and X.dtype == np.float32):  # which stays as it is
@@ -206,7 +210,8 @@ class Model(NamedTuple):
             )
         return np.where(np.isfinite(X), X, self.scaling.x_shift.astype(X.dtype))
 
-    def _read(self, table: pa.Table) -> Any:
+    def rows_of(self, table: pa.Table) -> Any:
+        """Its columns as raw rows; of a model without a coding as numbers."""
         lacking = [name for name in self.columns if name not in table.column_names]
         if lacking:
             raise DataError(f"columns {lacking[:8]} are missing: the model needs {self.columns}")
@@ -241,7 +246,7 @@ class Model(NamedTuple):
             loss=self.loss, classes=labels, columns=list(self.columns), linear=linear,
             sharpness=self.closed.sharpness, targets=list(self.targets),
             coding=UNSET if self.coding is None else list(self.coding.codes),
-            centred=UNSET if self.centred else False,
+            centred=UNSET if self.centred else False, kernels=self.kernels or UNSET,
         )  # fmt: skip
         return pack(KIND, meta, parts_of(self))
 
@@ -263,6 +268,7 @@ class Model(NamedTuple):
                 columns=tuple(meta.columns),
                 coding=Coding(tuple(meta.coding)) if meta.coding else None,
                 centred=meta.centred is UNSET or meta.centred,
+                kernels=meta.kernels or (),
             )
             closed = Closed(misses_in(arrays), meta.sharpness)
             model = model._replace(inputs_like=mixture_in(arrays), closed=closed)

@@ -18,9 +18,11 @@ from coke.maths.losses import CLASSES, LOSSES, NUMBERS
 if TYPE_CHECKING:
     from coke.learning.model import Model
 
+Shares = tuple[tuple[str, float], ...]  # kernels, and what each weighs
 KIND = "model"
 MOST = 1 << 31  # bytes of a model file
 WIDEST, OUTPUTS = 1 << 17, 1 << 14  # entries of φ(x) and of f(x), held for a thousand rows at once
+_SLACK = 1e-6  # of shares that sum to one
 HUGE = 1e100  # numbers beyond it, and scales below its inverse, come of no data and overflow
 
 
@@ -35,6 +37,7 @@ class Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     targets: list[str] = []  # of files without them: y, or y0, y1, …
     coding: list[ColumnCoding] | UnsetType = UNSET  # of files without it: columns are inputs
     centred: bool | UnsetType = UNSET  # of files without it: shifts are means
+    kernels: Shares | UnsetType = UNSET  # of several, what each weighs
 
 
 def parts_of(model: Model) -> Arrays:
@@ -92,6 +95,10 @@ def check(model: Model) -> None:
         raise ValueError(f"targets {model.targets[:8]} of {model.outputs} columns")
     if model.coding is not None and model.coding.checked().columns != model.columns:
         raise ValueError("a coding of other columns")
+    names, weights = {name for name, _ in model.kernels}, [v for _, v in model.kernels]
+    sound = len(names) == len(weights) and min(weights, default=0.0) >= 0.0
+    if not sound or (weights and not abs(sum(weights) - 1.0) < _SLACK):
+        raise ValueError(f"kernels {model.kernels[:8]}: weights that are no shares")
     _check_shapes(model, LOSSES[model.loss].outputs(model.scaling.y_shift.size, n))
     misses, sharpness = model.closed
     if misses is not None:

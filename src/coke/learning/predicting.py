@@ -49,7 +49,7 @@ class Written(NamedTuple):
     others: dict[str, int]  # column ↦ texts that are none of the levels it was trained on by name
 
 
-def _predicted(model: Model, X: Numbers | RawRows, asked: Asked) -> dict[str, Any]:
+def predicted_columns(model: Model, X: Numbers | RawRows, asked: Asked) -> dict[str, Any]:
     """The columns of these rows."""
     found = [model.predict(X)] if asked.interval is None else model.interval(X, asked.interval)
     columns = dict(zip(("prediction", "low", "high"), found, strict=False))
@@ -111,14 +111,14 @@ def predict_file(
         nonlocal rows
         for chunk in complete(source, passing):
             X = chunk.X if coding is None else RawRows(chunk.X, source.kinds)
-            strange = _strange(model, X)
+            strange = strange_values(model, X)
             gaps.update({name: n for name, (n, _) in strange.items()})
             others.update({name: n for name, (_, n) in strange.items()})
             rows += len(chunk.y)
-            some, found = beside(len(chunk.y)), _predicted(model, X, asked)
+            some, found = beside(len(chunk.y)), predicted_columns(model, X, asked)
             scoring.add(X, found, some)
             whole = {name: plain(some[name].combine_chunks()) for name in keep} | found
-            yield _disarmed(pa.table(whole)) if out.suffix == ".csv" else pa.table(whole)
+            yield disarmed(pa.table(whole)) if out.suffix == ".csv" else pa.table(whole)
 
     def write(part: Path) -> None:
         written = tables()
@@ -131,7 +131,7 @@ def predict_file(
     return Written(rows, scoring.document(), dict(+gaps), dict(+others))
 
 
-def _strange(model: Model, X: Numbers | RawRows) -> dict[str, tuple[int, int]]:
+def strange_values(model: Model, X: Numbers | RawRows) -> dict[str, tuple[int, int]]:
     """Column ↦ how many of its values are gaps, and how many other levels, where any are."""
     if isinstance(X, RawRows):
         assert model.coding is not None  # or they would be numbers
@@ -155,7 +155,7 @@ def _kept(model: Model, asked: Asked, there: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(asked.keep))
 
 
-def _disarmed(table: pa.Table) -> pa.Table:
+def disarmed(table: pa.Table) -> pa.Table:
     """With an apostrophe before text, also of names, that a spreadsheet would run as a formula."""
     texts = (pa.types.is_string, pa.types.is_large_string)
     columns = [_safe(c) if any(t(c.type) for t in texts) else c for c in table.columns]

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coke.data.arrivals import Arrivals, Due, finite_rows
+from coke.data.arrivals import LATE, Arrivals, Due, finite_rows
 from coke.data.split import Index
 from coke.data.tables import Labels
 from coke.errors import DataError
 from coke.learning.model import Model
+from coke.learning.several import Several
 from coke.learning.streaming import Arrived, Stream
-from coke.maths.arrays import Array, side_by_side
+from coke.maths.arrays import Array
 
 _GAP = 100  # ticks that a time without any row counts for at most
 
@@ -49,8 +50,8 @@ class Prequential(tuple[Predicted, ...]):
 class Feed:
     """Rows in their own units, whenever they come, into a stream."""
 
-    def __init__(self, stream: Stream):
-        self.stream, self.arrivals = stream, Arrivals(len(stream.theta))
+    def __init__(self, stream: Stream | Several, late: int = LATE):
+        self.stream, self.arrivals = stream, Arrivals(stream.near.N, late)
         self.predicted: list[Predicted] = []
         self.alarms: list[int] = []  # in the rows' own ticks
         self._last: list[Any] = [None] * len(stream.theta)
@@ -85,25 +86,29 @@ class Feed:
         return len(self._scores.columns)
 
     def _tick(self, due: Due, X: Array, y: Labels) -> None:
+        """The rows of the sites here; on ranks every process counts what all of them paid."""
         agreed, known = self.stream.ready.agreement, len(self.stream.alarms)
+        here, engine = self.stream.near.own.tolist(), self.stream.ready.engine
+        mine = [due.rows[n] for n in here]
         rows = [
             Arrived(
                 agreed.units.inputs(X[own]),
                 np.asarray(agreed.making.targets(y[own])).reshape(len(own), self.stream.K),
                 age,
             )
-            for own, age in zip(due.rows, due.age, strict=True)
+            for own, age in zip(mine, (due.age[n] for n in here), strict=True)
         ]
         found = self.stream.tick(rows)
-        n, loss, last = 0, 0.0, 0.0
-        for i, (own, f) in enumerate(zip(due.rows, found, strict=True)):
+        paid = np.zeros((len(here), 3))  # bytes so far, losses, and those of the last value
+        paid[:, 0] = self.stream.spent[:, 1]
+        for i, (own, f) in enumerate(zip(mine, found, strict=True)):
             for at, told in zip(own, f, strict=True):
-                n, loss = n + 1, loss + self._paid(y[at], self._said(told[None]))
-                last += self._paid(y[at], self._last[i]) if self._last[i] is not None else 0.0
+                paid[i, 1] += self._paid(y[at], self._said(told[None]))
+                paid[i, 2] += self._paid(y[at], self._last[i]) if self._last[i] is not None else 0.0
                 self._last[i] = y[at]
-        self.predicted.append(
-            Predicted(due.tick, n, loss, last, int(self.stream.spent[:, 1].sum()))
-        )
+        size, loss, last = engine.everyones(paid).sum(axis=0).tolist()
+        n = sum(map(len, due.rows))
+        self.predicted.append(Predicted(due.tick, n, loss, last, int(size)))
         self.alarms += [due.tick] * (len(self.stream.alarms) - known)
 
     def _said(self, f: Array) -> Any:
@@ -120,6 +125,4 @@ class Feed:
 
     def model(self, site: int | None = None) -> Model:
         """The sites' mean; of a site its own, with its fast layer."""
-        stream = self.stream
-        theta = stream.theta.mean(axis=0) if site is None else stream.at_site(site)
-        return stream.ready.model(side_by_side(theta).ravel())
+        return self.stream.model(site)

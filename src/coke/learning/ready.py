@@ -155,6 +155,7 @@ class Ready:
             closed=closed,
             targets=agreed.terms.targets,
             centred=standard or agreed.choice is not None,  # whose units always are
+            kernels=() if agreed.bank is None else agreed.bank.shares,
         )
 
     def case(self, algorithm: str | Algorithm) -> Case:

@@ -18,17 +18,27 @@ import numpy as np
 from coke.data.split import Index
 from coke.data.units import Columns
 from coke.learning.basis import Basis, Own, common_basis
+from coke.learning.model import Model
+from coke.learning.near import Asks, Basing, Near, Noticing, Saying
 from coke.learning.ready import Ready
 from coke.maths.algorithms.alarms import Errors, Notices
+from coke.maths.algorithms.algorithm import Spoken
 from coke.maths.algorithms.hedge import Fast
-from coke.maths.algorithms.online import GROWTH, Clock, Linked, Online, noise
+from coke.maths.algorithms.online import (
+    FAR,
+    GROWTH,
+    Clock,
+    Linked,
+    Online,
+    level_of,
+    noise,
+    within,
+)
 from coke.maths.arrays import Array, Mask, Sizes
 from coke.maths.features.mixtures import RANKS
-from coke.maths.graph import adjacency, degrees
 from coke.maths.ledger import HEADER, LETTERHEAD, Spent
 from coke.maths.losses.problem import Quadratic
-from coke.maths.losses.streamed import Batch, Streamed
-from coke.maths.symmetric import positive
+from coke.maths.losses.streamed import Batch, Streamed, joined
 from coke.talk.sums import swept
 from coke.threads import OneThread
 
@@ -36,7 +46,6 @@ BASES = (10, 100, 1000)  # ticks since the start, or an alarm, at which a basis 
 KEPT = 1024  # rows of a site of which its inputs are described
 _PRIOR = 1e-2  # rows' worth of φφᵀ = I, of all sites together, before the first row
 _COMPONENTS = 2  # of a site's mixture: it is told again and again
-_FAR = 30.0  # λ_max of a site's Gram matrix in a basis that fits
 _ONCE = 1 << 40  # ticks: until a basis is agreed on, a site that it does not fit says so once
 _FARTHER = 4.0  # times, where the basis is to be agreed on anew
 
@@ -50,43 +59,52 @@ class Arrived(NamedTuple):
 
 
 class Stream:
-    """All sites' streams, tick by tick; `memory` is in ticks, infinite where all rows count."""
+    """The streams of the n sites here, tick by tick.
 
-    def __init__(self, ready: Ready, memory: float):
-        agreed, N = ready.agreement, len(ready.names)
+    `memory` is in ticks, infinite where all rows count. What the sites tell others, and wait for,
+    is asked for (`coke.learning.near`): all at once by `tick` and `gather`, one by one by the
+    generators of the same names, where somebody else brings the answers.
+    """
+
+    def __init__(self, ready: Ready, memory: float, near: Near | None = None):
+        self.near = near = Near.together(ready) if near is None else near
+        agreed, N = ready.agreement, len(near.own)
         self.ready, self.beta = ready, 1.0 - 1.0 / memory
-        self._W = adjacency(ready.graph)
-        self._online = Online.of(agreed.kappa, agreed.shape, self._W)
-        self._d, self._reach = degrees(self._W).astype(np.int64), int(ready.reach.max())
+        self.online = Online.of(agreed.kappa, agreed.shape, near.edges)
+        self._d = near.edges.d.astype(np.int64)
         self.K, self.D = agreed.outputs, agreed.features.size
         self._share, self._inputs = agreed.making.G, agreed.features.omega.shape[1]
         self.statistics = Streamed.empty(N, self.D, self.K)
-        self.theta = np.zeros((N, self.K, self.D))  # θ_i, of the plain features
+        self.theta = np.zeros((N, self.K, self.D))  # θ_i (n, K, D), of the plain features
         self.fast, self._errors = Fast.idle(N, self.K, self.D), Errors.none(N)
         self._clock, self._age, self.ticks = Clock(), 0, 0
-        reach = self._reach
-        self._drift, self._misfit = Notices.none(N, reach), Notices.none(N, reach, _ONCE)
+        self._drift, self._misfit = self._silence()
         self.basis: Basis | None = None
         self.linked: Linked | None = None
-        self._level, self._agreed = np.full(N, _FAR), 0
+        self._level, self._agreed = np.full(N, FAR), 0
         self._waiting: list[list[Batch]] = [[] for _ in range(N)]  # with ticks for ages
         self._rows = [deque[Array](maxlen=KEPT) for _ in range(N)]
         self.spent: Spent = ready.spent.copy()
         self.alarms: list[int] = []
         self.rounds, self._threads = 0, OneThread()
+        self.describe = self.described  # or whoever tells of the inputs for several streams
 
     def tick(self, rows: Sequence[Arrived]) -> list[Array]:
         """What each site had predicted (m_i, K) for the rows of this tick, before it saw them."""
         with self._threads.limit():
-            found = self._seen(rows)
-            self.ticks, self._age = self.ticks + 1, self._age + 1
-            self._clock = self._clock.ticked(self.beta)
-            restarted, anew = self._warned()
-            if restarted:
-                self._restart()
-            anew = anew or self._age in BASES
-            if anew or self._clock.due:
-                self._round(anew)
+            return self.near.driven(self.ticking(rows))
+
+    def ticking(self, rows: Sequence[Arrived]) -> Asks[list[Array]]:
+        """The same, asking."""
+        found = self._seen(rows)
+        self.ticks, self._age = self.ticks + 1, self._age + 1
+        self._clock = self._clock.ticked(self.beta)
+        restarted, anew = yield from self._warned()
+        if restarted:
+            self._restart()
+        anew = anew or self._age in BASES
+        if anew or self._clock.due:
+            yield from self._round(anew)
         return found
 
     def _seen(self, rows: Sequence[Arrived]) -> list[Array]:
@@ -119,64 +137,99 @@ class Stream:
         self._errors = self._errors.after(np.vecdot(off, off), there)
         self.fast = self.fast.after(f, y, phi, there)
 
-    def _warned(self) -> tuple[bool, bool]:
+    def _warned(self) -> Asks[tuple[bool, bool]]:
         """Whether to restart, and whether to agree on a basis, by notices that have come to all."""
         now = self.ticks
-        self._drift, sizes = self._drift.said(self._errors.drift, now).passed(self._W)
-        self._misfit, more = self._misfit.passed(self._W)
-        self._book(sizes + more, header=LETTERHEAD)
+        said = self._drift.said(self._errors.drift, now), self._misfit
+        self._book(sum((one.size for one in said), np.zeros_like(self._d)), header=LETTERHEAD)
+        told = yield Noticing(tuple(one.told for one in said))
+        self._drift, self._misfit = (one.after(new) for one, new in zip(said, told, strict=True))
         drift, misfit = (w.enough(now) for w in (self._drift, self._misfit))
         return bool(drift.all()), bool(misfit.all())
+
+    def _silence(self) -> tuple[Notices, Notices]:
+        """No notice of drift, and none of a basis that does not fit."""
+        own, N, shape = self.near.own, self.near.N, self.ready.agreement.shape
+        # The longest way along a tree with so many sites inside; all know it alike.
+        reach = min(shape.inner + 1, N - 1)
+        return Notices.none(own, N, reach), Notices.none(own, N, reach, _ONCE)
 
     def _restart(self) -> None:
         """What was learnt counts as much as one batch: the stream has changed."""
         w = max(1.0, GROWTH * self._clock.w)
         self.statistics = self.statistics.scaled(w / np.maximum(self.statistics.w, w))
-        N = len(self.theta)
         self._clock = self._clock._replace(w=min(w, self._clock.w))
-        self._errors, self._age, reach = Errors.none(N), 0, self._reach
-        self._drift, self._misfit = Notices.none(N, reach), Notices.none(N, reach, _ONCE)
+        self._errors, self._age = Errors.none(len(self.theta)), 0
+        self._drift, self._misfit = self._silence()
         self.alarms.append(self.ticks)
 
-    def _round(self, anew: bool) -> None:
+    def _round(self, anew: bool) -> Asks[None]:
         """The rows join the statistics; then one round of COKE, in a basis where there is one."""
         self._join()
-        plain = self.statistics.risk(self._share, _PRIOR / len(self.theta))
+        plain = self.statistics.risk(self._share, _PRIOR / self.near.N)
         if self.basis is None and not anew:
             self.theta = plain.alone().reshape(self.theta.shape)
             return
         if anew:
-            self._agree()
+            yield from self._agree()
         risk = self._whitened(plain)
         if anew:
-            self._level = np.array([_level(A) for A in risk.A])
+            self._level = np.array([level_of(A) for A in risk.A])
         if self.linked is None:
-            self.linked, said = self._online.start(risk)
+            yield from self._said(*self.online.start(risk))
         else:
-            h = noise(self._errors.size, self.statistics.w, len(self.theta), self.D)
-            self.linked, said = self._online.round(self.linked, risk, h)
+            h = noise(self._errors.size, self.statistics.w, self.near.N, self.D)
+            yield from self._said(*self.online.round(self.linked, risk, h))
         self.rounds += 1
-        self._book(said.size, header=HEADER)
-        self.theta = self._plain(self._online.around(self.linked))
+        self.theta = self._plain(self.online.around(self.known))
         if self.ticks - self._agreed >= max(self._clock.w, BASES[1]):
             self._misfit = self._misfit.said(self._misfits(risk), self.ticks)
+
+    def _said(self, at: Linked, spoken: Spoken) -> Asks[None]:
+        """Once everybody has spoken."""
+        self._book(spoken.size, header=HEADER)
+        said = yield Saying(at.coke.hat, spoken)
+        self.linked = self.online.heard(at, said)
+
+    @property
+    def known(self) -> Linked:
+        """What the sites have told each other, once there was a round."""
+        assert self.linked is not None
+        return self.linked
+
+    def ending(self) -> Stream:
+        """What to end with: itself."""
+        return self
 
     def gathered(self) -> tuple[Quadratic, Quadratic]:
         """The risks of all rows so far, and the same in a basis of all of them, to end with."""
         with self._threads.limit():
-            self._join()
-            self._agree(max(RANKS))
-            plain = self.statistics.risk(self._share)
-            risk = self._whitened(plain)
-            if self.linked is None:
-                self.linked, said = self._online.start(risk)
-                self._book(said.size, header=HEADER)
-            return plain, risk
+            return self.near.driven(self.gathering())
+
+    def gathering(self) -> Asks[tuple[Quadratic, Quadratic]]:
+        """The same, asking."""
+        self._join()
+        yield from self._agree(max(RANKS))
+        plain = self.statistics.risk(self._share)
+        risk = self._whitened(plain)
+        if self.linked is None:
+            yield from self._said(*self.online.start(risk))
+        return plain, risk
+
+    @property
+    def everyones(self) -> Array:
+        """θ (N, K, D) of all sites, at every process."""
+        return np.asarray(self.ready.engine.everyones(self.theta))
 
     def at_site(self, i: int) -> Array:
         """θ_i (K, D) with the site's fast layer: what it predicts with."""
         v = self.fast.hedge.v[i]
         return np.asarray(self.theta[i] + np.tensordot(v, self.fast.delta[i], 1))
+
+    def model(self, site: int | None = None) -> Model:
+        """The sites' mean; of a site its own, with its fast layer."""
+        theta = self.everyones.mean(axis=0) if site is None else self.at_site(site)
+        return self.ready.model(theta.ravel())
 
     def ended(self, at: Linked, u: Array) -> None:
         """With the model u (N, K·D) that ordinary rounds and a proof have come to."""
@@ -184,26 +237,32 @@ class Stream:
 
     def _join(self) -> None:
         """What has waited for a round."""
-        batches = [_batch(waiting, self.ticks) for waiting in self._waiting]
+        batches = [joined(waiting, self.ticks) for waiting in self._waiting]
         self.statistics = self.statistics.after(self._clock.since, self.beta, batches)
         self._clock = self._clock._replace(since=0)
         self._waiting = [[] for _ in self._waiting]
 
-    def _agree(self, most: int = _COMPONENTS) -> None:
+    def _agree(self, most: int = _COMPONENTS) -> Asks[None]:
         """On a basis for the inputs of now; the state moves into it."""
-        talks = {
-            place.name: common_basis(
-                partial(swept, place, []), self.ready.agreement, self._own(i, most)
-            )
-            for i, place in enumerate(self.ready.places)
-        }
-        found, spent = self.ready.engine.converse(talks)
+        basis = yield from self.describe(most)
+        if self.basis is not None and self.linked is not None:
+            self.linked = self.online.moved(self.linked, self.basis.whitening, basis.whitening)
+        self._adopt(basis)
+        self._agreed, self._misfit = self.ticks, self._silence()[1]
+
+    def described(self, most: int) -> Asks[Basis]:
+        """What all come to from what each tells of its inputs, as a mixture of so many."""
+        agreed, places = self.ready.agreement, self.ready.places
+        talks = [
+            common_basis(partial(swept, place, []), agreed, self._own(i, most))
+            for i, place in enumerate(places)
+        ]
+        basis, spent = yield Basing(talks)
         self.spent = self.spent + spent
-        basis, old, N = found[self.ready.places[0].name], self.basis, len(self.theta)
-        if old is not None and self.linked is not None:
-            self.linked = self._online.moved(self.linked, old.whitening, basis.whitening)
-        self.basis, self._agreed = basis, self.ticks
-        self._misfit = Notices.none(N, self._reach, _ONCE)
+        return basis
+
+    def _adopt(self, basis: Basis) -> None:
+        self.basis = basis
         self._regulariser = basis.whitening.regulariser(self._share)
 
     def _own(self, i: int, most: int) -> Own:
@@ -229,30 +288,9 @@ class Stream:
     def _misfits(self, risk: Quadratic) -> Mask:
         """(N,) whose Gram matrix has grown away from the basis."""
         pairs = zip(self._level, risk.A, strict=True)
-        return np.array([not _within(_FARTHER * level, A) for level, A in pairs])
+        return np.array([not within(_FARTHER * level, A) for level, A in pairs])
 
     def _book(self, sizes: Sizes, header: int) -> None:
         """A broadcast of each site: in a round silence has a header, too."""
         copies = self._d * (sizes + header) * ((sizes > 0) | (header == HEADER))
         self.spent = self.spent + np.hstack([sizes > 0, sizes, copies])
-
-
-def _batch(waiting: Sequence[Batch], now: int) -> Batch | None:
-    """All of a site's new rows, with their ages now."""
-    if not waiting:
-        return None
-    Phi, y, ticks = (np.concatenate(part) for part in zip(*waiting, strict=True))
-    return Batch(Phi, y, now - ticks)
-
-
-def _within(level: float, A: Array) -> bool:
-    """Whether λ_max(A) is below it."""
-    return positive(level * np.eye(len(A)) - A)
-
-
-def _level(A: Array) -> float:
-    """The least of 30, 60, 120, … above λ_max(A)."""
-    level = _FAR
-    while not _within(level, A) and level < np.inf:
-        level *= 2.0
-    return level

@@ -1,4 +1,4 @@
-"""Where a running agent's page is, for the owner of its folder. Without NumPy."""
+"""Where a page or an endpoint is, for the owner of a folder. Without NumPy."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Access(msgspec.Struct, frozen=True):
         return f"http://{LOOPBACK}:{self.port}/{self.token}/"
 
 
-def read_access(folder: Path) -> Access | None:
+def read_access(folder: Path, file: str = FILE) -> Access | None:
     """Of the page of whoever works there, if there is or was one."""
     try:
-        found = msgspec.json.decode((folder / FILE).read_bytes(), type=Access)
+        found = msgspec.json.decode((folder / file).read_bytes(), type=Access)
     except (OSError, msgspec.DecodeError):
         return None
     good = 0 < found.port < 65536 and _TOKEN.fullmatch(found.token)

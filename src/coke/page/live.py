@@ -16,7 +16,6 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -26,8 +25,9 @@ import msgspec
 
 from coke.data.files import write_file
 from coke.errors import ConfigError
-from coke.page.access import FILE, Access, read_access
-from coke.page.http import HTML, JSON, Flow, Reply
+from coke.page.access import FILE, LOOPBACK, Access, read_access
+from coke.page.http import HTML, JSON, Door, Flow, Reply, Request
+from coke.page.metrics import FIGURES
 from coke.page.server import Bounds, Server
 
 EVERY = 0.5  # seconds between two looks
@@ -48,28 +48,38 @@ class Show(NamedTuple):
     ended: Callable[[], bool]
 
 
-class Live:
-    """A page on loopback; its address is in the folder, for the folder's owner alone.
+def settled(
+    file: Path | None, at: tuple[str, int], serve: Callable[[str, tuple[str, int]], Server]
+) -> tuple[Server, Access]:
+    """A server by token and address, and where it is: in a file for its owner alone, if wanted.
 
     Where it was before it is again, if it can be: addresses stay good.
     """
+    before = None if file is None else read_access(file.parent, file.name)
+    token = secrets.token_urlsafe(16) if before is None else before.token
+    server = None
+    if at[1] == 0 and before is not None:
+        with suppress(ConfigError):  # somebody else has it by now
+            server = serve(token, (at[0], before.port))
+    server = server or serve(token, at)
+    access = Access(server.port, token, os.getpid())
+    if file is not None:
+        write_file(file, msgspec.json.encode(access), secret=True)
+    return server, access
+
+
+class Live:
+    """A page on loopback; its address is in the folder, for the folder's owner alone."""
 
     def __init__(self, show: Show, folder: Path, port: int, bounds: Bounds = Bounds()):  # noqa: B008
         self._show = show
         self._drawn: dict[str, str] = {}
         self._version: object = None
-        before = read_access(folder)
-        token = secrets.token_urlsafe(16) if before is None else before.token
-        self._server = self._serve(port, before, partial(Server, token, self._answer, bounds))
-        self.access = Access(self._server.port, token, os.getpid())
-        write_file(folder / FILE, msgspec.json.encode(self.access), secret=True)
-
-    @staticmethod
-    def _serve(port: int, before: Access | None, serve: Callable[[int], Server]) -> Server:
-        if port == 0 and before is not None:
-            with suppress(ConfigError):  # somebody else has it by now
-                return serve(before.port)
-        return serve(port)
+        self._server, self.access = settled(
+            folder / FILE,
+            (LOOPBACK, port),
+            lambda token, at: Server(Door(token), self._answer, bounds, at),
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -77,7 +87,8 @@ class Live:
     def __exit__(self, *failure: object) -> None:
         self._server.close()
 
-    def _answer(self, path: str) -> Reply | Flow | None:
+    def _answer(self, request: Request) -> Reply | Flow | None:
+        path = request.path
         if path == "":
             return Reply(self._page().encode(), HTML)
         if path == "stream":
@@ -85,7 +96,7 @@ class Live:
         if path == "state":
             return Reply(msgspec.json.encode(self._show.state()), JSON)
         if path == "metrics":
-            return Reply(self._show.metrics().encode(), "text/plain; version=0.0.4; charset=utf-8")
+            return Reply(self._show.metrics().encode(), FIGURES)
         return Reply(_resource(path), _FILES[path]) if path in _FILES else None
 
     def _page(self) -> str:

@@ -10,6 +10,7 @@ from coke.page.board import Document
 from coke.page.parts import PHASES
 from coke.talk.names import readable
 
+FIGURES = "text/plain; version=0.0.4; charset=utf-8"  # what the form is called
 Samples = Iterable[tuple[Mapping[str, Any], Any]]
 """(labels, value); a value that is not known is None."""
 Family = tuple[str, str, str, Samples]

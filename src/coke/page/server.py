@@ -1,11 +1,12 @@
-"""A small server on loopback in a thread of its own: whatever clients do, it takes few resources.
+"""A small server in a thread of its own: whatever clients do, it takes few resources.
 
     connections  so many at once; further ones wait in the system, unaccepted and unpaid
     streams      of these, so many that stay: the rest is always there for other requests
     rate         requests a second in the long run; above it they are refused, and held up a little
     patience     seconds for a request to come in, and for an answer to be taken
 
-So its work is bounded by rate · the price of an answer + connections / penalty · that of a refusal.
+A body is read only of who may send one. So its work is bounded by rate · the price of an answer
++ connections / penalty · that of a refusal.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from typing import NamedTuple, Self
 from coke.errors import ConfigError
 from coke.field.carriers.base import Bucket
 from coke.page.access import LOOPBACK
-from coke.page.http import END, Door, Flow, Reply, head, parsed, refused
+from coke.page.http import END, Door, Flow, Reply, Request, head, parsed, refused
 
 _GRACE = 2.0  # seconds for the last words of streams
+_DROPPED = 1 << 16, 16  # bytes that a refused client may go on to send: so many, so often
+_ANY = (LOOPBACK, 0)
 
 
 class Bounds(NamedTuple):
@@ -33,24 +36,24 @@ class Bounds(NamedTuple):
 
     connections: int = 32
     streams: int = 8
-    head: int = 8192  # bytes of a request
+    head: int = 8192  # bytes of a request's lines
     patience: float = 5.0
     rate: float = 20.0
     burst: int = 60
     penalty: float = 0.5  # seconds that a refused client keeps its connection
 
 
-Answer = Callable[[str], Reply | Flow | None]
-"""Path behind the token ↦ what is there, if anything; called in the server's thread."""
+Answer = Callable[[Request], Reply | Flow | None]
+"""Asked behind the token ↦ what is there, if anything; called in the server's thread."""
 
 
 class Server:
-    """On 127.0.0.1 from now until it is closed; port 0 is any free one."""
+    """At an address of this machine from now until it is closed; port 0 is any free one."""
 
-    def __init__(self, token: str, answer: Answer, bounds: Bounds, port: int = 0):
-        self._listener = _listening(port)
+    def __init__(self, door: Door, answer: Answer, bounds: Bounds, at: tuple[str, int] = _ANY):
+        self._listener = _listening(at)
         self.port: int = self._listener.getsockname()[1]
-        self._door, self._answer, self._bounds = Door.of(self.port, token), answer, bounds
+        self._door, self._answer, self._bounds = door.at(self.port), answer, bounds
         self._bucket = Bucket(bounds.rate, bounds.burst, time.monotonic)
         self._streams = 0
         self._loop, self._over = asyncio.new_event_loop(), asyncio.Event()
@@ -107,14 +110,25 @@ class Server:
         with suppress(OSError, TimeoutError):
             client.setblocking(False)
             async with asyncio.timeout(self._bounds.patience):
-                reply = self._judged(await self._head(client))
+                request = await self._request(client)
+            reply = request if isinstance(request, Reply) else self._answered(request)
             if isinstance(reply, Flow):
                 await self._flow(client, reply)
                 return
             await self._send(client, reply.encoded())
             if reply.status != HTTPStatus.OK:
-                await asyncio.sleep(self._bounds.penalty)
+                await self._held_up(client)
             client.shutdown(socket.SHUT_WR)
+
+    async def _held_up(self, client: socket.socket) -> None:
+        """For a while; what it goes on to send is dropped, or it might miss the answer."""
+        size, times = _DROPPED
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._bounds.penalty):
+                for _ in range(times):
+                    if not await self._loop.sock_recv(client, size):
+                        break
+                await asyncio.sleep(self._bounds.penalty)
 
     async def _head(self, client: socket.socket) -> bytes:
         """A request's lines; as far as they came where they are too long."""
@@ -126,21 +140,35 @@ class Server:
             data += more
         return data
 
-    def _judged(self, data: bytes) -> Reply | Flow:
-        whole, end, rest = data.partition(END)
+    async def _request(self, client: socket.socket) -> Request | Reply:
+        """Whole, or why not: nobody is waited for who may not ask."""
+        whole, end, rest = (await self._head(client)).partition(END)
+        asked = self._judged(whole, bool(end))
+        if isinstance(asked, Reply):
+            return asked
+        if "expect" in asked.headers and len(rest) < asked.length:
+            await self._loop.sock_sendall(client, b"HTTP/1.1 100 Continue" + END)
+        body = bytearray(rest)
+        while len(body) < asked.length:
+            more = await self._loop.sock_recv(client, min(1 << 16, asked.length - len(body)))
+            if not more:
+                raise ConnectionError
+            body += more
+        if len(body) > asked.length:
+            return refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "expected one request")
+        return asked._replace(body=bytes(body))
+
+    def _judged(self, data: bytes, whole: bool) -> Request | Reply:
         if not self._bucket.take():
             return refused(HTTPStatus.TOO_MANY_REQUESTS, "slower", "Retry-After: 1\n")
-        if not end or len(whole) > self._bounds.head:
+        if not whole or len(data) > self._bounds.head:
             return refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "expected a shorter request")
-        if rest:
-            return refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "expected no body")
-        request = parsed(whole)
-        path = request if isinstance(request, Reply) else self._door.path(request)
-        return path if isinstance(path, Reply) else self._answered(path)
+        request = parsed(data)
+        return request if isinstance(request, Reply) else self._door.admitted(request)
 
-    def _answered(self, path: str) -> Reply | Flow:
+    def _answered(self, request: Request) -> Reply | Flow:
         try:
-            found = self._answer(path)
+            found = self._answer(request)
         except Exception:  # a page that cannot be drawn must not end the server
             return refused(HTTPStatus.INTERNAL_SERVER_ERROR, "this cannot be shown now")
         if isinstance(found, Flow) and self._streams >= self._bounds.streams:
@@ -167,17 +195,17 @@ def _closed(client: socket.socket, slots: asyncio.Semaphore, task: object) -> No
     slots.release()
 
 
-def _listening(port: int) -> socket.socket:
+def _listening(at: tuple[str, int]) -> socket.socket:
     listener = socket.socket()
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((LOOPBACK, port))
+        listener.bind(at)
         listener.listen(64)
         listener.setblocking(False)
     except OSError as error:
         listener.close()
         raise ConfigError(
-            f"page on port {port}: {error.strerror}: expected a free port of this machine; "
-            "choose another, or 0 for any"
+            f"page on port {at[1]} of {at[0]}: {error.strerror}: expected a free port of this "
+            "machine; choose another, or 0 for any"
         ) from error
     return listener

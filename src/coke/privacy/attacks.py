@@ -28,6 +28,7 @@ from coke.privacy.noise import Statistics
 STEPS = 60  # of Levenberg and Marquardt
 PRIOR = 0.1  # weight of a guess of A_i beside equations that count 1
 FOUND = 1e-9  # a residual this small is a solution
+_LEVEL = 1e-200  # of a slope that is none: nothing leads on, and nothing is divided by zero
 
 
 class Known(NamedTuple):
@@ -170,7 +171,7 @@ def _preimages(features: DrawnFeatures, Q: Array, t: Array, starts: Array) -> tu
         J = Q @ _slopes(features, x)
         JT = J.swapaxes(1, 2)
         H = JT @ J
-        size = damping * np.trace(H, axis1=1, axis2=2)
+        size = damping * np.maximum(np.trace(H, axis1=1, axis2=2), _LEVEL)
         H += size[:, None, None] * np.eye(H.shape[-1])
         step = np.linalg.solve(H, JT @ miss[:, :, None])[:, :, 0]
         now = features(x - step) @ Q.T - t

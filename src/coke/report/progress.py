@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from coke.data.sources import Watch as Passes
     from coke.engines.process import Record
+    from coke.learning.prequential import Feed
     from coke.learning.ready import Ready
     from coke.learning.train import Watch
     from coke.settings.declaration import Settings
@@ -91,6 +92,23 @@ def training(ready: Ready, console: Console) -> Iterator[Watch]:
             way = ways.setdefault(name, _Way(T, settings.rounds, tol))
             if record.k % 10 == 0 or record.settled or record.k < 10:
                 bars.show(name, *way.at(record, ready.problem.train.metric))
+
+        yield watch
+
+
+@contextmanager
+def following(T: int, console: Console) -> Iterator[Callable[[int, Feed], None]]:
+    """While T rows of a stream are learnt from; whom to tell of how many have come."""
+    note = TextColumn("{task.fields[note]}")
+    columns = (TextColumn("{task.description:>6}"), BarColumn(), note, TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        bars = _Bars(progress)
+
+        def watch(rows: int, feed: Feed) -> None:
+            alarms, last = len(feed.alarms), feed.predicted[-1] if feed.predicted else None
+            if last is not None:
+                note = f"{rows:,} of {T:,} rows, {alarms} alarms, {last.bytes / 1000:,.1f} kB"
+                bars.show("stream", rows, T, note)
 
         yield watch
 

@@ -14,6 +14,7 @@ from coke.data.reading import MISSING
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.losses import LOSSES
 from coke.settings.knobs import COMMANDS, EVERYWHERE, Face, Knob, Scope, declared
+from coke.settings.stream import MEMORY, StreamTable
 
 Toml = dict[str, Any]
 AUTO, WAIT = "auto", "wait"
@@ -52,7 +53,6 @@ _spends = partial(Knob, faces=Face.RUN | Face.NETWORK | Face.SITE | Face.ESTIMAT
 _here = partial(Knob, scope=Scope.SITE, faces=Face.SITE)  # of a site on a network
 
 
-# A setting takes few lines:
 # fmt: off
 
 class DataTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,6 +142,9 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "Bandwidth σ, or auto: of each column, or from the inputs' spread.", "(0, inf)",
         'a positive bandwidth, or "auto"; start near the typical distance between two rows',
         choices=_names(AUTO))] = AUTO
+    kernels: Annotated[tuple[str | float, ...], Knob(
+        "One of several kernels: σ, KERNEL, KERNEL:σ, or KERNEL:σ,σ by column; may be repeated.",
+        "(0, inf)", "positive bandwidths, or KERNEL:σ", faces=EVERYWHERE & ~Face.THEORY)] = ()
     mapping: Annotated[str, Knob(
         "Map φ.", choices={"cos-sin": "2L entries", "cos-phase": "L entries"})] = "cos-sin"
     sampling: Annotated[str, Knob(
@@ -206,9 +209,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     guard: Annotated[bool, Knob(
         "Close the edge to a neighbour that pulls harder than honest sites can, and tell claims by "
         "name.", faces=Face.NETWORK | Face.SITE)] = False
-    memory: Annotated[float, Knob(
-        "Ticks of a stream after which a row counts 1/e; inf: it always counts one.", "[2, inf]",
-        "at least 2 ticks, or inf", faces=Face.ESTIMATORS)] = 500.0
+    memory: Annotated[float, MEMORY] = 500.0
     max_bytes: Annotated[int | None, _spends(
         "Budget of all sites together.", "[1, inf)", "a positive number")] = None
     max_transmissions: Annotated[int | None, _spends(
@@ -245,6 +246,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: DataTable = DataTable()
     features: Features = Features()
     graph: GraphTable = GraphTable()
+    stream: StreamTable = StreamTable()
 
     def plain(self) -> Toml:
         """Plain dictionaries, as a file has them."""
@@ -293,5 +295,6 @@ class SiteSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 # fmt: on
-TABLES = {"data": DataTable, "features": Features, "graph": GraphTable, "site": SiteTable}
+TABLES = {"data": DataTable, "features": Features, "graph": GraphTable, "stream": StreamTable}
+TABLES |= {"site": SiteTable}
 KNOBS = declared(SiteSettings)

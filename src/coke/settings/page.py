@@ -63,4 +63,8 @@ def _values(one: Declared) -> str:
 def _default(one: Declared) -> str:
     if one.default is msgspec.NODEFAULT:
         return "must be given"
-    return "" if one.default in (None, [], {}) else f"`{msgspec.json.encode(one.default).decode()}`"
+    return (
+        ""
+        if one.default in (None, [], (), {})
+        else f"`{msgspec.json.encode(one.default).decode()}`"
+    )

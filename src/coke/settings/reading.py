@@ -27,6 +27,7 @@ from coke.settings.declaration import (
     Settings,
     Toml,
 )
+from coke.settings.kernels import kernels_of
 from coke.settings.knobs import Declared, Face, Knob
 from coke.settings.rules import FACES, RULES, Rule, of_source
 
@@ -116,7 +117,7 @@ def checked(plain: Toml, kind: type[S], *rules: Rule) -> S:
     for one in KNOBS.values():
         if one.path[0] in kind.__struct_fields__:
             _check_value(one, reduce(getattr, one.path, settings))
-    settings = _without_choice(_one_target(settings))
+    settings = _without_choice(_one_target(_in_letters(settings)))
     _refuse((*RULES, *rules), settings)
     return settings
 
@@ -125,6 +126,15 @@ def checked_again(settings: S) -> S:
     """The same, if the rules allow it with what was found out since it was read."""
     _refuse(RULES, settings)
     return settings
+
+
+def _in_letters(settings: S) -> S:
+    """With several kernels each written in one way, likewise."""
+    if not settings.features.kernels:
+        return settings
+    kernels = tuple(map(str, kernels_of(settings.features)))
+    features = msgspec.structs.replace(settings.features, kernels=kernels)
+    return msgspec.structs.replace(settings, features=features)
 
 
 def _one_target(settings: S) -> S:
@@ -139,13 +149,14 @@ def _without_choice(settings: S) -> S:
     """With the plain model's own values where nothing is chosen.
 
     Nothing is with privacy, where every choice would be one more release of raw rows; in public
-    units, which are there so that no row is looked at; and with a loss for outliers, for a choice
-    goes by squared errors, which outliers own.
+    units, which are there so that no row is looked at; with a loss for outliers, for a choice
+    goes by squared errors, which outliers own; and with several kernels, which say what to choose
+    from.
     """
     loss = LOSSES[settings.loss]
     squared = loss.statistics or loss.kind == CLASSES
     looking = settings.privacy == "none" and settings.data.scale != PUBLIC and squared
-    if settings.model == AUTO and looking:
+    if settings.model == AUTO and looking and not settings.features.kernels:
         return settings
     given = settings.features
     usual = {name: v for name, v in PLAIN.items() if getattr(given, name) == AUTO}

@@ -11,6 +11,7 @@ from coke.data.reading import is_database
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.losses import CLASSES, LOSSES, OF_CLASSES
 from coke.settings.declaration import AUTO, LOOKING, PUBLIC, Settings
+from coke.settings.kernels import against_kernels
 from coke.settings.knobs import Face
 
 Rule = Callable[[Any], Iterator[str]]
@@ -246,6 +247,31 @@ def _in_theory(settings: Settings) -> Iterator[str]:
         yield "out_of_core: the constants need rows in memory; use some of the rows"
 
 
+STREAMED = ("quadratic", "least-squares")
+_ONLINE = (AUTO, "coke")
+
+
+def of_stream(settings: Settings) -> Iterator[str]:
+    """What a stream cannot be learnt with, and why."""
+    s, losses = settings, (AUTO, OF_CLASSES, *STREAMED)
+    against = {
+        f'privacy = "{s.privacy}": every round is a new release': s.privacy != "none",
+        f'class_weight = "{s.class_weight}": classes are not counted yet': s.class_weight != "none",
+        f'loss = "{s.loss}": rows are needed again; a stream has {" or ".join(STREAMED)}':
+            s.loss not in losses,
+        f'algorithm = "{s.algorithm}": a stream is learnt by {" or ".join(_ONLINE)}':
+            s.algorithm not in _ONLINE,
+        "beside: other algorithms have no streams": bool(s.beside),
+        "out_of_core: rows go by anyway": s.data.out_of_core or s.data.on_disk is not None,
+        f'weight = "{s.data.weight}": rows of a stream weigh alike': s.data.weight is not None,
+        "a budget: a stream has no end to share it out to":
+            s.max_bytes is not None or s.max_transmissions is not None,
+    }  # fmt: skip
+    for reason, holds in against.items():
+        if holds:
+            yield f"a stream with {reason}; leave it out, or learn from all rows at once"
+
+
 def on_agents(settings: Settings) -> Iterator[str]:
     """Why these settings cannot run on agents."""
     reason = ALGORITHMS[settings.algorithm].not_for.get("agents")
@@ -256,7 +282,8 @@ def on_agents(settings: Settings) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    *(_solvable, _descending, _plainly, _weighed, _several, _compiled, _out_of_core, _private),
+    *(_solvable, _descending, _plainly, against_kernels, _weighed, _several, _compiled),
+    *(_out_of_core, _private),
 )
 FACES: dict[Face, tuple[Rule, ...]] = {
     Face.COMPARE: (_compared, _alike),

@@ -22,7 +22,10 @@ _ENOUGH = 60.0  # rows before anything is usual
 _MOST = 8.0  # usual ones, of a row: many large errors are drift, one is not
 _LASTING = 50  # ticks for which a notice of drift counts
 _NOTICE = 6  # bytes: whose it is, and its tick
-_NEVER = -(1 << 50)
+NEVER = -(1 << 50)
+
+Marks = NDArray[np.int64]
+"""Ticks, or places of sites."""
 
 
 class Errors(NamedTuple):
@@ -60,36 +63,55 @@ class Errors(NamedTuple):
 
 
 class Notices(NamedTuple):
-    """What every site has heard of the others' alarms."""
+    """What each of the n sites here has heard of the alarms of all N."""
 
-    heard: NDArray[np.int64]  # (N, N)  the tick of site n's last notice, as site i knows it
-    fresh: Mask  # (N, N)  what i has not passed on yet
+    heard: Marks  # (n, N)  the tick of a site's last notice, as site i knows it
+    fresh: Mask  # (n, N)  what i has not passed on yet
+    own: Marks  # (n,)  which of all sites those here are
     reach: int  # ticks within which a notice comes to all
     lasting: int  # ticks for which a notice counts
 
     @classmethod
-    def none(cls, N: int, reach: int, lasting: int = _LASTING) -> Notices:
+    def none(cls, own: Marks, N: int, reach: int, lasting: int = _LASTING) -> Notices:
         """Silence."""
-        return cls(np.full((N, N), _NEVER), np.zeros((N, N), np.bool_), reach, lasting)
+        shape = (len(own), N)
+        return cls(np.full(shape, NEVER), np.zeros(shape, np.bool_), own, reach, lasting)
+
+    def silence(self) -> Notices:
+        """As if nothing had been said."""
+        return self.none(self.own, self.heard.shape[1], self.reach, self.lasting)
 
     def said(self, who: Mask, tick: int) -> Notices:
-        """With a notice of each of these sites (N,) whose last one counts nowhere any more."""
-        own = np.diagonal(self.heard)
-        new = np.diag(who & (tick - own >= self.lasting + self.reach))
+        """With a notice of each of these sites (n,) whose last one counts nowhere any more."""
+        here, new = np.arange(len(self.own)), np.zeros_like(self.fresh)
+        new[here, self.own] = who & (tick - self.heard[here, self.own] >= self.lasting + self.reach)
         return self._replace(heard=np.where(new, tick, self.heard), fresh=self.fresh | new)
 
-    def passed(self, W: sparse.csr_array) -> tuple[Notices, Sizes]:
-        """A tick later, everybody having told the neighbours what was new; bytes of each (N, 1)."""
-        if not self.fresh.any():
-            return self, np.zeros((len(self.heard), 1), np.int64)
-        heard, told = self.heard.copy(), np.where(self.fresh, self.heard, _NEVER)
-        for i, neighbours in enumerate(np.split(W.indices, W.indptr[1:-1])):
-            heard[i] = np.maximum(heard[i], told[neighbours].max(axis=0, initial=_NEVER))
-        size = _NOTICE * np.count_nonzero(self.fresh, axis=1)[:, None]
-        return self._replace(heard=heard, fresh=heard > self.heard), size
+    @property
+    def told(self) -> Marks:
+        """(n, N) what each site tells its neighbours: the ticks of what is new, else NEVER."""
+        return np.where(self.fresh, self.heard, NEVER)
+
+    @property
+    def size(self) -> Sizes:
+        """Bytes of that (n, 1)."""
+        return _NOTICE * np.count_nonzero(self.fresh, axis=1)[:, None]
+
+    def after(self, told: Marks) -> Notices:
+        """A tick later, the neighbours of each having told it this (n, N) at the latest."""
+        heard = np.maximum(self.heard, told)
+        return self._replace(heard=heard, fresh=heard > self.heard)
 
     def enough(self, tick: int) -> Mask:
-        """(N,) who acts now: all or none, for only notices are counted that have come to all."""
+        """(n,) who acts now: all or none, for only notices are counted that have come to all."""
         old = tick - self.reach - self.heard
         counted = np.count_nonzero((old >= 0) & (old < self.lasting), axis=1)
-        return np.asarray(SHARE * counted >= len(self.heard))
+        return np.asarray(SHARE * counted >= self.heard.shape[1])
+
+
+def latest(W: sparse.csr_array, told: Marks) -> Marks:
+    """(n, N) of all that the neighbours by W (n, P) have told (P, N), the last of each site."""
+    if (told == NEVER).all():
+        return np.full((W.shape[0], told.shape[1]), NEVER)
+    near = np.split(W.indices, W.indptr[1:-1])
+    return np.stack([told[some].max(axis=0, initial=NEVER) for some in near])

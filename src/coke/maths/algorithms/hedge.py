@@ -20,6 +20,12 @@ _PAST = 0.99  # of a loss, a row later
 _MOST = 10.0  # of a loss, in these units: one row cannot settle it
 
 
+def settled(cost: Array, eta: float = _ETA) -> Array:
+    """v (…, J) ∝ exp(−η cost), sum one; costs in units of a usual loss."""
+    v = np.exp(-eta * (cost - cost.min(axis=-1, keepdims=True)))
+    return np.asarray(v / v.sum(axis=-1, keepdims=True))
+
+
 class Hedge(NamedTuple):
     """What experts have cost, agent by agent."""
 
@@ -35,8 +41,7 @@ class Hedge(NamedTuple):
     @property
     def v(self) -> Array:
         """(N, J) weights, sum one."""
-        v = np.exp(-_ETA * (self.cost - self.cost.min(axis=1, keepdims=True)))
-        return v / v.sum(axis=1, keepdims=True)
+        return settled(self.cost)
 
     def after(self, losses: Array, there: Mask) -> Hedge:
         """With one row more at the agents that are `there` (N,); losses (N, J)."""

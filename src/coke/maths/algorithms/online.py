@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import solve_triangular
 
@@ -25,8 +26,10 @@ from coke.maths.arrays import Array, Mask
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Shape, degrees
 from coke.maths.losses.problem import Quadratic
+from coke.maths.symmetric import positive
 
 GROWTH = 0.05  # of the data between two rounds
+FAR = 30.0  # λ_max of a site's Gram matrix in a basis that fits
 _STEP = 0.5  # of a batch's ρ: from round to round it is the rows that change, too
 _PULL = 0.1  # towards zero, in units of P, of what everybody sends first
 _EXPONENT = -30  # of the grid of a change of basis: sums of up to 2²³ stay exact
@@ -68,20 +71,36 @@ class Clock(NamedTuple):
 
 
 class Edges(NamedTuple):
-    """Who talks to whom."""
+    """Who of the sites near talks to whom: the n that are here, among P that they hear or are."""
 
-    W: sparse.csr_array  # (N, N)  a_in
-    ends: sparse.csr_array  # (E, N)  1 at the first end of an edge, −1 at the other
+    W: sparse.csr_array  # (n, P)  a_in
+    ends: sparse.csr_array  # (E, P)  1 at the first end of an edge, −1 at the other
+    here: NDArray[np.int64]  # (n,)  places of the sites here
 
     @classmethod
-    def of(cls, W: sparse.csr_array) -> Edges:
-        """Of an adjacency."""
+    def of(cls, W: sparse.csr_array, here: NDArray[np.int64] | None = None) -> Edges:
+        """Of an adjacency (P, P); all edges that end here: everywhere, where nobody says."""
+        here = np.arange(W.shape[0]) if here is None else here
         upper = sparse.triu(W, 1).tocoo()
-        E = np.arange(upper.nnz)
-        rows, cols = np.r_[E, E], np.r_[upper.row, upper.col]
-        signs = np.repeat([1.0, -1.0], upper.nnz)
-        ends = sparse.csr_array((signs, (rows, cols)), shape=(upper.nnz, W.shape[0]))
-        return cls(W, ends)
+        some = np.isin(upper.row, here) | np.isin(upper.col, here)
+        first, other = upper.row[some], upper.col[some]
+        E = np.arange(len(first))
+        rows, cols = np.r_[E, E], np.r_[first, other]
+        signs = np.repeat([1.0, -1.0], len(first))
+        ends = sparse.csr_array((signs, (rows, cols)), shape=(len(first), W.shape[0]))
+        return cls(sparse.csr_array(W[here]), ends, here)
+
+    @classmethod
+    def star(cls, d: int) -> Edges:
+        """Of one site, at place 0, with d neighbours."""
+        W = sparse.lil_array((d + 1, d + 1))
+        W[0, 1:] = W[1:, 0] = 1.0
+        return cls.of(W.tocsr(), np.zeros(1, np.int64))
+
+    @property
+    def d(self) -> Array:
+        """d_i (n, 1), how many neighbours each has."""
+        return degrees(self.W)
 
 
 class Linked(NamedTuple):
@@ -89,19 +108,24 @@ class Linked(NamedTuple):
 
     coke: State
     duals: Array  # (E, K·D)  g_e: the edge's first end has it, the other −g_e
+    said: Array  # (P, K·D)  û of the sites near
 
 
 class Online(NamedTuple):
-    """Rounds of one algorithm on risks that change from one to the next."""
+    """Rounds of one algorithm on risks that change from one to the next.
+
+    `start` and `round` are what the sites here do before they transmit, `heard` is what they do
+    once they know what the sites near have said.
+    """
 
     algorithm: COKE
     edges: Edges
 
     @classmethod
-    def of(cls, kappa: float, shape: Shape, W: sparse.csr_array) -> Online:
+    def of(cls, kappa: float, shape: Shape, edges: Edges) -> Online:
         """Half a batch's step size, and thresholds that follow the noise."""
         rho = _STEP * automatic(kappa, shape, 1.0).rho
-        return cls(COKE(rho, Following(), Coarse()), Edges.of(W))
+        return cls(COKE(rho, Following(), Coarse()), edges)
 
     def start(self, risk: Quadratic) -> tuple[Linked, Spoken]:
         """Everybody says argmin R_i(u) + 0.1 ‖u‖², in a basis that was just agreed on."""
@@ -110,35 +134,38 @@ class Online(NamedTuple):
         theta, loss = towards(s.hat, s.theta)
         hat, spoken = say(theta, s.hat, np.ones((len(theta), 1), bool), self.algorithm.codec)
         s = s._replace(theta=theta, hat=hat, loss=loss)
-        return self._heard(Linked(s, np.zeros((self.edges.ends.shape[0], risk.size)))), spoken
+        E, P = self.edges.ends.shape
+        return Linked(s, np.zeros((E, risk.size)), np.zeros((P, risk.size))), spoken
 
     def round(self, at: Linked, risk: Quadratic, h: Array) -> tuple[Linked, Spoken]:
-        """One round of COKE, with the risks and thresholds (N, 1) of now."""
-        own = self.algorithm.local(risk, degrees(self.edges.W))
+        """One round of COKE, with the risks and thresholds (n, 1) of now."""
+        own = self.algorithm.local(risk, self.edges.d)
         s, spoken = self.algorithm.speak(own, at.coke._replace(h=h), k=2)
-        return self._heard(at._replace(coke=s)), spoken
+        return at._replace(coke=s), spoken
 
-    def _heard(self, at: Linked) -> Linked:
-        """Once everybody has spoken."""
-        W, ends = self.edges
-        s, duals = at.coke, at.duals + ends @ at.coke.hat
-        return Linked(s._replace(heard=W @ s.hat, g=ends.T @ duals), duals)
+    def heard(self, at: Linked, said: Array) -> Linked:
+        """Once everybody has spoken: û (P, K·D) of the sites near."""
+        return self._linked(at.coke, at.duals + self.edges.ends @ said, said)
+
+    def _linked(self, s: State, duals: Array, said: Array) -> Linked:
+        W, ends, here = self.edges
+        g = ends[:, here].T @ duals
+        return Linked(s._replace(heard=W @ said, g=g), duals, said)
 
     def around(self, at: Linked) -> Array:
-        """(u_i + Σ_n û_n)/(1 + d_i) (N, K·D): what an agent predicts with, as it costs nothing.
+        """(u_i + Σ_n û_n)/(1 + d_i) (n, K·D): what an agent predicts with, as it costs nothing.
 
         Its own u_i has the noise of its own rows; the neighbours' have other noise.
         """
-        return (at.coke.theta + at.coke.heard) / (1.0 + degrees(self.edges.W))
+        return (at.coke.theta + at.coke.heard) / (1.0 + self.edges.d)
 
     def moved(self, at: Linked, old: Whitening, new: Whitening) -> Linked:
         """The same in another basis; all compute it alike."""
         change = Change.of(old, new)
-        hat = _rounded(change.models(at.coke.hat))
+        said = _rounded(change.models(at.said))
         duals = _rounded(change.duals(at.duals))
-        heard, g = self.edges.W @ hat, self.edges.ends.T @ duals
-        theta = change.models(at.coke.theta)
-        return Linked(at.coke._replace(theta=theta, hat=hat, heard=heard, g=g), duals)
+        theta, hat = change.models(at.coke.theta), said[self.edges.here]
+        return self._linked(at.coke._replace(theta=theta, hat=hat), duals, said)
 
 
 class Change(NamedTuple):
@@ -166,3 +193,16 @@ class Change(NamedTuple):
 def _rounded(x: Array) -> Array:
     """The nearest on the grid, to even: of −x it is the negative."""
     return np.asarray(np.ldexp(np.rint(np.ldexp(x, -_EXPONENT)), _EXPONENT) + 0.0)
+
+
+def within(level: float, A: Array) -> bool:
+    """Whether λ_max(A) is below it."""
+    return positive(level * np.eye(len(A)) - A)
+
+
+def level_of(A: Array) -> float:
+    """The least of 30, 60, 120, … above λ_max(A)."""
+    level = FAR
+    while not within(level, A) and level < np.inf:
+        level *= 2.0
+    return level

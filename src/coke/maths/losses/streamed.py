@@ -27,6 +27,14 @@ class Batch(NamedTuple):
     age: Array  # (m,) ticks
 
 
+def joined(waiting: Sequence[Batch], now: int) -> Batch | None:
+    """All of a site's new rows, which have their ticks for ages, with their ages now."""
+    if not waiting:
+        return None
+    Phi, y, ticks = (np.concatenate(part) for part in zip(*waiting, strict=True))
+    return Batch(Phi, y, now - ticks)
+
+
 class Streamed(NamedTuple):
     """Sums over the rows so far, weighted by their age."""
 

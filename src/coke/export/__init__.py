@@ -1,0 +1,1 @@
+"""Models for other programs: what a model computes, written in a form that others run."""

@@ -1,0 +1,1 @@
+"""Predictions for other programs on request."""
