@@ -69,7 +69,7 @@ class Root:
         self._finer, self._short = 1.0, 1.0  # steps of numbers; proofs, over what was foreseen
         self.away = math.inf  # what a proof would come to, in parts of what may be left
         self._foreseen = self._may = self._gain = 0.0
-        self._p = np.empty(0)
+        self._p = np.zeros(len(own))
 
     def began(self, from_here: Array | None) -> Order:
         """From the root's own minimum, or from where all are already."""
