@@ -123,7 +123,7 @@ class Descent:
         c = kappa if self._goal.sums else newton.curvature(self._secant(at), kappa)
         A = risk.gram(0)
         own = A + (2.0 / kappa) * matrix(risk.G, len(A))
-        self._root = newton.Root(own, c, self._goal, self.place.shape.sites)
+        self._root = newton.Root(own, c, self._goal, self.place.shape)
         return self._encoded(self._root.began(start), c)
 
     def _secant(self, u: Array | None) -> float:

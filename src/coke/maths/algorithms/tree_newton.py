@@ -20,11 +20,12 @@ from coke.errors import ConvergenceError
 from coke.maths.algorithms.integers import pack_integers, refuse, unpack_integers
 from coke.maths.algorithms.trail import Guess, Trail
 from coke.maths.arrays import Array
+from coke.maths.graph import Shape
 from coke.maths.losses.excess import Certificate
 
 BEGIN, STEP, SHIFT, HESSIAN, COMMON, END = range(6)  # what the root orders
 _FIRST, _OWN = 0.6, 0.75  # steps of a code, in root mean squares of what is coded
-_DOWN, _UP = 0.05, 0.03  # parts of a step's gain that rounding it, or the next gradient, may cost
+_DOWN, _ROUND = 0.05, 0.08  # parts of a step's gain that rounding it may cost; with gradients
 _FAR, _BITS = 100, 47  # exponents of steps at most, and bits of a multiple
 _ENOUGH = 0.9  # of what may be left: a proof is then likely
 _ROUNDED, _SHIFTED = 0.125, 0.05  # of it, for the rounding of gradients, and of their mean
@@ -45,6 +46,7 @@ class Aim(NamedTuple):
     bend: float  # the loss's second derivative at most
     further: bool = True  # whether to go on where a proof of what others have found is refused
     slack: float = 1e-6
+    broadcast: bool = False  # whether one message reaches all children at once
 
 
 class Order(NamedTuple):
@@ -59,13 +61,16 @@ class Order(NamedTuple):
 class Root:
     """Where the root has come to, and what it wants next."""
 
-    def __init__(self, own: Array, c: float, goal: Aim, sites: int):
+    def __init__(self, own: Array, c: float, goal: Aim, shape: Shape):
         """`own` is the root's Hessian in units of c (D, D)."""
         found = Guess.of(own)
-        self._own, self._goal, self._N, self.k = found.like(c * found.values), goal, sites, 0
+        self._own, self._goal, self._N, self.k = found.like(c * found.values), goal, shape.sites, 0
         self._trail = Trail.between(found, c, shared=goal.sums)
         self._best, self._place, self._least = math.inf, np.empty(0), math.inf
         self._stale, self._tries, self._exploded, self._told = 0, 0, False, False
+        # The less often a step is told than gradients are, the finer it may be.
+        told = shape.inner / max(1, shape.sites - 1) if goal.broadcast else 1.0
+        self._down = _DOWN * told
         self._finer, self._short = 1.0, 1.0  # steps of numbers; proofs, over what was foreseen
         self.away = math.inf  # what a proof would come to, in parts of what may be left
         self._foreseen = self._may = self._gain = 0.0
@@ -110,8 +115,8 @@ class Root:
     def _on(self, p: Array) -> Order:
         """By p; and how finely that and the next gradients are told."""
         M, gain = self._trail.M, 12.0 * self._gain * self._finer**2 / self._outputs
-        down = math.sqrt(_DOWN * gain / float(M.values.sum()))
-        up = math.sqrt(_UP * gain * self._N / M.inverse)
+        down = math.sqrt(self._down * gain / float(M.values.sum()))
+        up = math.sqrt((_ROUND - self._down) * gain * self._N / M.inverse)
         if self.away <= _NEAR:
             up = min(up, self._fine(_ROUNDED / self._short))
         return Order(STEP, p, down, up)
