@@ -12,7 +12,8 @@ from rich.table import Table
 from coke.cli.console import Screen, legible, print_json
 from coke.report.tables import shown
 
-_COLUMNS = ("site", "state", "phase", "round", "away", "loss", "wire_bytes", "missing")
+_COLUMNS = ("site", "state", "phase", "round", "away", "loss", "wire_bytes", "missing", "models")
+_NAMES = {"missing": "waits for", "away": "moves/tol", "models": "model of run"}
 
 
 def show_sites(found: Sequence[dict[str, Any]], as_json: bool) -> None:
@@ -22,7 +23,7 @@ def show_sites(found: Sequence[dict[str, Any]], as_json: bool) -> None:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in _COLUMNS:
-        table.add_column({"missing": "waits for", "away": "moves/tol"}.get(name, name))
+        table.add_column(_NAMES.get(name, name))
     for one in found:
         table.add_row(*(escape(legible(_cell(key, one[key]))) for key in _COLUMNS))
     out = Screen(highlight=False)
@@ -33,4 +34,6 @@ def show_sites(found: Sequence[dict[str, Any]], as_json: bool) -> None:
 
 
 def _cell(key: str, value: Any) -> str:
+    if key == "models":
+        value = value["used"]
     return ", ".join(value) if isinstance(value, list) else shown(key, value)
