@@ -6,7 +6,7 @@ OUT ?= out/digits
 # One BLAS thread: the matrices are small, and two threads only get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
 
-BENCHES := start fit classes outputs simulate online agreement communication certificate protocol carrier flood soak kills chaos page serve field privacy fuzz liars streaming sweep mpi growth
+BENCHES := start fit classes weigh outputs simulate online agreement communication certificate protocol carrier flood soak kills chaos page serve field privacy fuzz liars streaming sweep mpi growth
 
 .PHONY: browser screens bench-model bench-compare bench-strange walk test-busy run test lint format docs package bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 

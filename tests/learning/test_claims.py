@@ -17,8 +17,8 @@ from coke.data.split import deal
 from coke.data.units import Columns
 from coke.errors import MessageError
 from coke.learning import agreement
-from coke.learning.agreement import Terms
 from coke.learning.ready import Ready
+from coke.learning.terms import Terms
 from coke.maths.graph import build_graph
 from coke.maths.guards import FAR, HEAVY, Claims
 from coke.talk.sums import given as told_before

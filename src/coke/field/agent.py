@@ -219,7 +219,7 @@ class Agent:
             alive=tuple(sorted(desk.alive)),
             missing=tuple(phase.missing) if name != "over" else (),
             spoke=bool(sweep["spoke"] or any(word and word.payload for word in words)),
-            loss=sweep["loss"] if node is None else float(node.state.loss[0]),
+            loss=sweep["loss"] if node is None else self._train.loss,
             ledger=self._agree.spent if node is None else node.spent,
             away=np.inf if node is None else node.away,
             countdown=None if node is None or node.countdown == NEVER else node.countdown,

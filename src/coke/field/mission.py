@@ -19,12 +19,11 @@ from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
 from coke.field.guarding import Watch
 from coke.field.moves import Setup
-from coke.learning.agreement import Terms
 from coke.learning.case import Case, Wanted
 from coke.learning.kinds import Say, reading_of, with_kind, with_target
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
-from coke.learning.public import check_labels
 from coke.learning.ready import Ready
+from coke.learning.terms import Terms, check_labels
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits
@@ -32,6 +31,7 @@ from coke.maths.arrays import Array
 from coke.maths.graph import Graph, Shape, adjacency
 from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES, NUMBERS
+from coke.privacy.share import Signing
 from coke.settings.declaration import WAIT, SiteSettings
 from coke.settings.sites import compared, digest_of
 from coke.talk.place import Place
@@ -73,6 +73,13 @@ def _check_approved(config: SiteSettings, common: dict[str, str]) -> None:
         "then its words or sums in training (docs/privacy.md); if you agree, write "
         f'approve = "{digest}" into [site]'
     )
+
+
+def _signing(config: SiteSettings) -> Signing | None:
+    """How its key in a secure sum is signed."""
+    from coke.field.vouching import vouching  # here: others need no certificates
+
+    return vouching(config.site)
 
 
 def _weights(place: Place, algorithm: Algorithm) -> dict[str, float]:
@@ -152,7 +159,9 @@ class Mission:
             digest = hashlib.blake2b(read_file(config.sample), digest_size=8)
             self.settings["sample"] = digest.hexdigest()
         _check_approved(config, self.settings)
-        self.terms = Terms(config, rows.columns, sample, Path(config.site.releases))
+        signing = _signing(config) if config.secure_sum else None
+        releases = Path(config.site.releases)
+        self.terms = Terms(config, rows.columns, sample, releases, signing=signing)
         entry = ALGORITHMS[config.algorithm]
         tol = entry.tol if config.tol is None and own is None else config.tol
         most = config.site.max_sites

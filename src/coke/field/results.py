@@ -87,7 +87,7 @@ def _private(mission: Mission, ready: Ready) -> dict[str, Any]:
 def _losses(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, Any]:
     noised, theta = ready.noised, mission.theta(ready, learnt.theta)[None]
     train, test = ready.problem.train, ready.problem.test
-    found = {"train": float(train.losses(theta)[0])}
+    found = {"train": float((train.losses(theta) * ready.times)[0])}
     if test is not None:
         found["test"] = float(test.losses(theta)[0])
     if noised is not None and test is not None:

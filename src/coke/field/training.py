@@ -42,6 +42,7 @@ class Train:
     together: Sequence[str] = ()  # a round needs all words that are missing
     _echoed: set[str] | None = None  # who knows that this site has left; None: it has not
     _until: float = math.inf  # when a site that leaves waits for echoes no longer
+    _times: float = 1.0  # by which its loss is its rows' mean
     _since: float = 0.0  # the last round
     _named: set[str] = field(default_factory=set)  # those it suspects
     _aware: set[str] = field(default_factory=set)  # neighbours that said that an edge is closed
@@ -52,6 +53,7 @@ class Train:
         """From the disk, or from zero; with the neighbours that the settings name now."""
         assert self.agreed.result is not None  # the phase before is over
         setup = self._handed(self.mission.setup(self.agreed.result, self.agreed.spent))
+        self._times = float(self.agreed.result.times[0])
         self._since, neighbours = self.desk.clock(), sorted(self.desk.carrier.neighbours)
         if self.store.traces:
             self.node = self.store.image(partial(restored, setup=setup))
@@ -63,6 +65,11 @@ class Train:
         self.node = Node(setup, setup.ends(neighbours), self._start(setup), done=self.descend.done)
         for name in neighbours if self.mission.joins else ():
             self._keep(self.trained.join(name))
+
+    @property
+    def loss(self) -> float:
+        """The mean over the site's own rows."""
+        return float(self.trained.state.loss[0]) * self._times
 
     def proven(self, sender: str, letter: Proven) -> None:
         """What a neighbour says that the root has said last: rounds are not needed, if they were.
@@ -228,7 +235,7 @@ class Train:
         self.desk.post(after.frames)
         if node.k > before.k:
             spoke = node.ledger.transmissions > before.ledger.transmissions
-            line = {"round": node.k, "spoke": spoke, "loss": float(node.state.loss[0])}
+            line = {"round": node.k, "spoke": spoke, "loss": self.loss}
             self.store.append({**line, "away": node.away, **node.spent._asdict()})
 
     def _suspect(self, node: Node) -> None:

@@ -11,9 +11,8 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -45,14 +44,36 @@ class Member(NamedTuple):
     T: Count
 
 
+class SignedMember(NamedTuple):
+    """The same, and proof that the site itself says so: a relay could put in a key of its own."""
+
+    key: Key
+    T: Count
+    signed: Annotated[bytes, msgspec.Meta(max_length=2048)]
+
+
 Roster = dict[str, Member]
+SignedRoster = dict[str, SignedMember]
 
 
-class _ShareHeader(Spending, frozen=True, forbid_unknown_fields=True):
+class Signing(Protocol):
+    """One site's name under what it says, and the others' under theirs."""
+
+    def sign(self, said: bytes) -> bytes:
+        """Proof that this site says so."""
+        ...
+
+    def check(self, name: str, said: bytes, signed: bytes) -> None:
+        """`MessageError` unless the site of that name says so."""
+        ...
+
+
+class _ShareHeader(Spending, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a share's file says beside its numbers."""
 
     secret: Key
     roster: str  # digest of the roster whose sum it went into; empty before
+    signed: bytes = b""  # the site's name under its key
 
 
 class Share(NamedTuple):
@@ -64,6 +85,8 @@ class Share(NamedTuple):
     rows: Rows
     colluding: int  # so many sites may put together what they know
     again: bool  # whether a new budget may be spent
+    by_rows: bool = False  # whether rows weigh the same, not sites
+    signing: Signing | None = None  # where sites have identities
 
     @property
     def member(self) -> Member:
@@ -71,9 +94,31 @@ class Share(NamedTuple):
         with locked(self.path):
             return Member(_public(self._kept()[0].secret), len(self.rows[1]))
 
+    def signed(self, signing: Signing) -> SignedMember:
+        """The same, signed: once a run, for after a crash the same has to be said again."""
+        member = self.member
+        said = _said(self.name, member)
+        with locked(self.path):
+            kept, whole = self._kept()
+            try:
+                signing.check(self.name, said, kept.signed)
+            except MessageError:
+                kept = msgspec.structs.replace(kept, signed=signing.sign(said))
+                numbers = {"whole": whole.astype(np.int64)} if kept.roster else {}
+                write_file(self.path, pack(KIND, kept, numbers), secret=True)
+        return SignedMember(*member, kept.signed)
+
+    def believed(self, signing: Signing, roster: SignedRoster) -> Roster:
+        """The roster, if every site itself says what is in it; else `MessageError`."""
+        found = {name: Member(one.key, one.T) for name, one in roster.items()}
+        for name, one in roster.items():
+            if name != self.name:
+                signing.check(name, _said(name, found[name]), one.signed)
+        return found
+
     def words(self, roster: Roster) -> Words:
         """Statistics and noise under the masks of this roster; on disk before anybody sees them."""
-        which = _digest(roster, self.colluding)
+        which = _digest(roster, self.colluding, by_rows=self.by_rows)
         with locked(self.path):  # of two runs that share it, one draws
             kept, whole = self._spent(roster, which)
         return masked(whole, self.name, _secrets(kept.secret, self.name, roster, which))
@@ -98,7 +143,7 @@ class Share(NamedTuple):
     def release(self, roster: Roster, total: Words) -> Release:
         """1/N of the sum, the same for every site: all train on it as on their own."""
         N, D, noise = len(roster), self.terms.features.size, self._noise(len(roster))
-        mean = unpacked(unmasked(total) * noise.grid / (N * least_rows(roster)), D)
+        mean = unpacked(unmasked(total) * noise.grid / (N * self.counted(roster)), D)
         found = Statistics(projected(mean.A), mean.b)
         spent = self._kept()[0].budgets
         return Release(found, len(self.rows[1]), noise.s * math.sqrt(N), spent)
@@ -107,10 +152,19 @@ class Share(NamedTuple):
         whole = self.terms.noise
         return whole._replace(s=shared(whole.s, N, self.colluding))
 
+    def counted(self, roster: Roster) -> float:
+        """Rows that a site counts as: the least of all sites, where a row moves A most; or T̄."""
+        T = [member.T for member in roster.values()]
+        return sum(T) / len(T) if self.by_rows else min(T)
+
     def _drawn(self, roster: Roster) -> Array:
-        """T (A, b) and noise, in steps. T is the least of all sites, where a row moves A most."""
+        """T (A, b) and noise, in steps; T is what a site counts as, or its own where rows do.
+
+        A row's part in either is at most that in the sum over its own site's rows.
+        """
         z = entropy_normals(self.terms.draws)
-        return steps(self.terms.exact(*self.rows), least_rows(roster), self._noise(len(roster)), z)
+        T = len(self.rows[1]) if self.by_rows else self.counted(roster)
+        return steps(self.terms.exact(*self.rows), T, self._noise(len(roster)), z)
 
     def _kept(self) -> tuple[_ShareHeader, Array]:
         """From the disk; a new key where there is none, or where rows or terms have changed."""
@@ -144,13 +198,13 @@ def _load_share(path: Path) -> tuple[_ShareHeader, Array]:
     return kept, whole.astype(np.float64)
 
 
-def least_rows(roster: Mapping[str, Member]) -> int:
-    """T of the site with the fewest rows."""
-    return min(member.T for member in roster.values())
+def _said(name: str, member: Member) -> bytes:
+    return b"coke secure sum\n" + msgspec.msgpack.encode((name, *member))
 
 
-def _digest(roster: Roster, colluding: int) -> str:
-    said = msgspec.msgpack.encode((sorted(roster.items()), colluding))
+def _digest(roster: Roster, colluding: int, *, by_rows: bool) -> str:
+    what = (sorted(roster.items()), colluding, *(["rows"] if by_rows else []))
+    said = msgspec.msgpack.encode(what)
     return hashlib.blake2b(said, digest_size=16).hexdigest()
 
 

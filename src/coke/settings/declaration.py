@@ -20,14 +20,11 @@ Toml = dict[str, Any]
 AUTO, WAIT = "auto", "wait"
 HASHED = "hashed"  # levels of text, told by digests
 PUBLIC = "public"  # units known before any row
-BALANCED = "balanced"
-PLAIN: dict[str, Any] = {
-    "n_features": 100,
-    "kernel": "gaussian",
-    "frequencies": "drawn",
-    "inputs": "scaled",
-    "linear": 0.0,
-}  # with model = "plain", and …
+BALANCED, ROWS = "balanced", "rows"
+PLAIN: dict[str, Any] = {  # with model = "plain", and …
+    "n_features": 100, "kernel": "gaussian", "frequencies": "drawn", "inputs": "scaled",
+    "linear": 0.0, "weigh": "sites",
+}  # fmt: skip
 PLAIN_LAMBDA = 1e-3
 LOOKING = ("mixture", "moments")  # whitenings for which a site looks at its raw inputs
 
@@ -157,6 +154,8 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     linear: Annotated[float | str, Knob(
         "Weight of a linear part, with model auto; or auto.", "[0, inf)",
         'a weight ≥ 0, or "auto"', choices=_names(AUTO))] = AUTO
+    weigh: Annotated[str, Knob("What weighs the same in training.", choices={
+        AUTO: "rows with model auto", "sites": "as in the paper", ROWS: "whoever has them"})] = AUTO
 
 
 class GraphTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
