@@ -6,7 +6,7 @@ OUT ?= out/digits
 # One BLAS thread: the matrices are small, and two threads only get in each other's way.
 export OPENBLAS_NUM_THREADS ?= 1
 
-BENCHES := start fit classes outputs simulate online agreement communication certificate protocol carrier soak kills page serve field privacy fuzz liars streaming sweep mpi growth
+BENCHES := start fit classes outputs simulate online agreement communication certificate protocol carrier flood soak kills chaos page serve field privacy fuzz liars streaming sweep mpi growth
 
 .PHONY: browser screens bench-model bench-compare bench-strange walk test-busy run test lint format docs package bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 
@@ -30,10 +30,11 @@ format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The pages that are made from code; a test compares them.
+# The pages that are made from code (a test compares them), and the site of all pages in out/site, without the network.
 docs: $(VENV)/dev.stamp
 	$(BIN)/python -c 'from pathlib import Path; from coke.settings.page import settings_page; \
 		Path("docs/settings.md").write_text(settings_page(), "utf-8")'
+	$(BIN)/python -m sphinx -W --keep-going -q -E -b html -d out/site-cache docs out/site
 
 # The sdist and the wheel, checked; the wheel with its dependencies in an empty environment runs the README's example.
 package: $(VENV)/dev.stamp

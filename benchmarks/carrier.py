@@ -1,4 +1,4 @@
-"""`make bench-carrier`: CPU per frame of the zenoh carrier beside bare TCP, between two processes.
+"""`make bench-carrier`: CPU per frame of the carriers beside bare TCP, between two processes.
 
 500-byte frames on this machine's loopback. Ping-pong is one word and its answer. Rounds are what
 agents do: eight words to each other, then eight to hear. Stream is one end sending as fast as it
@@ -24,6 +24,7 @@ from typing import NamedTuple
 from coke.field import identity
 from coke.field.carriers.address import Spot
 from coke.field.carriers.base import Allowance
+from coke.field.carriers.tls import TlsCarrier
 from coke.field.carriers.zenoh import ZenohCarrier
 from figures import Found, Section, main
 from floors import FLOORS
@@ -67,8 +68,10 @@ def _patient(port: int) -> socket.socket:
 
 
 @contextlib.contextmanager
-def carrier(secure: bool, folder: Path, first: bool, port: int) -> Iterator[Line]:
-    """Our carrier, with mutual TLS or without."""
+def carrier(
+    kind: type[TlsCarrier] | type[ZenohCarrier], secure: bool, folder: Path, first: bool, port: int
+) -> Iterator[Line]:
+    """A carrier, with mutual TLS or without."""
     me, other = ("a", "b") if first else ("b", "a")
     own = identity.load(folder, me, datetime.now(UTC)) if secure else None
     at = f"{'tls' if secure else 'tcp'}/127.0.0.1:{port}"
@@ -77,7 +80,7 @@ def carrier(secure: bool, folder: Path, first: bool, port: int) -> Iterator[Line
         name=me, network="bench", listen=listen, neighbours=neighbours, identity=own,
         allowance=ANY, allow_plaintext_loopback=not secure,
     )  # fmt: skip
-    with ZenohCarrier(site) as line:
+    with kind(site) as line:
         while not line.alive():
             time.sleep(0.01)
 
@@ -146,8 +149,10 @@ def other_end(pipe: Connection, folder: Path, frames: int) -> None:
 def openings(folder: Path) -> dict[str, Opening]:
     return {
         "tcp": tcp,
-        "zenoh": partial(carrier, False, folder),
-        "zenoh+mTLS": partial(carrier, True, folder),
+        "links": partial(carrier, TlsCarrier, False, folder),
+        "links+mTLS": partial(carrier, TlsCarrier, True, folder),
+        "zenoh": partial(carrier, ZenohCarrier, False, folder),
+        "zenoh+mTLS": partial(carrier, ZenohCarrier, True, folder),
     }
 
 

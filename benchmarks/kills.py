@@ -1,6 +1,6 @@
 """`make bench-kills`: agents over TLS that are killed and lose frames; and one that loses its root.
 
-Real processes, real disks, zenoh on loopback. In the first part every agent dies by kill -9 again
+Real processes, real disks, TLS on loopback. In the first part every agent dies by kill -9 again
 and again, before or after a write or a frame of its own (`tests/kit/frail.py`), and is started
 again; a tenth of all frames is lost, a tenth comes twice. In the second the root of the tree dies
 in the middle of a descent: the others go on by rounds, with it once it is back, or without.

@@ -35,7 +35,20 @@ MIXTURES = "maths/features/mixtures.py"
 QUADRATIC = "maths/losses/problem.py"
 ONLINE = "maths/algorithms/online.py"
 FIFTHS = "learning/fifths.py"
+ONNX, HTTP = "export/onnx.py", "page/http.py"
 MUTANTS = [
+    Mutant("ONNX with phases taken away", ONNX, '"Add", angle, features.phase',
+           '"Sub", angle, features.phase', "test_onnx.py"),
+    Mutant("ONNX whose probabilities are not calibrated", ONNX, "model.closed.sharpness or n", "n",
+           "test_onnx.py"),
+    Mutant("ONNX in which a gap in text is another level", "export/columns.py",
+           "place.get(str(code.fill), n)", "n", "test_onnx.py"),
+    Mutant("a body of whoever has no token is read", HTTP, "return path if right else None",
+           "return path", "test_http.py"),
+    Mutant("a form of another site may post", HTTP, '("GET", "navigate", "document")',
+           '(request.method, "navigate", "document")', "test_serve.py"),
+    Mutant("a body of any length is read", HTTP, "int(length) > self.body", "False",
+           "test_serve.py"),
     Mutant("fits that have seen the rows of a verdict", FIFTHS, "_without(ready, rest, model)",
            "_without(ready, sites, model)", "test_fifths.py"),
     Mutant("a common model that stays where it was", FIFTHS, "found.pooled - whole",

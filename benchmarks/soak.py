@@ -1,6 +1,6 @@
 """`python benchmarks/soak.py [MINUTES]`: eight agents over TLS, killed and frozen at random.
 
-Real processes, real disks, zenoh on loopback, patience "wait". For a fifth of the time nobody
+Real processes, real disks, TLS on loopback, patience "wait". For a fifth of the time nobody
 disturbs them: rounds a second and CPU per directed word are from there, beside bare TCP with frames
 of the same mean size, between as many processes on the same graph. Then kill -9 with a new start,
 and freezes of up to 5 s. Promised, and exit code 1 where it does not hold:
@@ -39,7 +39,7 @@ from coke.engines.process import simulate
 from coke.field.local import _free_ports
 from coke.maths.arrays import Array
 from kit.field import Field, made_rows
-from processes import cpu, resident, zenoh_cpu
+from processes import cpu, resident
 
 AGENTS, EDGES, FEATURES = 8, 14, 100
 CALM = 0.2  # of the time
@@ -192,12 +192,12 @@ def swollen(lives: list[Life], troubled: float) -> list[str]:
 
 
 def spent(field: Field) -> Array:
-    """(5,) seconds, CPU seconds, zenoh's, words (one a round and neighbour) and bytes of all."""
+    """(4,) seconds, CPU seconds, words (one a round and neighbour) and bytes of all."""
     pids = [process.pid for process in field.processes.values()]
-    used = [sum(cpu(Path(f"/proc/{pid}/stat")) for pid in pids), sum(map(zenoh_cpu, pids))]
+    used = sum(cpu(Path(f"/proc/{pid}/stat")) for pid in pids)
     words = sum(k * field.graph.degree[i] for i, k in enumerate(rounds(field)))
     sent = sum(told(field, name)["wire_bytes"] for name in field.names)
-    return np.array([time.monotonic(), *used, words, sent])
+    return np.array([time.monotonic(), used, words, sent])
 
 
 def rounds(field: Field) -> list[int]:
@@ -257,7 +257,7 @@ def soak(field: Field, seconds: float) -> list[str]:
         field.until(lambda: min(rounds(field)) > 20, timeout=WITHIN)
         before = spent(field)
         trouble.go_on(CALM * seconds, between=1e9)
-        calm, used, carried, words, sent = spent(field) - before
+        calm, used, words, sent = spent(field) - before
         troubled = time.monotonic()
         trouble.go_on((1 - CALM) * seconds, BETWEEN)
         trouble.settle()
@@ -268,8 +268,8 @@ def soak(field: Field, seconds: float) -> list[str]:
     wrong = [*trouble.wrong, *swollen(list(trouble.lives.values()), troubled), *lost(field)]
     size, ours = round(sent / words), 1e6 * used / words
     base = tcp(field, size)
-    print(f"CPU per directed word of {size} bytes: {ours:.0f} µs, of which zenoh's threads "
-          f"{1e6 * carried / words:.0f}; bare TCP {base:.1f} µs, {ours / base:.0f} times; "
+    print(f"CPU per directed word of {size} bytes: {ours:.0f} µs; "
+          f"bare TCP {base:.1f} µs, {ours / base:.0f} times; "
           f"the goal of {GOAL:g} is {'met' if ours <= GOAL * base else 'missed'}")  # fmt: skip
     return wrong
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+import io
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import coke
@@ -14,6 +21,7 @@ from coke.settings.page import settings_page
 from kit.readme import ROOT, example
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+TUTORIALS = sorted((ROOT / "examples" / "tutorials").glob("*.py"))
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -26,7 +34,28 @@ def test_examples_run(path: Path, tmp_path: Path) -> None:
     assert run.stdout
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
+@pytest.mark.parametrize("path", TUTORIALS, ids=[path.stem for path in TUTORIALS])
+def test_every_block_of_the_tutorials_runs(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, for one takes a second to start; with pictures that nobody sees."""
+    import matplotlib.pyplot as plt
+
+    plt.switch_backend("Agg")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    runpy.run_path(str(path))
+    assert capsys.readouterr().out
+    assert plt.get_fignums()
+    plt.close("all")
+
+
+def test_one_tutorial_is_of_each_kind() -> None:
+    said = ["hospital", "algorithm", "compare", "privacy", "streaming"]
+    assert [word for word in said if not any(word in path.stem for path in TUTORIALS)] == []
+
+
+@pytest.mark.parametrize("path", [*EXAMPLES, *TUTORIALS], ids=lambda path: path.stem)
 def test_examples_import_nothing_internal(path: Path) -> None:
     assert not re.findall(r"(?:from|import) coke\.", path.read_text("utf-8"))
 
@@ -62,6 +91,58 @@ def test_the_example_of_histories_runs(tmp_path: Path, monkeypatch: pytest.Monke
     exec(code, names)
     assert (tmp_path / "losses.png").exists()
     assert min(names["scores"]) > 0.8  # type: ignore[call-overload]
+
+
+def test_the_job_for_users_of_others_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours and scikit-learn's; the other frameworks are not installed."""
+    page = (ROOT / "docs/others.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 2
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for k, site in enumerate(("north", "south", "port")):
+        age, ward = rng.normal(50 + 8 * k, 12, 80), rng.choice(["heart", "lungs", "surgery"], 80)
+        back = np.where(age + 20 * (ward == "heart") > 62, "yes", "no")
+        pressure = np.where(rng.random(80) < 0.1, np.nan, rng.normal(130, 15, 80))
+        columns = {"age": age, "pressure": pressure, "ward": ward, "back": back}
+        pd.DataFrame(columns).to_csv(f"{site}.csv", index=False)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, names)
+    assert names["model"].score(names["X"], names["y"]) > 0.85
+    assert names["pooled"].score(names["X"], names["y"]) > 0.85
+
+
+def test_the_reference_has_every_public_name() -> None:
+    page = (ROOT / "docs/reference.md").read_text("utf-8")
+    found = re.findall(r"^\.\. auto(?:class|function):: (\w+)$", page, re.MULTILINE)
+    assert sorted(found) == sorted(coke.__all__)
+
+
+def test_every_page_is_in_the_sites_contents() -> None:
+    index = (ROOT / "docs/index.md").read_text("utf-8").split()
+    pages = {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"}
+    assert pages <= set(index)
+
+
+@pytest.mark.parametrize("name", coke.__all__)
+def test_docstrings_become_markup_without_a_complaint(name: str) -> None:
+    """And none of their words is lost."""
+    from docutils.core import publish_doctree
+
+    spec = importlib.util.spec_from_file_location("docstrings", ROOT / "docs/docstrings.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    text = inspect.getdoc(getattr(coke, name)) or ""
+    markup = "\n".join(module.as_markup(text.splitlines()))
+    complaints = io.StringIO()
+    settings = {"warning_stream": complaints, "report_level": 1}
+    shown = publish_doctree(markup, settings_overrides=settings).astext()
+    assert complaints.getvalue() == ""
+    wanted = sorted(re.sub(r"[`\s:]|-{3,}", "", text))
+    assert wanted == sorted(re.sub(r"[`\s:]", "", shown))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])

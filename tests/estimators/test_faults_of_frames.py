@@ -115,3 +115,10 @@ def test_a_file_with_gaps_is_predicted_and_they_are_counted(tmp_path: Path) -> N
     model = load_model(tmp_path / "o/model.coke")
     found = pd.read_csv(tmp_path / "predictions.csv")["prediction"]
     np.testing.assert_allclose(found, model.predict(HOLES), rtol=1e-5)
+
+
+def test_columns_in_another_order_are_refused_as_such() -> None:
+    frame = pd.DataFrame({"age": np.arange(40.0), "ward": ["a", "b"] * 20})
+    model = COKERegressor(n_agents=2, model="plain").fit(frame, frame["age"])
+    with pytest.raises(DataError, match="in the same order as they were in fit"):
+        model.predict(frame[["ward", "age"]])

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx.reference import ReferenceEvaluator
 
 from coke import COKEClassifier, COKERegressor, Features, export_onnx
 from coke.data.coding import Coding, ColumnCoding
@@ -171,6 +172,16 @@ def test_text_dates_and_gaps_agree(trained: Model) -> None:
     frame.loc[3, "when"] = pd.NaT
     assert trained.scaling.knots.size or trained.features.linear
     agrees(ran(onnx_bytes(trained), fed(frame)), trained, frame)
+
+
+def test_onnxs_own_reference_agrees(trained: Model) -> None:
+    """A second program, which takes no short cuts of its own."""
+    frame = raw_table(60, seed=1)[0].drop(columns="id")
+    frame["kind"] = frame["kind"].astype(str)
+    program = ReferenceEvaluator(onnx.load_from_string(onnx_bytes(trained)))
+    (found,) = list(program.run(["prediction"], fed(frame)))
+    wanted = trained.predict(frame)
+    np.testing.assert_allclose(np.asarray(found, float), wanted, rtol=CLOSE, atol=CLOSE)
 
 
 def test_intervals_agree(trained: Model) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -15,22 +16,30 @@ from numpy.testing import assert_array_equal
 
 from coke.errors import ConvergenceError, FileError
 from coke.field.carriers.memory import Fault, faithful
-from coke.field.frames import CHECK, TALK, TOTALS, Totals, encode
+from coke.field.frames import CHECK, CLOSED, TALK, TOTALS, Standing, Totals, encode
 from coke.field.store import Store
 from kit.agents import (
     GOAL,
+    LONG,
     PACE,
+    A,
     B,
     D,
     Net,
     Nets,
     fails,
+    forger,
     made_rows,
     others,
 )
 from kit.field import Field
 
 # Membership.
+
+
+def withholding(kinds: bytes) -> Fault:
+    """Frames that begin so do not arrive."""
+    return lambda sender, receiver, frame: () if frame[0] in kinds else (frame,)
 
 
 def test_a_site_that_leaves_is_no_longer_in_the_answer(nets: Nets) -> None:
@@ -117,12 +126,61 @@ def test_a_dead_site_is_forgotten_and_may_come_back(nets: Nets) -> None:
     assert net.distance() <= GOAL
 
 
+def test_a_forgotten_site_that_does_not_know_it_yet_comes_back_at_its_first_start(
+    nets: Nets,
+) -> None:
+    """As docs/deploying.md says: joins = true, and its old state, in which its edges are open."""
+    net = nets(tol=0.0)
+    net.start()
+    net.until(lambda: net.rounds() >= 20)
+    net.stop()
+    friends, rest = dict(net.friends), others(net, B)
+    net.friends = {n: f - {B} for n, f in friends.items()}
+    net.start(*rest)
+    net.until(lambda: net.rounds(*rest) >= 30)
+    net.stop()
+    net.friends, net.table[B] = friends, {"joins": True}
+    net.start()
+    net.until(lambda: net.rounds() >= 400)
+    assert all(not net.end(B, n).closed and net.end(B, n).epoch == 1 for n in friends[B])
+    assert net.distance() <= GOAL
+
+
+def test_one_that_leaves_stays_so_though_a_neighbour_joins_it_again(nets: Nets) -> None:
+    """Else that neighbour would wait for it for ever."""
+    net = nets(pace=PACE._replace(linger=LONG), fault=withholding(bytes([CLOSED])))
+    net.start()
+    net.until(lambda: net.rounds() >= 5)
+    net.agents[B].leave()
+    net.until(lambda: not net.node(B).open)
+    net.stop()
+    train, friend = net.agents[B]._train, min(net.friends[B])
+    with train.store.claimed():
+        train.hear(friend, encode(Standing(1, False)))
+    assert train.trained.ends[friend].standing == Standing(1, True)
+
+
+def test_one_whose_last_edge_is_closed_does_not_go_before_its_neighbour_knows(nets: Nets) -> None:
+    """Though the first that it says of it is lost: else the other would wait for it for ever."""
+    net, lost = nets(agents=2, edges=1), list[bytes]()
+    forged = forger(lambda word: word._replace(tag=b"fake") if word.step > 2 else None, A)
+
+    def fault(sender: str, receiver: str, frame: bytes) -> Iterable[bytes]:
+        if sender == B and frame[0] == CLOSED and len(lost) < 4:
+            lost.append(frame)
+            return ()
+        return forged(sender, receiver, frame)
+
+    net.memory.fault = fault
+    net.start()
+    for name in (A, B):
+        assert "every edge" in str(fails(net, name))
+    assert len(lost) == 4
+    net.start(B)  # once more, to nobody: not for ever
+    assert "every edge" in str(fails(net, B))
+
+
 # Stops, starts and two at once.
-
-
-def withholding(kinds: bytes) -> Fault:
-    """Frames that begin so do not arrive."""
-    return lambda sender, receiver, frame: () if frame[0] in kinds else (frame,)
 
 
 def everywhere(net: Net, phase: str) -> bool:

@@ -163,6 +163,26 @@ def test_agents_add_up_securely_over_bad_links_and_through_a_crash(
     assert not list(nets)
 
 
+def test_agents_with_identities_sign_their_keys_and_say_the_same_after_a_crash(
+    tmp_path: Path,
+) -> None:
+    """Killed once its key is signed, a site goes on; another signature would contradict it."""
+    field = Field(tmp_path, made_rows(150), 3, 2, **SETTINGS, secure_sum=True, rounds=20)
+    shares = {n: tmp_path / "sites" / n / "releases" / f"share-{n}.coke" for n in field.names}
+    middle = max(field.names, key=lambda n: len(field.graph[field.names.index(n)]))
+    try:
+        field.start()
+        field.until(lambda: shares[middle].exists() and bool(_load_share(shares[middle])[0].signed))
+        field.kill(middle)
+        before = _load_share(shares[middle])[0].signed
+        field.start(middle)
+        assert field.wait() == [0] * 3, {n: field.log(n)[-1] for n in field.names}
+    finally:
+        field.end()
+    assert _load_share(shares[middle])[0].signed == before
+    assert all(_load_share(path)[0].signed for path in shares.values())
+
+
 def test_plain_agents_warn_before_they_speak(tmp_path: Path) -> None:
     """Few rows, one neighbour, a second run: as events and in the result."""
     field = Field(tmp_path, made_rows(60), 2, 1)

@@ -60,7 +60,7 @@ def _draft(
 ) -> x509.CertificateBuilder:
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number())
-    return builder.not_valid_before(until - 3 * DAY).not_valid_after(until)
+    return builder.not_valid_before(until - 100 * DAY).not_valid_after(until)
 
 
 def _write(path: Path, thing: x509.Certificate | ec.EllipticCurvePrivateKey) -> Path:

@@ -59,7 +59,7 @@ class Field:
             "data": {"test": 0.0, "scale": "none"},
             "features": {"n_features": 20, "sigma": 2.0},
         }  # fmt: skip
-        patience, carrier = settings.pop("patience", "wait"), settings.pop("carrier", "zenoh")
+        patience, carrier = settings.pop("patience", "wait"), settings.pop("carrier", "tls")
         self.settings = {**base, **settings}
         self.parts = deal(rows.y, agents, seed=SEED)
         self.rows, self.graph = rows, build_graph("random", agents, edges=edges, seed=SEED)

@@ -61,16 +61,16 @@ def main() -> None:
     from coke.cli.main import main as coke
     from coke.field import journal, store
     from coke.field.carriers.memory import lossy
-    from coke.field.carriers.zenoh import ZenohCarrier
+    from coke.field.carriers.tls import TlsCarrier
     from coke.talk.descent import Descent
 
     site = Path(sys.argv[1])
     seed, kills, loss, order = os.environ[FRAIL].split()
     draw = random.Random(f"{seed} {site.parent.name} {deaths(site)}")
-    life, carry = _lives(site, draw, int(kills)), ZenohCarrier._transmit
+    life, carry = _lives(site, draw, int(kills)), TlsCarrier._transmit
     fault = lossy(draw.getrandbits(32), loss=float(loss), twice=float(loss))
 
-    def transmit(self: ZenohCarrier, neighbour: str, frame: bytes) -> bool:
+    def transmit(self: TlsCarrier, neighbour: str, frame: bytes) -> bool:
         for arrived in fault(self.site, neighbour, frame):
             carry(self, neighbour, arrived)
         return True
@@ -81,7 +81,7 @@ def main() -> None:
         return swept(self)
 
     swept, Descent.sweep = Descent.sweep, sweep  # type: ignore[method-assign]
-    ZenohCarrier._transmit = _dangerous(transmit, life)  # type: ignore[method-assign]
+    TlsCarrier._transmit = _dangerous(transmit, life)  # type: ignore[method-assign]
     for room in (journal, store):
         for name in ("put", "write_file"):
             setattr(room, name, _dangerous(getattr(room, name), life))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data.files import LONGEST, MAGIC
 from coke.data.units import Scaling
@@ -230,3 +230,34 @@ def test_probabilities_sum_to_one_and_agree_with_labels() -> None:
     P = m.predict_proba(X)
     np.testing.assert_allclose(P.sum(axis=1), 1)
     assert_array_equal(m.classes[P.argmax(axis=1)], m.predict(X))
+
+
+# Files of earlier forms.
+
+OLD = Path(__file__).parent / "old" / "model-2026-11-16.coke"
+
+
+def test_a_model_file_from_before_several_targets_predicts_what_it_did() -> None:
+    """It was written by the code of that day; these are that code's predictions."""
+    X = np.array([[0.1257302210933933, -0.1321048632913019],
+                  [0.6404226504432821, 0.10490011715303971],
+                  [-0.535669373161111, 0.36159505490948474]])  # fmt: skip
+    said = [0.12276493070288584, 0.5898416542401472, -0.5040440071520225]
+    model = load_model(OLD)
+    assert_allclose(model.predict(X), said, rtol=1e-12)
+    assert Model.from_bytes(model.to_bytes()).theta.tobytes() == model.theta.tobytes()
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_file_of_another_form_says_what_to_do(version: int) -> None:
+    header, body = parts_of(OLD.read_bytes())
+    with pytest.raises(FileError, match="use the coke release that wrote it"):
+        Model.from_bytes(forged({**header, "version": version}, body))
+
+
+def test_units_that_are_told_twice_are_no_model() -> None:
+    now = Model.from_bytes(OLD.read_bytes()).to_bytes()
+    header, body = parts_of(now)
+    header["meta"] |= {"y_shift": 0.0, "y_scale": 1.0}
+    with pytest.raises(FileError, match="twice"):
+        Model.from_bytes(forged(header, body))

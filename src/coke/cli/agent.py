@@ -20,6 +20,7 @@ from coke import __version__
 from coke.cli import options
 from coke.cli.console import console, say, warn
 from coke.cli.following import PEOPLE, Onlooker, machines
+from coke.cli.rolling import RollingLog
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS
 from coke.settings.declaration import SiteSettings
@@ -52,6 +53,10 @@ def agent(
     json: Annotated[
         bool, typer.Option("--json", help="JSON lines on stdout; the last is the result.")
     ] = False,
+    log: Annotated[
+        Path | None,
+        typer.Option(help="JSON lines into this file instead; full (8 MiB), it becomes FILE.1."),
+    ] = None,
 ) -> None:
     """One site on a network: meets its neighbours, agrees, trains, writes its model.
 
@@ -61,15 +66,20 @@ def agent(
         settings = _with_page(read_site(site), page)
         _check_alone(settings)
         stamp = {"site": settings.site.name, "run": settings.site.run, "version": __version__}
-        face = machines(stamp, every_round=rounds_shown) if json else PEOPLE
-        if rounds_shown and not json:
+        face = PEOPLE
+        if json or log is not None:
+            rolling = None if log is None else RollingLog(log)
+            face = machines(stamp, every_round=rounds_shown, log=rolling)
+        elif rounds_shown:
             warn("--rounds-shown has no effect: it is for --json")
         with _lasting():
+            from coke.data.files import make_folder
             from coke.field.store import Store  # here: what is refused needs no NumPy
 
+        make_folder(Path(settings.site.models))  # before hours of training
         store = Store(Path(settings.site.state))
         with store.claimed():
-            document = _run(settings, store, leave, face)
+            document = _run(settings, store, leave, face, site)
     if document is None:
         return  # it has left
     face.show(document)
@@ -140,12 +150,13 @@ def _check_alone(settings: SiteSettings) -> None:
 
 
 def _run(
-    settings: SiteSettings, store: Store, leave: bool, face: Onlooker
+    settings: SiteSettings, store: Store, leave: bool, face: Onlooker, site: Path
 ) -> dict[str, Any] | None:
     """What it came to; None where the site has left."""
     with _lasting():
         from coke.field.agent import Agent
         from coke.field.mission import Mission
+        from coke.field.named import StillNamed
         from coke.field.phases import Pace
         from coke.studies.audit import site_warnings
 
@@ -158,7 +169,7 @@ def _run(
     for line in warnings:
         face.warn(line)
     with opened() as carrier:
-        own = Agent(mission, carrier, store, pace)
+        own = Agent(mission, carrier, store, pace, named=StillNamed(site, carrier))
         if leave:
             own.leave()
         with _shown(own, warnings, face) as watch:
@@ -253,10 +264,13 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
 def _leave(own: Agent) -> dict[str, Any]:
     """Model, history and report in the state folder; and what there is to say."""
     from coke.data.files import write_file
+    from coke.field.kept import keep_model
     from coke.field.results import keep
     from coke.report.site import site_report
 
     path = own.store.folder / "report.html"
     document = {**keep(own), "report": str(path)}
     write_file(path, site_report(document, own.store.rounds(document["rounds"])).encode())
+    site = own.mission.config.site
+    keep_model(Path(site.models), site.run, Path(document["model"]), site.keep)
     return document

@@ -58,9 +58,14 @@ def warn(line: str) -> None:
 
 def print_json(document: dict[str, Any], *, line: bool = False) -> None:
     """The one document of a `--json` run; as one line for commands that write lines."""
+    sys.stdout.write(as_json(document, line=line) + "\n")
+
+
+def as_json(document: dict[str, Any], *, line: bool = True) -> str:
+    """A document as text in which no control character is left."""
     encoded = msgspec.json.encode(document, enc_hook=lambda number: number.item())  # NumPy's
     text = encoded if line else msgspec.json.format(encoded, indent=2)
-    sys.stdout.write(text.decode().translate(_UNSEEN) + "\n")
+    return text.decode().translate(_UNSEEN)
 
 
 def run_rows(document: dict[str, Any]) -> list[Row]:

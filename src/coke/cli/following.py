@@ -13,10 +13,11 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from coke.cli.console import console, print_json, say, warn
+from coke.cli.console import as_json, console, print_json, say, warn
 from coke.report.tables import shown
 
 if TYPE_CHECKING:
+    from coke.cli.rolling import RollingLog
     from coke.field.agent import Status
 
 EVERY = 0.5  # seconds between two lines for machines, but for rounds and events
@@ -31,12 +32,18 @@ class Onlooker(NamedTuple):
     show: Callable[[dict[str, Any]], None]  # what it came to
 
 
-def machines(stamp: dict[str, Any], *, every_round: bool) -> Onlooker:
-    """Lines of JSON, each with the time and the stamp."""
+def machines(
+    stamp: dict[str, Any], *, every_round: bool, log: RollingLog | None = None
+) -> Onlooker:
+    """Lines of JSON, each with the time and the stamp; into a file, or on stdout."""
 
     def line(document: dict[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        print_json({"time": now, **stamp, **document}, line=True)
+        whole = {"time": now, **stamp, **document}
+        if log is not None:
+            log.write(as_json(whole).encode())
+            return
+        print_json(whole, line=True)
         sys.stdout.flush()
 
     return Onlooker(

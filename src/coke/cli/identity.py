@@ -13,7 +13,7 @@ from coke.cli import options
 from coke.cli.console import print_json
 from coke.errors import CokeError, ConfigError, FileError
 from coke.settings.sites import LONGEST_DAYS, SITE_DAYS
-from coke.talk.names import CA
+from coke.talk.names import CA, site_id
 
 if TYPE_CHECKING:
     from coke.field.identity import Credential
@@ -130,6 +130,45 @@ def accept(
 
 
 @app.command()
+def revoke(
+    who: Annotated[str, typer.Argument(help="The site's name, or the SHA-256 of a key.")],
+    folder: Folder = HERE,
+    json: options.AsJson = False,
+) -> None:
+    """Where ca.key is: no site believes this one's key any more, once it has the new list."""
+    from coke.field import revoking
+
+    made = revoking.revoke(folder, who, _now())
+    path = folder / revoking.LIST
+    if json:
+        print_json({"path": str(path), "number": made.number, "revoked": made.revoked})
+        return
+    sys.stdout.write(
+        f"{path}: list {made.number}, {len(made.revoked)} revoked\n{path.name} goes to a site, "
+        "which takes it with `coke identity take`; agents that run pass it on to neighbours.\n"
+    )
+
+
+@app.command()
+def take(
+    file: Annotated[Path, typer.Argument(help="ca.revoked, as the keeper has sent it.")],
+    folder: Folder = HERE,
+    json: options.AsJson = False,
+) -> None:
+    """At a site: take over a list of revoked keys; its agent, if it runs, obeys within seconds."""
+    from coke.field import revoking
+
+    taken = revoking.take_list(folder, file, _now())
+    if json:
+        print_json({"number": taken.number, "revoked": taken.revoked})
+        return
+    lines = [
+        f"{one.name or one.key}, since {one.since:%Y-%m-%d %H:%M} UTC" for one in taken.revoked
+    ]
+    sys.stdout.write("\n".join([f"list {taken.number}:", *lines, ""]))
+
+
+@app.command()
 def show(folder: Folder = HERE, json: options.AsJson = False) -> None:
     """List the certificates in a folder, and why any would be refused."""
     now = _now()
@@ -148,9 +187,10 @@ def verify(
     json: options.AsJson = False,
 ) -> None:
     """Check a site's certificate and key as its agent will; refused is exit code 2."""
-    from coke.field import identity
+    from coke.field import identity, revoking
 
     own = identity.load(folder, name, _now() + timedelta(days=min(ahead, 10_000)))
+    revoking.check_believed(folder, site_id(name), _now())
     left = _days_left(own.ends, _now())
     if json:
         print_json({"name": name, "valid": True, "ends": own.ends, "days_left": left})
@@ -175,13 +215,14 @@ def _names(folder: Path) -> list[str]:
 
 
 def _row(folder: Path, name: str, now: datetime) -> dict[str, Any]:
-    from coke.field import identity
+    from coke.field import identity, revoking
 
     row = dict.fromkeys(("network", "begins", "ends", "days_left", "fingerprint"))
     refused = ""
     try:
         row = _facts(identity.read_credential(folder / f"{name}.crt"), now)
         identity.check(folder, name, now)
+        revoking.check_believed(folder, name, now)
     except CokeError as error:
         refused = str(error)
     return {**row, "name": name, "refused": refused}

@@ -274,6 +274,15 @@ def make_folder(folder: Path) -> None:
         ) from error
 
 
+def stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written anew; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 def read_file(path: str | Path) -> bytes:
     """All bytes of a file."""
     try:

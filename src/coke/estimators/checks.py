@@ -92,8 +92,11 @@ def _raw(X: Any, coding: Coding | None = None) -> RawRows | None:
         return None
     table = read_table(X)
     require(table, (table.column_names, INPUTS))
-    fits = coding is not None and len(coding.codes) == len(table.column_names)
-    found = raw_rows(table, table.column_names, coding.kinds() if coding and fits else ())
+    names = table.column_names
+    fits = coding is not None and len(coding.codes) == len(names)
+    if coding and fits and names != [*coding.columns] and {*names} == {*coding.columns}:
+        fits = False  # in another order, which scikit-learn refuses by name
+    found = raw_rows(table, names, coding.kinds() if coding and fits else ())
     return found if found.kinds else None
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from coke.data.coding import PERIODS, ColumnCoding
 from coke.data.raw import DATE, TEXT
 from coke.errors import InputError
-from coke.export.graph import Building, Port
+from coke.export.graph import Building, Tensor
 from coke.learning.model import Model
 
 _DOUBLE = 11  # ONNX's number for it
@@ -22,12 +22,12 @@ _DIGEST = re.compile("#[0-9a-f]{16}")
 _ABOUT = {TEXT: "text; a gap is the empty text", DATE: "days since 1970, of UTC; a gap is NaN"}
 
 
-def ports_of(model: Model) -> list[Port]:
+def tensors_of(model: Model) -> list[Tensor]:
     """The inputs, or why they cannot be."""
     if not _apart(model):
         about = f"{len(model.columns)} columns: {', '.join(model.columns)}"
-        return [Port("X", "DOUBLE", ("T", len(model.columns)), about)]
-    return [_port(code) for code in _codes(model)]
+        return [Tensor("X", "DOUBLE", ("T", len(model.columns)), about)]
+    return [_tensor(code) for code in _codes(model)]
 
 
 def raw_inputs(to: Building, model: Model) -> str:
@@ -54,7 +54,7 @@ def _codes(model: Model) -> list[ColumnCoding]:
     return [code for code in model.coding.codes if code.names]
 
 
-def _port(code: ColumnCoding) -> Port:
+def _tensor(code: ColumnCoding) -> Tensor:
     if code.column in ("", "prediction", "low", "high", "decision", "probabilities"):
         raise InputError(
             f"column {code.column!r}: an output has that name, and ONNX tells inputs and outputs "
@@ -64,7 +64,7 @@ def _port(code: ColumnCoding) -> Port:
     if why:
         raise InputError(f"column {code.column!r}: {why}; leave it out, or use coke serve")
     kind = "STRING" if code.what == TEXT else "DOUBLE"
-    return Port(code.column, kind, ("T", 1), _ABOUT.get(code.what, "a number; a gap is NaN"))
+    return Tensor(code.column, kind, ("T", 1), _ABOUT.get(code.what, "a number; a gap is NaN"))
 
 
 def _unsaid(code: ColumnCoding) -> str:

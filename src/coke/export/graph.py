@@ -19,7 +19,7 @@ OPSET, LEARNING, IR = 18, 3, 8  # of the end of 2022; any later program reads th
 _LARGEST = (1 << 31) - (1 << 20)  # bytes that protobuf writes
 
 
-class Port(NamedTuple):
+class Tensor(NamedTuple):
     """An input or output of the whole."""
 
     name: str
@@ -71,12 +71,12 @@ class Building:
         return next(name for name in names if name not in self._taken)
 
     def encoded(
-        self, inputs: Sequence[Port], outputs: Sequence[Port], said: dict[str, str]
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], said: dict[str, str]
     ) -> bytes:
         """The whole as bytes, checked by ONNX's own checker; the same for the same model."""
         helper = self._onnx.helper
-        ports = ([_port(self._onnx, one) for one in some] for some in (inputs, outputs))
-        graph = helper.make_graph(self._nodes, "coke", *ports, self._constants)
+        tensors = ([_tensor(self._onnx, one) for one in some] for some in (inputs, outputs))
+        graph = helper.make_graph(self._nodes, "coke", *tensors, self._constants)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", LEARNING)]
         whole = helper.make_model(graph, opset_imports=opsets, ir_version=IR)
         whole.producer_name = "coke"
@@ -90,6 +90,6 @@ class Building:
         return bytes(whole.SerializeToString(deterministic=True))
 
 
-def _port(onnx: Any, port: Port) -> Any:
-    kind = getattr(onnx.TensorProto, port.kind)
-    return onnx.helper.make_tensor_value_info(port.name, kind, port.shape, port.about)
+def _tensor(onnx: Any, tensor: Tensor) -> Any:
+    kind = getattr(onnx.TensorProto, tensor.kind)
+    return onnx.helper.make_tensor_value_info(tensor.name, kind, tensor.shape, tensor.about)

@@ -13,8 +13,8 @@ import numpy as np
 
 from coke.data.files import write_file
 from coke.errors import InputError
-from coke.export.columns import ports_of, raw_inputs
-from coke.export.graph import Building, Port
+from coke.export.columns import raw_inputs, tensors_of
+from coke.export.graph import Building, Tensor
 from coke.learning.labels import plain_labels
 from coke.learning.model import Model
 from coke.maths.arrays import Array
@@ -42,7 +42,7 @@ def export_onnx(model: Model, path: str | Path, interval: float | None = None) -
 def onnx_bytes(model: Model, interval: float | None = None) -> bytes:
     """The content of such a file."""
     model.to_bytes()  # refused where no file can keep it
-    inputs = ports_of(model)
+    inputs = tensors_of(model)
     to = Building([*model.columns, "X"])
     f = _decision(to, model, _scaled(to, model, raw_inputs(to, model)))
     numbers = LOSSES[model.loss].kind == NUMBERS
@@ -89,7 +89,7 @@ def _decision(to: Building, model: Model, X: str) -> str:
     return to.node("Add", f, lines[:, -1])
 
 
-def _numbers(to: Building, model: Model, f: str, reach: Array | None) -> list[Port]:
+def _numbers(to: Building, model: Model, f: str, reach: Array | None) -> list[Tensor]:
     """Predictions in the targets' units, and the ends of intervals."""
     K, own = model.outputs, _in_units(to, model, f)
     shape: tuple[int | str, ...] = ("T",) if K == 1 else ("T", K)
@@ -100,14 +100,14 @@ def _numbers(to: Building, model: Model, f: str, reach: Array | None) -> list[Po
             to.node("Sub", "prediction", reach, name="low"),
             to.node("Add", "prediction", reach, name="high"),
         ]
-    return [Port(name, "DOUBLE", shape) for name in names]
+    return [Tensor(name, "DOUBLE", shape) for name in names]
 
 
 def _in_units(to: Building, model: Model, f: str) -> str:
     return to.node("Add", to.node("Mul", f, model.scaling.y_scale), model.scaling.y_shift)
 
 
-def _classes(to: Building, model: Model, f: str) -> list[Port]:
+def _classes(to: Building, model: Model, f: str) -> list[Tensor]:
     """Decisions, the winners' labels, and probabilities where the loss has some."""
     n, loss = len(model.classes), LOSSES[model.loss]
     decided = to.node("Identity", _votes(to, model, f) if loss.simplex else f, name="decision")
@@ -119,11 +119,11 @@ def _classes(to: Building, model: Model, f: str) -> list[Port]:
     else:
         at = to.node("ArgMax", decided, axis=1, keepdims=0)
     to.node("Gather", labels, at, name="prediction")
-    ports = [Port("prediction", kind, ("T",)), Port("decision", "DOUBLE", ("T", K))]
+    tensors = [Tensor("prediction", kind, ("T",)), Tensor("decision", "DOUBLE", ("T", K))]
     if loss.probabilities:
         _probabilities(to, model, decided)
-        ports.append(Port("probabilities", "DOUBLE", ("T", n)))
-    return ports
+        tensors.append(Tensor("probabilities", "DOUBLE", ("T", n)))
+    return tensors
 
 
 def _votes(to: Building, model: Model, f: str) -> str:

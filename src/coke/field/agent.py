@@ -87,6 +87,7 @@ class Agent:
     store: Store
     pace: Pace = USUAL
     clock: Callable[[], float] = time.monotonic
+    named: Callable[[], list[Event]] = list  # forgets whom the site's file names no more
     stopped: bool = False  # by `stop`: a later start goes on from there
     _look: float = -math.inf  # when to look at the links again
 
@@ -233,8 +234,10 @@ class Agent:
         desk, now = self.desk, self.desk.clock()
         found, desk.news = desk.news, []
         if now >= self._look:
-            self._look, desk.alive = now + desk.pace.again, self.carrier.alive()
-            found = [*found, *self.carrier.events()]
+            self._look = now + desk.pace.again
+            found = [*found, *self.named()]
+            desk.alive = self.carrier.alive()
+            found += self.carrier.events()
         for event in found:
             if event.kind == "up":
                 desk.timers.pop(event.who, None)

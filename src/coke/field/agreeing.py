@@ -176,11 +176,12 @@ class Agree:
         talking = self._held(*said)
         self.desk.post(talking.letters(talking.go_on()))
         if not talking.done and [*self.first] != neighbours:
-            raise ConfigError(
-                f"the neighbours of {m.name!r} are {', '.join(neighbours)}, but the agreement "
-                f"began with {', '.join(self.first)} and is not complete: restore them until it "
-                "is, or begin a new run"
-            )
+            raise self._others()
+
+    def _others(self) -> ConfigError:
+        now, first = (", ".join(sorted(x)) for x in (self.desk.carrier.neighbours, self.first))
+        began = f"the agreement began with {first} and is not complete: restore them, or begin anew"
+        return ConfigError(f"the neighbours of {self.mission.name!r} are {now}, but {began}")
 
     def _held(self, said: Messages, last: Messages) -> Agreeing[Any]:
         """Both conversations, from what was kept of them."""
@@ -197,8 +198,8 @@ class Agree:
 
     def over(self) -> bool:
         """Whether what all sites know alike is known here."""
-        if self._talking is not None and self._talking.done:
-            self.result, self.ledger = self._talking.result, self._talking.ledger
+        if (talking := self._talking) is not None and talking.done:
+            self.result, self.ledger = talking.result, talking.ledger
         if self.result is not None:
             self.desk.restart(self.desk.carrier.neighbours)
         return self.result is not None
@@ -231,7 +232,7 @@ class Agree:
     @property
     def heard(self) -> int:
         """How many messages of the last conversation were heard so far."""
-        return 0 if self._closing is None else sum(map(len, self._closing.heard.values()))
+        return sum(map(len, self._closing.heard.values())) if self._closing else 0
 
     @property
     def waits(self) -> list[str]:
@@ -247,6 +248,8 @@ class Agree:
     def work(self) -> bool:
         """Goes on where it can, and asks those it waits for."""
         talking, asks = self._closing if self._closes else self._talking, dict[str, Letter]()
+        if not self._closes and not self.desk.carrier.neighbours.issuperset(self.first):
+            raise self._others()  # one was taken out of the file
         if talking is None:
             asks = dict.fromkeys(self.greeted, Want())
         else:

@@ -10,7 +10,6 @@ has to be told the key's SHA-256 in another way, and the site compares that of c
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +20,7 @@ from coke.data.files import make_folder, read_file, write_file
 from coke.errors import FileError
 from coke.field import identity
 from coke.field.identity import Credential, Identity
-from coke.field.keys import keep_key, parsing, private_key, ready
+from coke.field.keys import keep_key, key_digest, parsing, private_key, ready
 from coke.settings.sites import SITE_DAYS
 from coke.talk.names import CA, is_id, site_id
 
@@ -81,8 +80,7 @@ def _read(path: Path) -> SiteRequest:
             raise ValueError("it asks for something else than a site's name")
         if whole.subject != identity.subject(network, name):
             raise ValueError("its subject is written in another way")
-    plain = key.public_bytes(pem.Encoding.DER, pem.PublicFormat.SubjectPublicKeyInfo)
-    return SiteRequest(path, network, name, hashlib.sha256(plain).hexdigest(), key)
+    return SiteRequest(path, network, name, key_digest(key), key)
 
 
 def sign(

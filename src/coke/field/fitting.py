@@ -47,7 +47,7 @@ def train_on_agents(
     rows: Rows,
     parts: Mapping[Any, Index],
     graph: Graph,
-    carrier: str = "zenoh",
+    carrier: str = "tls",
     own: Algorithm | None = None,
 ) -> _Found:
     """Writes a network to a temporary folder, runs it, and reads what its sites came to."""

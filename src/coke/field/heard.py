@@ -62,14 +62,24 @@ class Heard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         except FileError as error:
             raise FileError(f"{path}: {error}") from error
         if (found.site, found.run) != (self.site, self.run):
-            changed = [k for k in self.settings if found.settings.get(k) != self.settings[k]]
-            what = f"the settings {', '.join(changed)}" if changed else "the rows or settings"
-            raise FileError(
-                f"{store.folder}: {what} of {self.site!r} have changed since the run of "
-                f"{found.site!r} began: restore them, or begin a new run in another folder, with "
-                "another run number"
-            )
+            raise FileError(f"{store.folder}: {self._other(found)}")
         return found, kept[0], kept[1]
+
+    def _other(self, found: Heard) -> str:
+        """How another run differs from this, and what to do."""
+        mine, its = self.settings.get("coke"), found.settings.get("coke")
+        if mine != its:
+            return (
+                f"the run of {found.site!r} was begun by coke {its}, and this is {mine}: end it "
+                "with the release it began with, or begin a new run (coke network retrain)"
+            )
+        changed = [k for k in self.settings if found.settings.get(k) != self.settings[k]]
+        what = f"the settings {', '.join(changed)}" if changed else "the rows or settings"
+        return (
+            f"{what} of {self.site!r} have changed since the run of {found.site!r} began: restore "
+            "them, or begin a new run in another folder, with another run number (coke network "
+            "retrain)"
+        )
 
     def keep(self, journal: Journal, said: Letters) -> None:
         """With these messages more, before anything that follows from them is sent."""

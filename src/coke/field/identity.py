@@ -11,6 +11,7 @@ not as made here is refused. The clock is the caller's: `now` is explicit.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -121,12 +122,29 @@ def check(folder: Path, name: str, now: datetime) -> Credential:
     return own
 
 
+def vouched(folder: Path, name: str, data: bytes) -> Credential:
+    """A certificate that our authority made for that id, at whatever time; or `FileError`."""
+    own = _parsed(Path(f"{name}.crt"), lambda: x509.load_pem_x509_certificate(data))
+    _check_made(own, name, read_credential(_paths(folder, CA)[0]))
+    return own
+
+
 def read_credential(path: Path) -> Credential:
     """What the one certificate in a file says, or `FileError`."""
     ready()
+    data = read_file(path)
+    # One: of a second authority in the file we would know nothing, and TLS would trust it.
+    return _parsed(path, lambda: _only(x509.load_pem_x509_certificates(data)))
+
+
+def _only(found: Sequence[x509.Certificate]) -> x509.Certificate:
+    (one,) = found
+    return one
+
+
+def _parsed(path: Path, parse: Callable[[], x509.Certificate]) -> Credential:
     with parsing(path, "one PEM certificate, made by `coke identity`"):
-        # One: of a second authority in the file we would know nothing, and TLS would trust it.
-        (whole,) = x509.load_pem_x509_certificates(read_file(path))
+        whole = parse()
         network, name = (str(part.value) for part in whole.subject)
         key = whole.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != ec.SECP256R1.name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,6 +57,12 @@ def private_key(path: Path) -> ec.EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise FileError(f"{path}: another kind of key; expected one of `coke identity`")
     return key
+
+
+def key_digest(key: ec.EllipticCurvePublicKey) -> str:
+    """SHA-256 of a public key, hexadecimal: what people compare by telephone."""
+    plain = key.public_bytes(pem.Encoding.DER, pem.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(plain).hexdigest()
 
 
 @contextmanager

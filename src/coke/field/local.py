@@ -24,7 +24,9 @@ from coke.data.split import Index
 from coke.data.tables import Rows
 from coke.errors import ConvergenceError, GraphError, InputError
 from coke.field.carriers import CARRIERS
-from coke.field.identity import found, issue
+from coke.field.identity import found as founded
+from coke.field.identity import issue
+from coke.field.kept import keep_model
 from coke.field.together import Threads, late
 from coke.interrupts import held
 from coke.maths.algorithms.algorithm import Algorithm
@@ -33,7 +35,7 @@ from coke.settings.sites import read_site
 from coke.talk.names import by_id, site_id
 from coke.threads import OneThread
 
-LOG = "log.jsonl"  # what an agent says
+LOG, ERRORS = "log.jsonl", "errors.txt"  # what an agent says, and what it could not say there
 _BARE = re.compile("[A-Za-z0-9_-]+")  # keys that TOML takes without quotes
 OFTEN = 0.05  # seconds between two looks at the agents
 START = """#!/bin/sh
@@ -43,7 +45,9 @@ cd "$(dirname "$0")"
 agents=
 trap 'kill $agents $! 2> /dev/null; wait; exit 143' INT TERM
 for site in sites/*/site.toml; do
-  "{python}" -m coke agent "$site" --json > "$(dirname "$site")/log.jsonl" 2>&1 &
+  folder="$(dirname "$site")"
+  rm -f "$folder/log.jsonl" "$folder/log.jsonl.1"
+  "{python}" -m coke agent "$site" --log "$folder/log.jsonl" > "$folder/errors.txt" 2>&1 &
   agents="$agents $!"
 done
 wait
@@ -59,7 +63,7 @@ class NetworkPlan(NamedTuple):
     parts: Mapping[Any, Index]  # whose rows are whose
     settings: dict[str, Any]  # of every site's file, but for [data] file and [site]
     patience: float | str = "auto"
-    carrier: str = "zenoh"
+    carrier: str = "tls"
 
 
 def write_network(folder: Path, plan: NetworkPlan) -> list[Path]:
@@ -104,7 +108,7 @@ def _reachable(
 ) -> list[dict[str, Any]]:
     """The [site] of processes: an identity and a port for each; the lower name calls the higher."""
     now, authority = datetime.now(UTC), folder / "authority"
-    found(authority, network, now)
+    founded(authority, network, now)
     tables, ports = list[dict[str, Any]](), dict(zip(names, _free_ports(len(names)), strict=True))
     for name, friends in zip(names, others, strict=True):
         own = folder / "sites" / site_id(name) / "identity"
@@ -203,7 +207,11 @@ def run_network(
     configs = [read_site(path) for path in paths]
     if all(CARRIERS[config.site.carrier].together for config in configs):
         with OneThread().limit():  # here: threads that each limit BLAS would undo each other's
-            return Threads(configs, timeout, own).run()
+            found = Threads(configs, timeout, own).run()
+            for config, one in zip(configs, found, strict=True):
+                site = config.site
+                keep_model(Path(site.models), site.run, Path(one["model"]), site.keep)
+            return found
     if own is not None:
         raise InputError(
             f"{own} on agents that are processes: they know algorithms by name only; expected the "
@@ -231,10 +239,12 @@ def _processes(
 
 
 def _started(site: Path, options: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "coke", "agent", str(site), "--json", *options]
+    log = site.parent / LOG
+    for old in (log, log.with_name(f"{LOG}.1")):
+        old.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "coke", "agent", str(site), "--log", str(log), *options]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    # It tells where the agent's page is, with its token: for the owner alone.
-    number = os.open(site.parent / LOG, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    number = os.open(site.parent / ERRORS, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
     with os.fdopen(number, "wb") as out:
         return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)
 
@@ -254,12 +264,18 @@ def _ended(
 
 
 def _result(log: Path) -> dict[str, Any]:
-    lines = log.read_bytes().splitlines()
+    last = _last(log)
+    if last.get("phase") == "result":
+        return last
+    errors = log.with_name(ERRORS)
+    text = errors.read_bytes() if errors.exists() else b""
+    said = _last(errors).get("error") or b" ".join(text.splitlines()[-6:]).decode(errors="replace")
+    raise ConvergenceError(f"an agent ended early, see {log} and {ERRORS}: {said[:500]}")
+
+
+def _last(log: Path) -> dict[str, Any]:
+    """The last line, if it is a document."""
     try:
-        last = msgspec.json.decode(lines[-1], type=dict[str, Any])
-        if last.get("phase") == "result":
-            return last
-    except (IndexError, msgspec.DecodeError):
-        last = {}
-    said = last.get("error") or b" ".join(lines[-6:]).decode(errors="replace")[:500]
-    raise ConvergenceError(f"an agent ended early, see {log}: {said}")
+        return msgspec.json.decode(log.read_bytes().splitlines()[-1], type=dict[str, Any])
+    except (OSError, IndexError, msgspec.DecodeError, UnicodeDecodeError):
+        return {}

@@ -32,6 +32,7 @@ from coke.maths.arrays import Array
 from coke.maths.graph import Graph, Shape, adjacency
 from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES, NUMBERS
+from coke.privacy.share import Signing
 from coke.settings.declaration import WAIT, SiteSettings
 from coke.settings.sites import compared, digest_of
 from coke.talk.place import Place
@@ -75,6 +76,13 @@ def _check_approved(config: SiteSettings, common: dict[str, str]) -> None:
     )
 
 
+def _signing(config: SiteSettings) -> Signing | None:
+    """How its key in a secure sum is signed."""
+    from coke.field.vouching import vouching  # here: others need no certificates
+
+    return vouching(config.site)
+
+
 def _weights(place: Place, algorithm: Algorithm) -> dict[str, float]:
     """w_in by name, in the order in which a simulation adds.
 
@@ -112,6 +120,11 @@ def _guessed(me: str, near: Mapping[str, int], joint: bool) -> Graph:
     return graph
 
 
+def _release() -> str:
+    """The part of the version that sites must share: the last number changes no bit and no byte."""
+    return ".".join(__version__.split(".")[:2])
+
+
 class Mission:
     """What one site's agent is for: its rows and settings, and how they become a risk."""
 
@@ -139,7 +152,7 @@ class Mission:
             check_labels(config, self.rows)
         self.columns = rows.columns
         # All that must be the same at all sites, in words.
-        self.settings = {"coke": __version__, **compared(config)}
+        self.settings = {"coke": _release(), **compared(config)}
         self.settings["inputs"] = ", ".join(rows.columns)
         sample = None
         if config.sample is not None:
@@ -147,7 +160,9 @@ class Mission:
             digest = hashlib.blake2b(read_file(config.sample), digest_size=8)
             self.settings["sample"] = digest.hexdigest()
         _check_approved(config, self.settings)
-        self.terms = Terms(config, rows.columns, sample, Path(config.site.releases))
+        signing = _signing(config) if config.secure_sum else None
+        releases = Path(config.site.releases)
+        self.terms = Terms(config, rows.columns, sample, releases, signing=signing)
         entry = ALGORITHMS[config.algorithm]
         tol = entry.tol if config.tol is None and own is None else config.tol
         most = config.site.max_sites

@@ -2,7 +2,8 @@
 
     agreement.coke   what it has heard beside words, a journal: `coke.field.agreeing`
     site-0, -1.coke  its state in training, one write a round, in turn
-    history.jsonl    one line a round; lines beyond the state's round are from before a crash
+    history.jsonl    one line a round; lines beyond the state's round are from before a crash; where
+                     it would grow beyond `HISTORY` every other line of its older half goes
     lock             the process that works here; the system frees it when that process dies
 
 A folder belongs to one run of one site, and to one process at a time. Anything else found in it
@@ -40,6 +41,7 @@ BLOCK = 4096
 CHECK = 16
 HEAD = 16 + CHECK
 LAST = 2**63  # nobody writes so often
+HISTORY = 2**24  # bytes of a history, at most: some hundred thousand rounds
 
 
 class Store:
@@ -107,10 +109,19 @@ class Store:
                 self._lines = self.history.open("ab")
             self._lines.write(msgspec.json.encode(line, enc_hook=_plain) + b"\n")
             self._lines.flush()
+            if self._lines.tell() > HISTORY:
+                self._thin()
         except OSError as error:
             raise FileError(
                 f"{self.history}: cannot be written: {error}; free space, and start again"
             ) from error
+
+    def _thin(self) -> None:
+        """Every other line of the older half goes: an agent may make rounds for months."""
+        self.close()
+        lines = read_file(self.history).splitlines(keepends=True)
+        half = len(lines) // 2
+        write_file(self.history, b"".join([*lines[:half:2], *lines[half:]]))
 
 
 def _plain(value: Any) -> Any:

@@ -44,6 +44,8 @@ class Train:
     _until: float = math.inf  # when a site that leaves waits for echoes no longer
     _since: float = 0.0  # the last round
     _named: set[str] = field(default_factory=set)  # those it suspects
+    _aware: set[str] = field(default_factory=set)  # neighbours that said that an edge is closed
+    _forgot: set[str] = field(default_factory=set)  # who may have forgotten a site that joins
     _durations: deque[float] = field(default_factory=partial(deque, maxlen=20))
 
     def begin(self) -> None:
@@ -103,6 +105,7 @@ class Train:
         gone = [n for n in node.open if n not in neighbours]
         shut = [n for n, end in node.ends.items() if end.closed and end.strikes < STRIKES]
         back = set(shut) if self.mission.joins else set[str]()
+        self._forgot = {*node.open} & {*neighbours} if self.mission.joins else set()
         if not node.done:
             if gone:
                 self._keep(node.close(*gone))
@@ -123,8 +126,12 @@ class Train:
         """Whether nothing is left to do here; a site that leaves waits for echoes, for a while."""
         if self._echoed is None:
             return self.trained.done
+        return self._heeded(self._echoed)
+
+    def _heeded(self, by: set[str]) -> bool:
+        """Whether those whose edges are closed know it, or were told so for long enough."""
         shut = {n for n, end in self.trained.ends.items() if end.closed}
-        self.missing = sorted(shut - self._echoed)
+        self.missing = sorted(shut - by)
         return not self.missing or self.desk.clock() >= self._until
 
     def work(self) -> bool:
@@ -132,6 +139,9 @@ class Train:
         if self.leaving:
             self.together = ()
             self._leave()
+            return False
+        if not self.trained.open:
+            self._lonely()
             return False
         node, now = self._looked_over(), self.desk.clock()
         self.missing = self.together = node.missing()
@@ -147,20 +157,28 @@ class Train:
             self.desk.post(node.resend(name))
         return False
 
-    def _looked_over(self) -> Node:
-        """Before a round: is anybody left, and has the graph changed?
-
-        Once sites have come or gone nobody knows the graph: no more are taken to have come than
-        there were. Everybody knows in time: a site next to the change counts from zero, so no count
-        elsewhere gets beyond its old reach before a word from there has brought the news.
-        """
-        node, widest = self.trained, 2 * self.trained.setup.sites - 1
-        if not node.open:
+    def _lonely(self) -> None:
+        """Ends with an error, but not before its neighbours know: they would wait for it."""
+        self.together, self._until = (), min(self._until, self.desk.clock() + self.desk.pace.linger)
+        if self._heeded(self._aware):
             raise ConvergenceError(
                 f"every edge of {self.mission.name!r} is closed: its neighbours have left, have "
                 "forgotten it, or were refused; to come back, set joins = true in [site] and "
                 "start it again"
             )
+        self._say_closed()
+
+    def _looked_over(self) -> Node:
+        """Before a round: has the graph changed?
+
+        Once sites have come or gone nobody knows the graph: no more are taken to have come than
+        there were. Everybody knows in time: a site next to the change counts from zero, so no count
+        elsewhere gets beyond its old reach before a word from there has brought the news.
+        """
+        gone = [n for n in self.trained.open if n not in self.desk.carrier.neighbours]
+        if gone:
+            self._keep(self.trained.close(*gone))
+        node, widest = self.trained, 2 * self.trained.setup.sites - 1
         wide = node.wide or node.open.keys() != set(self.agreed.first)
         if wide and node.setup.reach != widest:
             setup = replace(node.setup, reach=widest)
@@ -189,6 +207,9 @@ class Train:
         if self._echoed is None:
             self._echoed, self._until = set(), self.desk.clock() + self.desk.pace.linger
             self._keep(self.trained.leave())
+        self._say_closed()
+
+    def _say_closed(self) -> None:
         ends = self.trained.ends
         self.desk.post((name, ends[name].standing) for name in self.desk.due(self.missing))
 
@@ -238,5 +259,18 @@ class Train:
             self.desk.refused[sender] += 1
             after = self.trained.offended(sender, frame)
         self._keep(after)
-        if self._echoed is not None and isinstance(frame, Standing) and frame.closed:
-            self._echoed.add(sender)
+        self._stand(sender)
+        if isinstance(frame, Standing) and frame.closed:
+            self._aware.add(sender)
+            if self._echoed is not None:
+                self._echoed.add(sender)
+
+    def _stand(self, sender: str) -> None:
+        """Stays away from whom it has left; comes back to who had forgotten it meanwhile."""
+        end = self.trained.ends[sender]
+        if self._echoed is not None and not end.closed:
+            self._keep(self.trained.close(sender))
+        elif sender in self._forgot:
+            self._forgot.discard(sender)
+            if end.closed and end.strikes < STRIKES and not self.trained.done:
+                self._keep(self.trained.join(sender))

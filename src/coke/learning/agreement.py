@@ -31,6 +31,7 @@ from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES, Loss, losses_of
 from coke.maths.losses.codes import coded, corners
 from coke.privacy.noise import Budget
 from coke.privacy.private import Private, Public
+from coke.privacy.share import Signing
 from coke.settings.declaration import AUTO, BALANCED, HASHED, PUBLIC, Settings
 from coke.settings.kernels import Kernel, kernels_of
 from coke.talk.columns import agree_coding
@@ -52,6 +53,7 @@ class Terms(NamedTuple):
     sample: Array | None = None  # public inputs, in their own units
     releases: Path | None = None  # where private sites keep their noised statistics; None: nowhere
     streams: bool = False  # whether rows go on coming: then kernels are compared as they come
+    signing: Signing | None = None  # of keys in a secure sum, where sites have identities
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -123,6 +125,7 @@ class Terms(NamedTuple):
             again=s.new_budget,
             colluding=colluding,
             classes=len(s.classes),
+            signing=self.signing,
         )
 
     @property

@@ -255,14 +255,13 @@ class Model(NamedTuple):
         """The model of such bytes, or `FileError`."""
         meta, arrays = unpack(data, KIND, Beside)
         try:
+            arrays = meta.migrated(arrays)
             if any(array.dtype != np.float64 for array in arrays.values()):
                 raise ValueError("an array holds no floats")
-            features = DrawnFeatures(arrays.pop("omega"), arrays.pop("phase"), meta.linear)
-            scaling = Scaling(*(arrays.pop(name) for name in Scaling._fields))
             model = cls(
                 theta=arrays.pop("theta"),
-                features=features,
-                scaling=scaling,
+                features=DrawnFeatures(arrays.pop("omega"), arrays.pop("phase"), meta.linear),
+                scaling=Scaling(*(arrays.pop(name) for name in Scaling._fields)),
                 loss=meta.loss,
                 classes=label_array(meta.classes),
                 columns=tuple(meta.columns),

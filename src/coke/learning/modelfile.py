@@ -38,6 +38,18 @@ class Beside(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     coding: list[ColumnCoding] | UnsetType = UNSET  # of files without it: columns are inputs
     centred: bool | UnsetType = UNSET  # of files without it: shifts are means
     kernels: Shares | UnsetType = UNSET  # of several, what each weighs
+    y_shift: float | UnsetType = UNSET  # of files from before several targets: not an array …
+    y_scale: float | UnsetType = UNSET  # … and there were no knots at first
+
+    def migrated(self, arrays: Arrays) -> Arrays:
+        """The arrays as files have them now, of a file in an earlier form too."""
+        shift, scale = self.y_shift, self.y_scale
+        if isinstance(shift, UnsetType) or isinstance(scale, UnsetType):
+            return arrays
+        if "y_shift" in arrays or "y_scale" in arrays:
+            raise ValueError("the target's units twice")
+        units = {"y_shift": np.array([shift]), "y_scale": np.array([scale])}
+        return {"knots": NO_KNOTS, **arrays, **units}
 
 
 def parts_of(model: Model) -> Arrays:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from coke.field.kept import kept_models
 from coke.field.lock import worker
 from coke.page.access import LOOPBACK, Access, read_access
 from coke.settings.declaration import SiteSettings
@@ -34,7 +35,7 @@ def site_status(settings: SiteSettings) -> dict[str, Any]:
     if access is not None and access.pid != pid:
         access = None  # of an earlier run: by now anybody may have its port
     live = None if access is None else _asked(access)
-    finished = (folder / "model.coke").exists()
+    finished, models = (folder / "model.coke").exists(), kept_models(Path(site.models))
     begun = (folder / "agreement.coke").exists()
     kept = _last(folder / "history.jsonl") | _known(live)
     state = "running" if pid is not None else "finished" if finished else "stopped"
@@ -51,6 +52,7 @@ def site_status(settings: SiteSettings) -> dict[str, Any]:
         else {one["name"]: one["state"] for one in live["neighbours"]},
         "identity_ends": None if live is None else live["identity_ends"],
         "model": str(folder / "model.coke") if finished else None,
+        "models": {"kept": models.runs, "used": models.used},
         "page": None if access is None else access.url,
     }  # fmt: skip
 

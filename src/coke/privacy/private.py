@@ -18,7 +18,7 @@ from coke.maths.losses.risk import local_only
 from coke.privacy.noise import Budget
 from coke.privacy.release import AllSites, Conditions, Release, private_risk, private_statistics
 from coke.privacy.secure_sum import secure_sum
-from coke.privacy.share import Share
+from coke.privacy.share import Share, Signing
 from coke.talk.conversation import Talk
 from coke.talk.names import site_id
 from coke.talk.sums import Sweep, add_up
@@ -50,6 +50,7 @@ class Private(NamedTuple):
     again: bool = False  # whether a new budget may be spent on what has changed
     colluding: int | None = None  # with a secure sum, so many sites may put together what they know
     classes: int = 0  # how many there are; 0 where the target is a number
+    signing: Signing | None = None  # of keys in a secure sum, where sites have identities
 
     @property
     def spread(self) -> float:
@@ -87,6 +88,7 @@ class Private(NamedTuple):
             rows=(X, y),
             colluding=self.colluding,
             again=self.again,
+            signing=self.signing,
         )
         release, everyone = yield from secure_sum(sweep, N, share)
         return Public(everyone, release)

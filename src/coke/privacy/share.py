@@ -13,7 +13,7 @@ import math
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -45,14 +45,36 @@ class Member(NamedTuple):
     T: Count
 
 
+class SignedMember(NamedTuple):
+    """The same, and proof that the site itself says so: a relay could put in a key of its own."""
+
+    key: Key
+    T: Count
+    signed: Annotated[bytes, msgspec.Meta(max_length=2048)]
+
+
 Roster = dict[str, Member]
+SignedRoster = dict[str, SignedMember]
 
 
-class _ShareHeader(Spending, frozen=True, forbid_unknown_fields=True):
+class Signing(Protocol):
+    """One site's name under what it says, and the others' under theirs."""
+
+    def sign(self, said: bytes) -> bytes:
+        """Proof that this site says so."""
+        ...
+
+    def check(self, name: str, said: bytes, signed: bytes) -> None:
+        """`MessageError` unless the site of that name says so."""
+        ...
+
+
+class _ShareHeader(Spending, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a share's file says beside its numbers."""
 
     secret: Key
     roster: str  # digest of the roster whose sum it went into; empty before
+    signed: bytes = b""  # the site's name under its key
 
 
 class Share(NamedTuple):
@@ -64,12 +86,35 @@ class Share(NamedTuple):
     rows: Rows
     colluding: int  # so many sites may put together what they know
     again: bool  # whether a new budget may be spent
+    signing: Signing | None = None  # where sites have identities
 
     @property
     def member(self) -> Member:
         """What to tell the others; the key stays as long as rows and terms do."""
         with locked(self.path):
             return Member(_public(self._kept()[0].secret), len(self.rows[1]))
+
+    def signed(self, signing: Signing) -> SignedMember:
+        """The same, signed: once a run, for after a crash the same has to be said again."""
+        member = self.member
+        said = _said(self.name, member)
+        with locked(self.path):
+            kept, whole = self._kept()
+            try:
+                signing.check(self.name, said, kept.signed)
+            except MessageError:
+                kept = msgspec.structs.replace(kept, signed=signing.sign(said))
+                numbers = {"whole": whole.astype(np.int64)} if kept.roster else {}
+                write_file(self.path, pack(KIND, kept, numbers), secret=True)
+        return SignedMember(*member, kept.signed)
+
+    def believed(self, signing: Signing, roster: SignedRoster) -> Roster:
+        """The roster, if every site itself says what is in it; else `MessageError`."""
+        found = {name: Member(one.key, one.T) for name, one in roster.items()}
+        for name, one in roster.items():
+            if name != self.name:
+                signing.check(name, _said(name, found[name]), one.signed)
+        return found
 
     def words(self, roster: Roster) -> Words:
         """Statistics and noise under the masks of this roster; on disk before anybody sees them."""
@@ -147,6 +192,10 @@ def _load_share(path: Path) -> tuple[_ShareHeader, Array]:
 def least_rows(roster: Mapping[str, Member]) -> int:
     """T of the site with the fewest rows."""
     return min(member.T for member in roster.values())
+
+
+def _said(name: str, member: Member) -> bytes:
+    return b"coke secure sum\n" + msgspec.msgpack.encode((name, *member))
 
 
 def _digest(roster: Roster, colluding: int) -> str:

@@ -54,7 +54,13 @@ def _few(rows: int, most: int) -> None:
 def _columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[_Value]]:
     """Column ↦ its values, of rows by name or in order."""
     if isinstance(rows[0], dict):
-        return {name: [_named(row, name, t) for t, row in enumerate(rows)] for name in names}
+        for t, row in enumerate(rows):
+            lacking = [n for n in names if n not in row] if isinstance(row, dict) else names
+            if lacking:
+                raise DataError(
+                    f"row {t} has no {lacking[0]!r}: expected every column by name, null for a gap"
+                )
+        return {name: [row[name] for row in rows] for name in names}
     for t, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != len(names):
             raise DataError(
@@ -62,13 +68,6 @@ def _columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[_Value
                 "order, or all rows by name"
             )
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
-
-
-def _named(row: Any, name: str, t: int) -> _Value:
-    if not isinstance(row, dict) or name not in row:
-        raise DataError(f"row {t} has no {name!r}: expected every column by name, null for a gap")
-    value: _Value = row[name]
-    return value
 
 
 def _array(name: str, values: list[_Value]) -> pa.Array:

@@ -263,29 +263,27 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         'NAME = ADDRESS to call, such as "tls/HOST:PORT"; "" where the neighbour calls.')]
     carrier: Annotated[str, Knob(
         "How its frames reach the neighbours.", faces=Face.SITE, choices={
-            "zenoh": "mutual TLS", "memory": "in one process, for coke network run"})] = "zenoh"
+            "tls": "mutual TLS", "zenoh": "that of Zenoh", "memory": "in one process"})] = "tls"
     listen: Annotated[list[str], _here('Addresses to listen on: "tls/HOST:PORT".')] = []
     identity: Annotated[str | None, _here(
         "Folder with ca.crt, ID.crt and ID.key, of the name's id.", path=True)] = None
     state: Annotated[str, _here("Folder for what the site must not forget.", path=True)] = "state"
-    releases: Annotated[str, _here(
-        "Folder for statistics noised with privacy dp.", path=True)] = "releases"
+    releases: Annotated[str, _here("Folder for what privacy dp noised.", path=True)] = "releases"
+    models: Annotated[str, _here("Folder for the last models, one a run.", path=True)] = "models"
+    keep: Annotated[int, _here("How many of them are kept.", "[1, inf)", "at least 1")] = 5
     run: Annotated[int, Knob("Number of the run.", faces=Face.SITE)] = 1
     joins: Annotated[bool, _here("Whether the others have begun without it.")] = False
     patience: Annotated[float | str, _here(
         "How long to wait for the missing: seconds, auto (ten usual rounds), or wait for ever.",
         "(0, inf]", f'seconds, "{AUTO}" or "{WAIT}"', choices=_names(AUTO, WAIT))] = AUTO
     max_sites: Annotated[int, _here(
-        "Most sites that the network may have: what others say of more is refused.", "[1, inf)",
-        "at least 1")] = 4096
+        "Most sites that there may be; more are refused.", "[1, inf)", "at least 1")] = 4096
     approve: Annotated[str | None, _here(
-        "Digest of the common settings that the owner has confirmed; without it none is asked for.",
-    )] = None
+        "Digest of the common settings that the owner confirms; else none is asked for.")] = None
     page: Annotated[int | None, _here(
         "Port of the site's page on this machine, 0 for any free one; without it no page.",
         "[0, 65535]", "a port from 0 to 65535")] = None
-    plaintext_loopback: Annotated[bool, _here(
-        "Allow 127.0.0.1 without certificates, for tests.")] = False
+    plaintext_loopback: Annotated[bool, _here("For tests: 127.0.0.1 without TLS.")] = False
 
 
 class SiteSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):

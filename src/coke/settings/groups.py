@@ -108,11 +108,11 @@ class Diffusion(msgspec.Struct, frozen=True):
 class Agents(msgspec.Struct, frozen=True):
     """A real agent for each site.
 
-    carrier : "zenoh", processes that talk over mutual TLS on this machine (needs the extra
+    carrier : "tls", processes that talk over mutual TLS on this machine (needs the extra
         `coke-learn[agent]`); or "memory", threads of this process.
     """
 
-    carrier: str = "zenoh"
+    carrier: str = "tls"
 
 
 CHOSEN = {kind.algorithm: kind for kind in (Auto, TreeNewton, Coke, CokePaper, DKLA, Diffusion)}

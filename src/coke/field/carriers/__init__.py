@@ -25,6 +25,7 @@ class _Opening(NamedTuple):
 
 
 CARRIERS: dict[str, _Opening] = {
-    "zenoh": _Opening("between machines, over mutual TLS", "coke.field.carriers.zenoh"),
+    "tls": _Opening("between machines, over mutual TLS", "coke.field.carriers.tls"),
+    "zenoh": _Opening("between machines, over zenoh's mutual TLS", "coke.field.carriers.zenoh"),
     "memory": _Opening("between threads of one process", "coke.field.carriers.memory", True),
 }

@@ -30,6 +30,11 @@ class Endpoint(NamedTuple):
             raise ConfigError(f"address {text[:80]!r}: expected tls/HOST:PORT; write it so")
         return cls(match[1], match[2], int(match[3]))
 
+    @property
+    def bare(self) -> str:
+        """The host as the system takes it: an IPv6 address without its brackets."""
+        return self.host.strip("[]")
+
     def __str__(self) -> str:
         return f"{self.protocol}/{self.host}:{self.port}"
 
@@ -68,7 +73,8 @@ class Spot(NamedTuple):
 def _check_secure(site: Spot) -> None:
     endpoints = [*map(Endpoint.parse, site.listen), *site.calls().values()]
     for at in endpoints:
-        if at.protocol == "tcp" and not (site.allow_plaintext_loopback and at.host == "127.0.0.1"):
+        loopback = at.bare in ("127.0.0.1", "::1")
+        if at.protocol == "tcp" and not (site.allow_plaintext_loopback and loopback):
             raise ConfigError(
                 f"address {at} is plaintext: expected tls/HOST:PORT, or tcp/127.0.0.1:PORT in a "
                 "test with allow_plaintext_loopback=True"
@@ -90,10 +96,15 @@ def _check_identity(name: str, own: Identity) -> None:
     tls_context(own)
 
 
-def tls_context(own: Identity) -> ssl.SSLContext:
-    """Our end of a handshake, with the checks that zenoh makes and the name's."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
+def tls_context(own: Identity, *, server: bool = False) -> ssl.SSLContext:
+    """Our end of a handshake: both show a certificate of the network's authority, and of no other.
+
+    A caller that says whom it wants to find also checks the name.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version, context.verify_mode = ssl.TLSVersion.TLSv1_3, ssl.CERT_REQUIRED
+    if server:
+        context.num_tickets = 0  # every handshake shows certificates
     try:
         context.load_verify_locations(own.ca)
         context.load_cert_chain(own.certificate, own.key)

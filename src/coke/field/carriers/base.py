@@ -169,6 +169,10 @@ class Carrier(AbstractContextManager["Carrier"]):
         sent = not self.closed and self._transmit(neighbour, frame)
         self._count(neighbour, "sent" if sent else "unsent")
 
+    def forget(self, *names: str) -> None:
+        """They are strangers from now on: nothing is heard of them or sent to them."""
+        self.neighbours -= {*names}
+
     def receive(self, timeout: float, together: Collection[str] = ()) -> tuple[str, bytes] | None:
         """The next frame as (neighbour, frame), or None after `timeout` seconds.
 

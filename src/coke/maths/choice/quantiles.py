@@ -1,7 +1,9 @@
 """Quantiles of columns in a few bytes, and the map that takes a column to normal scores.
 
-Of each column in standard units a site tells its values at 17 normal scores, −3 … 3, as small
-floats with six bits after the leading one. Two such sketches merge into that of all their rows:
+Of each column in standard units a site tells its median, and how far its values at 17 normal
+scores, −3 … 3, are from it, as small floats with six bits after the leading one. The smallest
+distance sets the unit: where a few values far away make the standard unit, the others differ by
+little in it, and are told apart all the same. Two such sketches merge into that of all their rows:
 every value stands for the rows between the middles to its neighbours. The knots need not be evenly
 spaced in the column, which is why they find the logarithm in a column of counts.
 
@@ -29,7 +31,11 @@ _BELOW = np.rint(2.0**30 * ndtr(SCORES)) / 2.0**30  # rounded: a library's last 
 _MASS = np.diff(
     np.rint(2.0**30 * ndtr((SCORES[1:] + SCORES[:-1]) / 2)) / 2.0**30, prepend=0, append=1
 )
-_LEAST, _STEPS, _MOST = -10, 64, 64  # smallest exponent, steps between powers of two, largest
+_MIDDLE = len(SCORES) // 2
+_STEPS = 64  # between powers of two
+_MOST, _LEAST, _RANGE = 64, -120, 40  # exponents: largest, smallest, and how far apart they may be
+_TOP = _STEPS * (_RANGE + 2)
+_ROUNDED = 2.0**-22  # of the median: distances that float32 leaves of it
 _LARGEST = 1e150  # beyond it numbers cannot be scaled
 NO_KNOTS = np.empty((2, 0, 0))
 
@@ -40,48 +46,62 @@ class Sketch(NamedTuple):
     """The values of some rows' columns at the normal scores."""
 
     T: float  # rows
-    codes: Codes
+    centre: Array  # (d,) medians, in float32
+    low: Codes  # (d,) exponents of the smallest distances from them
+    codes: Codes  # (d, 17)
 
     @classmethod
     def of(cls, X: Array, T: float) -> Sketch:
         """Of the rows X (n, d) in standard units, which stand for T."""
         even = np.full(len(X), T / len(X))
-        return cls(T, np.array([_coded(_at_scores(x, even)) for x in X.T]).reshape(-1, len(SCORES)))
+        return cls(T, *_coded([_at_scores(x, even) for x in X.T]))
 
     def merged(self, others: Sequence[Sketch]) -> Sketch:
         """Of all rows together."""
         if not others:
             return self
         parts = (self, *others)
-        values = np.concatenate([_values(part.codes) for part in parts], axis=1)
+        values = np.concatenate([part.values for part in parts], axis=1)
         weights = _weights([part.T for part in parts])
-        codes = [_coded(_at_scores(column, weights)) for column in values]
-        return Sketch(sum(part.T for part in parts), np.array(codes).reshape(self.codes.shape))
+        coded = _coded([_at_scores(column, weights) for column in values])
+        return Sketch(sum(part.T for part in parts), *coded)
+
+    @property
+    def values(self) -> Array:
+        """(d, 17) rising along a row."""
+        e, m = np.divmod(np.abs(self.codes) - 1, _STEPS)
+        far = np.sign(self.codes) * np.ldexp(1.0 + m / _STEPS, e + self.low[:, None])
+        return np.asarray(self.centre[:, None] + far)
 
     def encode(self) -> bytes:
-        """Each column's first value, then the steps up to the next."""
-        steps = np.diff(self.codes, axis=1, prepend=0)
-        return np.array(self.T, "<f8").tobytes() + pack_integers(steps.ravel())
+        """Rows, medians, exponents, and the steps from each value up to the next."""
+        steps = np.diff(self.codes, axis=1).ravel()
+        signed = np.where(steps % 2, (steps + 1) // 2, -(steps // 2))  # as short as they can be
+        head = (np.array(self.T, "<f8"), self.centre.astype("<f4"), self.low.astype("i1"))
+        return b"".join(part.tobytes() for part in head) + pack_integers(signed)
 
     @classmethod
     def decode(cls, data: bytes, d: int) -> Sketch:
         """What such bytes say of d columns, if that can be."""
-        if len(data) < 8:
+        if len(data) < 8 + 5 * d:
             raise MessageError(
-                f"{len(data)} bytes are no sketch: expected the number of rows first"
+                f"{len(data)} bytes are no sketch: expected rows, medians and exponents first"
             )
-        T = float(np.frombuffer(data[:8], "<f8")[0])
-        steps = unpack_integers(data[8:], d * len(SCORES)).reshape(d, -1)
-        codes = np.cumsum(steps, axis=1)
-        top = _STEPS * (_MOST - _LEAST)
-        good = 0 < T < 2**53 and (steps[:, 1:] >= 0).all() and (np.abs(codes) <= top).all()
-        if not (good and (np.abs(steps) <= 2 * top).all()):
+        T, centre = float(np.frombuffer(data[:8], "<f8")[0]), np.frombuffer(data, "<f4", d, 8)
+        low = np.frombuffer(data, "i1", d, 8 + 4 * d).astype(np.int64)
+        signed = unpack_integers(data[8 + 5 * d :], d * (len(SCORES) - 1)).reshape(d, -1)
+        steps = np.where(signed > 0, 2 * signed - 1, -2 * signed)
+        upto = np.cumsum(np.pad(steps, ((0, 0), (1, 0))), axis=1)
+        codes = upto - upto[:, _MIDDLE : _MIDDLE + 1]
+        good = 0 < T < 2**53 and (np.abs(centre) <= 2.0**_MOST).all()
+        good = good and ((low >= _LEAST) & (low <= _MOST + 1)).all()
+        if not (good and (np.abs(codes) <= _TOP).all()):
             raise MessageError("a sketch of columns that cannot be")
-        return cls(T, codes)
+        return cls(T, centre.astype(np.float64), low, codes)
 
     def knots(self) -> Array:
         """(2, d, 17): values of each column, rising, and their scores with mean 0 and spread 1."""
-        values = _values(self.codes)
+        values = self.values
         scores = np.array([_scored(column) for column in values]).reshape(values.shape)
         return np.stack([values, scores])
 
@@ -155,15 +175,19 @@ def _scored(values: Array) -> Array:
     return scores / spread if spread > 0 else scores
 
 
-def _coded(x: Array) -> Codes:
-    """sign(x) · 64(log₂|x| + 10), the logarithm linear between powers of two; 0 below 2⁻¹⁰."""
-    m, e = np.frexp(np.abs(x))
-    n = np.rint(_STEPS * (2 * m - 1)) + _STEPS * (e - 1.0 - _LEAST)
-    return (np.sign(x) * np.clip(n, 0, _STEPS * (_MOST - _LEAST))).astype(np.int64)
+def _coded(columns: Sequence[Array]) -> tuple[Array, Codes, Codes]:
+    """Medians, exponents, and codes sign · (1 + 64(log₂|distance| − exponent)), 0 for none.
 
-
-def _values(codes: Codes) -> Array:
-    """The numbers that `_coded` takes to these."""
-    e, m = np.divmod(np.abs(codes), _STEPS)
-    size = np.ldexp(1.0 + m / _STEPS, e + _LEAST)
-    return np.asarray(np.where(codes, np.sign(codes) * size, 0.0))
+    The logarithm is linear between powers of two. What is 2⁻⁴⁰ of the largest distance is none.
+    """
+    x = np.clip(np.array(columns).reshape(-1, len(SCORES)), -(2.0**_MOST), 2.0**_MOST)
+    centre = x[:, _MIDDLE].astype(np.float32).astype(np.float64)
+    far, rounded = x - centre[:, None], _ROUNDED * np.abs(centre)[:, None]
+    far[:, : _MIDDLE + 1] = np.minimum(far[:, : _MIDDLE + 1], 0.0)
+    far[:, _MIDDLE:] = np.maximum(far[:, _MIDDLE:], 0.0)
+    m, e = np.frexp(np.abs(far))
+    least = np.maximum(e.max(axis=1, initial=_LEAST, where=far != 0) - 1 - _RANGE, _LEAST)
+    told = (np.abs(far) > rounded) & (e - 1 >= least[:, None])
+    low = (e - 1).min(axis=1, initial=_MOST + 1, where=told)
+    n = np.rint(_STEPS * (2 * m - 1)) + _STEPS * (e - 1.0 - low[:, None]) + 1
+    return centre, low, np.where(told, np.sign(far) * n, 0).astype(np.int64)
