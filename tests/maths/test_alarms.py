@@ -45,9 +45,9 @@ def test_errors_that_grow_with_what_there_is_to_predict_are_no_drift() -> None:
 
 def test_what_the_fast_layer_follows_is_no_drift() -> None:
     """Errors of the common model alone."""
-    e2, errors = np.random.default_rng(0).normal(size=600) ** 2, Errors.none(1)
+    e2, errors = np.random.default_rng(0).normal(size=900) ** 2, Errors.none(1)
     for t, x in enumerate(e2):
-        paid = np.array([[x if t < 300 else 50.0 * x, x]])
+        paid = np.array([[x if t < 600 else 50.0 * x, x]])
         errors = errors.after(paid, np.array([[np.sqrt(x)]]), np.ones(1, bool))
         assert not errors.drift[0]
     assert errors.size[0] > 2.0  # but thresholds follow it

@@ -80,10 +80,13 @@ class Errors(NamedTuple):
 
         Errors of what is predicted count, for to what the fast layer follows nobody need restart;
         and they must be a third of what there is to predict, for where that swings more than usual,
-        as in a week of smog, errors grow by themselves.
+        as in a week of smog, errors grow by themselves. In its first 500 rows a site goes by the
+        common model: what it predicted while it began to learn is not usual.
         """
         (recent, usual), whole = self.told.T, self.around[:, 0]
-        return (self.seen >= _ENOUGH) & (recent > _FACTOR * usual) & (self.left > _PART * whole)
+        young = self.recent > _FACTOR * self.usual
+        later = (recent > _FACTOR * usual) & (self.left > _PART * whole)
+        return (self.seen >= _ENOUGH) & np.where(self.seen < _USUAL, young, later)
 
 
 class Notices(NamedTuple):
