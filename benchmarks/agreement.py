@@ -26,8 +26,8 @@ import numpy as np
 from coke.data.files import write_file
 from coke.data.split import deal, split
 from coke.data.tables import checked_rows
-from coke.learning.agreement import Terms
 from coke.learning.ready import agree
+from coke.learning.terms import Terms
 from coke.maths.graph import build_graph
 from coke.maths.ledger import Ledger
 from coke.settings.reading import checked_settings

@@ -32,9 +32,9 @@ from coke.data.split import split as split_rows
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows, inputs_of, read_rows
 from coke.engines.process import Record
-from coke.learning.agreement import Terms
 from coke.learning.open import open_ready
 from coke.learning.ready import Ready, agree
+from coke.learning.terms import Terms
 from coke.learning.train import Effects, Trained, train
 from coke.maths.arrays import Array
 from coke.maths.graph import build_graph

@@ -31,7 +31,8 @@ from coke import COKEClassifier, COKERegressor, Features
 from coke.data.site import Site
 from coke.data.split import by_label, split
 from coke.data.tables import checked_rows
-from coke.learning.agreement import Terms, numbers
+from coke.learning.agreement import numbers
+from coke.learning.terms import Terms
 from coke.maths.graph import build_graph
 from coke.settings.reading import checked_settings
 from coke.talk.conversation import together

@@ -20,10 +20,10 @@ import numpy as np
 from accounts import geometric
 from coke.data.split import split
 from coke.data.tables import Rows as Table
-from coke.learning.agreement import Terms
 from coke.learning.ready import Ready, agree
 from coke.learning.several import stream_of
 from coke.learning.streaming import Arrived, Stream
+from coke.learning.terms import Terms
 from coke.maths.arrays import Array
 from coke.maths.graph import adjacency, build_graph
 from coke.settings.reading import checked_settings

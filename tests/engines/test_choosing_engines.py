@@ -25,15 +25,16 @@ SITES = 4
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """Dealt rows, and rows whose sites have a range of targets each; their order is mixed.
+    """Dealt rows, not as many to each, and rows whose sites have a range of targets each.
 
-    Three of five columns say nothing, so that of dealt rows no judge is needed.
+    Their order is mixed. Three of five columns say nothing, so that of dealt rows no judge is
+    needed.
     """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 5))
     y = np.sin(2 * X[:, 0]) + np.exp(X[:, 1]) + 0.1 * rng.normal(size=600)
     for name, where in {
-        "dealt": np.arange(600) % SITES,
+        "dealt": np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 3])[np.arange(600) % 10],
         "sorted": np.argsort(np.argsort(y)) * SITES // 600,
     }.items():
         table = pa.table({**{f"x{j}": X[:, j] for j in range(5)}, "y": y, "where": where})

@@ -93,7 +93,7 @@ def test_the_transformer_has_the_features_settings() -> None:
     """Of the plain model, but for σ, which no rows can tell it; nothing is chosen."""
     signature = inspect.signature(coke.RandomFeatures).parameters
     fields = {field.name: field.default for field in msgspec.structs.fields(coke.Features)}
-    choosing = {"kernels", "frequencies", "inputs", "linear"}
+    choosing = {"kernels", "frequencies", "inputs", "linear", "weigh"}
     assert list(signature) == [*(name for name in fields if name not in choosing), "random_state"]
     for name, default in (fields | PLAIN).items():
         assert name in {"sigma", *choosing} or signature[name].default == default

@@ -26,9 +26,9 @@ from coke.field.moves import Setup
 from coke.field.node import Node
 from coke.field.state import restored
 from coke.field.store import Store
-from coke.learning.agreement import Terms
 from coke.learning.model import load_model
 from coke.learning.ready import Ready, agree
+from coke.learning.terms import Terms
 from coke.learning.train import train
 from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array

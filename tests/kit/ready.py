@@ -11,8 +11,8 @@ import numpy as np
 from coke.data.site import Kept
 from coke.data.split import Index, split
 from coke.data.tables import Rows
-from coke.learning.agreement import Terms
 from coke.learning.ready import Ready, agree
+from coke.learning.terms import Terms
 from coke.maths.graph import Graph
 from coke.maths.losses import LOSSES
 from coke.settings.reading import checked_settings

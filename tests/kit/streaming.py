@@ -8,9 +8,9 @@ import numpy as np
 
 from coke.data.split import split
 from coke.data.tables import Rows
-from coke.learning.agreement import Terms
 from coke.learning.ready import Ready, agree
 from coke.learning.streaming import Arrived
+from coke.learning.terms import Terms
 from coke.maths.graph import build_graph
 from coke.settings.reading import checked_settings
 from kit.problems import Array

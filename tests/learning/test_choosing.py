@@ -15,9 +15,11 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss
 
 from coke import DP, Coke, COKEClassifier, COKERegressor, Features, Until
+from coke.data.site import Kept
 from coke.data.split import by_label
 from coke.data.tables import checked_rows
 from coke.errors import InputError
+from coke.learning.agreement import Agreement
 from coke.learning.choice import LINEAR, PLAIN, TUNED
 from coke.learning.ready import Ready
 from coke.maths.arrays import Array
@@ -375,3 +377,25 @@ def test_sites_of_two_digits_each_know_all_ten() -> None:
     assert est.choice_ is not None
     assert est.choice_.best.name == TUNED
     assert log_loss(y[new], est.predict_proba(X[new])) < 0.14  # 0.18 as numbers are chosen for
+
+
+@pytest.mark.parametrize(("K", "columns", "wider"), [(2, 3, 1.0), (3, 10, 2**0.5), (6, 40, 2.0)])
+def test_the_plain_model_of_classes_follows_rows_columns_and_classes(
+    K: int, columns: int, wider: float
+) -> None:
+    """λ/N = (2/K)^1.5 / Σ T_i, σ by √(d/5) wider; what is given stays, as of numbers."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(240, columns)), np.arange(240) % K
+    rows = Kept(("a", "b"), (X[:80], X[80:]), (y[:80], y[80:]), (X[:0],) * 2, (y[:0],) * 2)
+
+    def agreement(**how: Any) -> Agreement:
+        return ready(rows, build_graph("complete", 2, seed=0), **how).agreement
+
+    found = agreement(loss="classes", lam="auto")
+    assert found.lam / 2 == pytest.approx((2 / K) ** 1.5 / 240)
+    assert found.sigma == pytest.approx(wider * np.sqrt(columns / 2), rel=0.02)
+    assert agreement(loss="classes", lam=0.5).lam == 0.5
+    assert agreement(loss="classes", lam=0.1, features={"sigma": 3.0}).sigma == 3.0
+    numbers = agreement(loss="quadratic", lam="auto")
+    assert numbers.lam == 1e-3
+    assert numbers.sigma == pytest.approx(np.sqrt(columns / 2), rel=0.02)

@@ -17,10 +17,10 @@ from coke import COKEClassifier
 from coke.data.site import Kept
 from coke.data.split import by_label, split
 from coke.data.tables import Rows
-from coke.learning.agreement import Terms
 from coke.learning.assessing import assessed
 from coke.learning.fifths import fifths
 from coke.learning.ready import Ready, agree
+from coke.learning.terms import Terms
 from coke.learning.verdict import FIFTHS, Ended
 from coke.maths.graph import build_graph
 from coke.maths.ledger import Ledger

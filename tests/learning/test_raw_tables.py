@@ -19,11 +19,11 @@ from coke import DP, Agents, Coke, COKEClassifier, COKERegressor, Features
 from coke.data.site import Kept
 from coke.data.tables import read_rows
 from coke.errors import DataError, FileError, InputError
-from coke.learning.agreement import Terms
 from coke.learning.case import Wanted
 from coke.learning.model import Model, load_model
 from coke.learning.open import open_ready
 from coke.learning.ready import joining, site_talk
+from coke.learning.terms import Terms
 from coke.settings.reading import checked_settings
 from coke.talk.conversation import outcome
 from kit.commands import coke

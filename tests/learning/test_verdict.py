@@ -18,10 +18,10 @@ from coke import COKEClassifier, CokePaper, COKERegressor, Features, Until
 from coke.data.site import Kept
 from coke.data.split import by_label, split
 from coke.data.tables import Rows
-from coke.learning.agreement import Terms
 from coke.learning.assessing import assessed, assessed_here
 from coke.learning.model import Model
 from coke.learning.ready import Ready, agree
+from coke.learning.terms import Terms
 from coke.learning.train import Trained, train
 from coke.learning.verdict import FIFTHS, HELD, LEFT, Ended, Verdict
 from coke.maths.graph import build_graph

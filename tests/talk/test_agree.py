@@ -14,8 +14,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data.units import columns_of, fit_scaling
 from coke.errors import InputError
-from coke.learning.agreement import Agreement, Terms
+from coke.learning.agreement import Agreement
 from coke.learning.basis import Own, common_basis
+from coke.learning.terms import Terms
 from coke.maths.features.features import FeatureSettings, draw_features
 from coke.maths.features.merging import Detail
 from coke.maths.features.mixtures import Gaussian, expected_gram

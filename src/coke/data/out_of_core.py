@@ -174,7 +174,8 @@ class Passed(Sites):
         if precise(how):
             plain = plain._replace(precision="double")
         _, train, test = stream_statistics(rows, how.features, how.units, lam=0.0, how=plain)
-        return Problem(replace(train, G=how.G), None if test is None else replace(test, G=how.G))
+        weighed = how.weighed(replace(train, G=how.G))
+        return Problem(weighed, None if test is None else replace(test, G=how.G))
 
     def _chunks(self, purpose: str) -> Iterator[Chunk]:
         """The rows of these sites, each said to be for training or for testing."""

@@ -214,7 +214,7 @@ class Kept(Sites):
     def problem(self, how: Making) -> Problem:
         """Of the rows as they came; features that are kept lie in `room`."""
         told = counted(self.watch, sum(map(len, (*self.y, *self.y_test))))
-        train = risks(Owned(self.X, self.y, self.weights), how, told, self.room)
+        train = how.weighed(risks(Owned(self.X, self.y, self.weights), how, told, self.room))
         if not any(map(len, self.y_test)):
             return Problem(train)
         held = Owned(self.X_test, self.y_test, self.weights_test)

@@ -19,6 +19,7 @@ from coke.maths.choice.quantiles import NO_KNOTS, scored
 from coke.maths.features.features import DrawnFeatures
 from coke.maths.losses import CLASSES, LOSSES, NUMBERS, losses_of
 from coke.maths.losses.codes import coded, which
+from coke.maths.losses.risk import Risk
 
 LABELS = 4096  # classes at most
 SCALES = ("none", "standard", "minmax", "public")
@@ -102,6 +103,7 @@ class Making(NamedTuple):
     G: float  # λ/N
     precision: str = "auto"  # of features for sums, see `coke.data.blocks`
     balance: Array | None = None  # (K,) weights of the classes
+    rows: float | None = None  # (1/N) Σ_i T_i, where rows weigh the same; None: where sites do
 
     def numbers(self, y: Labels) -> Array:
         """Targets as numbers in their own units; classes as codes."""
@@ -119,6 +121,10 @@ class Making(NamedTuple):
             return given
         own = self.balance[which(y, self.classes)]
         return own if given is None else given * own
+
+    def weighed(self, train: Risk) -> Risk:
+        """The risks of training rows, rows or sites weighing the same."""
+        return train if self.rows is None else train.counted(self.rows)
 
     def coded(self, y: Labels) -> Array:
         """Targets that are in the common units already, classes as codes."""

@@ -16,10 +16,10 @@ from coke.data.tables import Rows
 from coke.errors import ConvergenceError, DataError, InputError, unknown
 from coke.estimators.checks import validated
 from coke.estimators.streaming import Streaming
-from coke.learning.agreement import Terms
 from coke.learning.assessing import assessed
 from coke.learning.kinds import why_numbers
 from coke.learning.ready import agree
+from coke.learning.terms import Terms
 from coke.learning.train import train
 from coke.learning.verdict import Ended
 from coke.maths.algorithms import ALGORITHMS

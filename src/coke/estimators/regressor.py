@@ -32,12 +32,14 @@ class COKERegressor(RegressorMixin, Consensus):
     model : "auto", the sites choose it together, without pooling rows (docs/choosing.md): inputs,
         bandwidths, a linear part, frequencies, their number and λ, and never worse than a linear
         model beyond noise; "plain": the paper's, 100 frequencies of a Gaussian kernel.
-    features : `Features(n_features, kernel, sigma, mapping, sampling, frequencies, inputs, linear)`
-        gives what is not to be chosen: L; κ; one bandwidth σ for all columns; "cos-sin" or
+    features : `Features(n_features, kernel, sigma, mapping, sampling, frequencies, inputs, linear,
+        weigh)` gives what is not to be chosen: L; κ; one bandwidth σ for all columns; "cos-sin" or
         "cos-phase", of the plain model; "iid" or "orthogonal", how frequencies are drawn;
         frequencies "drawn" instead of the useful ones of many; inputs "scaled" or "quantiles"; the
-        weight of the linear part, 0 for none.
-    lam : λ, the regularisation of all sites together; "auto": chosen, with model="plain" 1e-3.
+        weight of the linear part, 0 for none; whether "rows" weigh the same in training, as they do
+        with model="auto", or "sites", as in the paper.
+    lam : λ, the regularisation of all sites together; "auto": chosen, with model="plain" 1e-3 (of
+        classes by least squares (2/K)^1.5 N/T).
     scale : "standard", "minmax" or "none", for inputs and target, with numbers common to all sites;
         or "public", from `ranges`, {column: (low, high)} for every input ("x0", "x1", … or a data
         frame's names) and for "y", of several targets "y0", "y1", … or a data frame's names, known

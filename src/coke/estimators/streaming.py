@@ -13,12 +13,12 @@ from coke.data.split import Index, by_label, split
 from coke.data.tables import Rows
 from coke.errors import InputError
 from coke.estimators.showing import Showing
-from coke.learning.agreement import Terms
 from coke.learning.finishing import finished
 from coke.learning.model import Model
 from coke.learning.prequential import Feed, Prequential
 from coke.learning.ready import agree
 from coke.learning.several import stream_of
+from coke.learning.terms import Terms
 from coke.maths.graph import graph_on
 from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES
 from coke.settings.declaration import AUTO, Settings

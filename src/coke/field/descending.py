@@ -68,22 +68,23 @@ class Descend:
         ready = self.agreed.result
         assert ready is not None
         self.descent, self.lines = descent_of(ready, self.mission.case(ready), 0), []
-        self.agreed.further(self._talk(self.descent))
+        self.agreed.further(self._talk(self.descent, float(ready.times[0])))
 
     @property
     def done(self) -> bool:
         """Whether there is a model that needs no rounds."""
         return self.descent is not None and self.descent.done and not self._given_up
 
-    def _talk(self, descent: Descent) -> Talk[None]:
-        """With a line for every sweep."""
+    def _talk(self, descent: Descent, times: float) -> Talk[None]:
+        """With a line for every sweep, of the mean loss over the site's own rows."""
         began = self.agreed.spent.transmissions
         while not descent.done:
             yield from descent.sweep()
             spent = self.agreed.spent
             before = self.lines[-1]["transmissions"] if self.lines else began
             spoke = spent.transmissions > before
-            line = {"round": descent.k, "spoke": spoke, "loss": descent.loss, "away": math.inf}
+            loss = times * descent.loss
+            line = {"round": descent.k, "spoke": spoke, "loss": loss, "away": math.inf}
             self.lines.append({**line, **spent._asdict()})
 
     def over(self) -> bool:

@@ -15,7 +15,7 @@ from coke.field.agreeing import Agree
 from coke.field.carriers.base import Event
 from coke.field.descending import Descend
 from coke.field.edge import STRIKES, why_closed
-from coke.field.frames import Frame, Proven, Standing, decode, is_word
+from coke.field.frames import Audited, Frame, Proven, Standing, decode, is_word
 from coke.field.mission import Mission
 from coke.field.moves import Setup
 from coke.field.node import Advance, Node
@@ -42,6 +42,7 @@ class Train:
     together: Sequence[str] = ()  # a round needs all words that are missing
     _echoed: set[str] | None = None  # who knows that this site has left; None: it has not
     _until: float = math.inf  # when a site that leaves waits for echoes no longer
+    _times: float = 1.0  # by which its loss is its rows' mean
     _since: float = 0.0  # the last round
     _named: set[str] = field(default_factory=set)  # those it suspects
     _aware: set[str] = field(default_factory=set)  # neighbours that said that an edge is closed
@@ -52,6 +53,7 @@ class Train:
         """From the disk, or from zero; with the neighbours that the settings name now."""
         assert self.agreed.result is not None  # the phase before is over
         setup = self._handed(self.mission.setup(self.agreed.result, self.agreed.spent))
+        self._times = float(self.agreed.result.times[0])
         self._since, neighbours = self.desk.clock(), sorted(self.desk.carrier.neighbours)
         if self.store.traces:
             self.node = self.store.image(partial(restored, setup=setup))
@@ -60,9 +62,15 @@ class Train:
             else:
                 self._take_up(self.trained, neighbours)
             return
-        self.node = Node(setup, setup.ends(neighbours), self._start(setup), done=self.descend.done)
+        node = Node(setup, setup.ends(neighbours), self._start(setup), done=self.descend.done)
+        self.node = self.mission.begun(node)
         for name in neighbours if self.mission.joins else ():
             self._keep(self.trained.join(name))
+
+    @property
+    def loss(self) -> float:
+        """The mean over the site's own rows."""
+        return float(self.trained.state.loss[0]) * self._times
 
     def proven(self, sender: str, letter: Proven) -> None:
         """What a neighbour says that the root has said last: rounds are not needed, if they were.
@@ -226,10 +234,26 @@ class Train:
             new = [n for n, end in before.ends.items() if end.out is not node.ends[n].out]
             self.desk.restart(new)
         self.desk.post(after.frames)
+        self._audit(node)
         if node.k > before.k:
             spoke = node.ledger.transmissions > before.ledger.transmissions
-            line = {"round": node.k, "spoke": spoke, "loss": float(node.state.loss[0])}
+            line = {"round": node.k, "spoke": spoke, "loss": self.loss}
             self.store.append({**line, "away": node.away, **node.spent._asdict()})
+
+    def told(self, sender: str, letter: Proven | Audited) -> None:
+        """The end of a descent; or of an audit a call or a statement, kept and passed on."""
+        if isinstance(letter, Proven):
+            return self.proven(sender, letter)
+        watch = None if self.node is None else self.node.setup.watch
+        if watch is None or watch.audit is None:
+            raise MessageError(f"{sender} tells of an audit, which this site has no part in")
+        watch.audit.hear(sender, letter.data, self.trained.k)
+        return self._audit(self.trained)
+
+    def _audit(self, node: Node) -> None:
+        """Sends what an audit asks for."""
+        if (watch := node.setup.watch) is not None and watch.audit is not None:
+            self.desk.post((n, Audited(data)) for n, data in watch.audit.posts(node.open))
 
     def _suspect(self, node: Node) -> None:
         """Whom it has not named before."""

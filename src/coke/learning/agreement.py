@@ -9,10 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from coke.data.coding import Coding
@@ -20,119 +17,27 @@ from coke.data.site import Site
 from coke.data.tables import Labels
 from coke.data.units import Columns, Making, Scaling, checked_classes, fit_scaling, numbers_of
 from coke.errors import MessageError
-from coke.learning.choice import FINE, Choice, least_ridge
+from coke.learning.choice import FINE, Choice, least_ridge, usual_ridge, widened
 from coke.learning.kernels import Bank, feature_settings, kernel_features
+from coke.learning.model import Model
 from coke.learning.picking import chosen, weighed
-from coke.learning.public import public_classes, public_units
+from coke.learning.terms import Terms, public_classes
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures, draw_features
 from coke.maths.graph import Shape
-from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES, Loss, losses_of
+from coke.maths.losses import CLASSES, OF_CLASSES
 from coke.maths.losses.codes import coded, corners
-from coke.privacy.noise import Budget
-from coke.privacy.private import Private, Public
-from coke.privacy.share import Signing
-from coke.settings.declaration import AUTO, BALANCED, HASHED, PUBLIC, Settings
-from coke.settings.kernels import Kernel, kernels_of
+from coke.privacy.private import Public
+from coke.settings.declaration import AUTO, BALANCED, HASHED, PLAIN_LAMBDA
+from coke.settings.kernels import Kernel
 from coke.talk.columns import agree_coding
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers
 from coke.talk.told import Told, tell
 from coke.threads import OneThread
 
-_ENOUGH = 5  # rows for each feature, for least squares of two classes
 _NOTHING = Told(Columns(0.0, *[np.empty(0)] * 4))
-_Known = tuple[Site, "Terms", Coding | None, Told]
-
-
-class Terms(NamedTuple):
-    """How to learn: the settings, and what they name that is more than a word."""
-
-    settings: Settings
-    columns: tuple[str, ...]  # names of the inputs
-    sample: Array | None = None  # public inputs, in their own units
-    releases: Path | None = None  # where private sites keep their noised statistics; None: nowhere
-    streams: bool = False  # whether rows go on coming: then kernels are compared as they come
-    signing: Signing | None = None  # of keys in a secure sum, where sites have identities
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Names of the columns to predict; of .npy files, theirs."""
-        names = self.settings.data.targets
-        return tuple(Path(name).stem if name.endswith(".npy") else name for name in names)
-
-    @property
-    def loss(self) -> Loss:
-        """What is declared of it."""
-        return LOSSES[self.settings.loss]
-
-    @property
-    def kernels(self) -> tuple[Kernel, ...]:
-        """Several to learn with, where they were given."""
-        return kernels_of(self.settings.features)
-
-    @property
-    def numbers(self) -> bool:
-        """Whether targets are numbers."""
-        return self.loss.kind == NUMBERS
-
-    @property
-    def needed(self) -> tuple[bool, bool]:
-        """Whether units, or a choice, follow from moments of the columns; and from their ranges."""
-        s = self.settings
-        known = self.streams and self.kernels and all(one.widths for one in self.kernels)
-        sigma = s.features.sigma == AUTO and not known
-        moments = s.data.scale == "standard" or sigma or s.model == AUTO
-        return moments, s.data.scale == "minmax"
-
-    @property
-    def tells(self) -> bool:
-        """Whether sites tell each other anything of their columns."""
-        return not self.numbers or any(self.needed)
-
-    def with_kind(self) -> Terms:
-        """Rows that came without a file, and without a loss, have targets that are numbers."""
-        return self._with(losses_of(NUMBERS)[0])
-
-    def with_loss(self, told: Told) -> Terms:
-        """With the loss of classes that is chosen, where that was left open.
-
-        It is least squares, which needs a pass over the rows and sums alone. But it has λ as it is:
-        of two classes and few rows for each feature it fits their noise, and the logistic loss,
-        on which the same λ weighs eight times as much or more, does better.
-        """
-        settings, f = self.settings, feature_settings(self.settings)
-        D = f.n_features * (2 if f.mapping == "cos-sin" else 1)
-        few = len(told.labels) == 2 and told.columns.T < _ENOUGH * D
-        sums = settings.model == AUTO or settings.fast or settings.data.out_of_core
-        logistic = few and not sums and settings.lam != 0
-        return self._with("logistic" if logistic else "least-squares")
-
-    def _with(self, loss: str) -> Terms:
-        return self._replace(settings=msgspec.structs.replace(self.settings, loss=loss))
-
-    @property
-    def private(self) -> Private | None:
-        """How sites noise their statistics, where they do."""
-        s = self.settings
-        if s.epsilon is None:
-            return None
-        assert self.releases is not None  # whoever reads private settings finds a place for them
-        colluding = s.colluding if s.secure_sum else None
-        return Private(
-            budget=Budget(s.epsilon, s.delta),
-            folder=self.releases,
-            again=s.new_budget,
-            colluding=colluding,
-            classes=len(s.classes),
-            signing=self.signing,
-        )
-
-    @property
-    def public(self) -> Scaling | None:
-        """Units that were known before any row, where these are wanted."""
-        wanted = self.settings.data.scale == PUBLIC
-        return public_units(self.settings, self.columns) if wanted else None
+_Known = tuple[Site, Terms, Coding | None, Told]
 
 
 @dataclass(frozen=True)
@@ -157,7 +62,10 @@ class Agreement:
 
     @cached_property
     def sigma(self) -> float:
-        """σ, or √(Σ_j var_j / 2) of the scaled inputs, as scikit-learn's gamma = "scale" has it."""
+        """σ, or √(Σ_j var_j / 2) of the scaled inputs, as scikit-learn's gamma = "scale" has it.
+
+        Classes of many columns have it wider, see `widened`.
+        """
         wanted = self.terms.settings.features.sigma
         if self.choice is not None:
             return self.choice.narrowest
@@ -166,8 +74,10 @@ class Agreement:
         if wanted != AUTO:
             return float(wanted)
         d = len(self.units.x_scale)
-        total = float(np.sum((self.told.columns.sd[:d] / self.units.x_scale) ** 2))
-        return math.sqrt(total / 2) if total > 0 else 1.0
+        spreads = self.told.columns.sd[:d] / self.units.x_scale
+        total = float(np.sum(spreads**2))
+        wider = 1.0 if self.terms.numbers else widened(int(np.count_nonzero(spreads)))
+        return wider * math.sqrt(total / 2) if total > 0 else 1.0
 
     @cached_property
     def features(self) -> DrawnFeatures:
@@ -204,17 +114,46 @@ class Agreement:
         settings, classes = self.terms.settings, self.classes
         share, precision = self.lam / self.N, settings.data.precision
         how = Making(self.features, self.units, settings.loss, classes, share, precision)
-        return how if self.balance is None else how._replace(balance=self.balance)
+        return how._replace(balance=self.balance, rows=self.rows)
+
+    @property
+    def rows(self) -> float | None:
+        """(1/N) Σ_i T_i, that every site counts as, where rows weigh the same."""
+        by_rows = self.terms.by_rows and self.public is None  # whose noised sums are counted later
+        return self.told.columns.T / self.N if by_rows else None
+
+    def model(self, theta: Array) -> Model:
+        """The model of one θ (K·D,)."""
+        standard, coding = self.terms.settings.data.scale == "standard", self.coding
+        return Model(
+            theta=theta.reshape(-1, self.features.size),
+            features=self.features,
+            scaling=self.units,
+            loss=self.terms.settings.loss,
+            classes=self.classes,
+            columns=self.terms.columns if coding is None else coding.columns,
+            coding=coding,
+            targets=self.terms.targets,
+            centred=standard or self.choice is not None,  # whose units always are
+            kernels=() if self.bank is None else self.bank.shares,
+        )
 
     @property
     def lam(self) -> float:
         """λ, given or chosen: its share at a site is a ridge beside a Gram matrix times κ/2."""
+        given = self.terms.settings.lam != AUTO
         if self.choice is None:
-            return float(self.terms.settings.lam)
-        ridge, given = self.choice.best.ridge, self.terms.settings.lam != AUTO
+            return float(self.terms.settings.lam) if given else self._usual
+        ridge = self.choice.best.ridge
         if self.terms.loss.codes and not given:
             ridge = max(ridge, least_ridge(self.told.columns.T))
         return self.N * ridge * self.kappa / 2
+
+    @property
+    def _usual(self) -> float:
+        """λ of the plain model where none is given; of codes by `usual_ridge`."""
+        codes, T = self.terms.loss.codes, self.told.columns.T
+        return self.N * usual_ridge(T, len(self.classes)) if codes else PLAIN_LAMBDA
 
 
 def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreement]:
@@ -223,7 +162,7 @@ def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreem
     if private is not None and units is not None:
         X, y = site.rows()
         features = draw_features(feature_settings(terms.settings), X.shape[1])
-        terms, known = terms.with_loss(_NOTHING) if auto else terms, public_classes(terms.settings)
+        terms, known = terms.with_kind(CLASSES) if auto else terms, public_classes(terms.settings)
         y = numbers_of(y) if terms.numbers else coded(y, checked_classes(known))
         mine = (site.name, features, units.inputs(X), units.targets(y))
         public = yield from private.agree(sweep, shape.sites, *mine)
@@ -232,10 +171,11 @@ def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreem
     site, terms, coding, everyones = yield from _known(sweep, site, terms, shape.sites)
     if units is None:
         units = fit_scaling(how, len(terms.columns), everyones.columns, outputs)
-    terms = terms.with_loss(everyones) if auto else terms
+    terms = terms.with_kind(CLASSES) if auto else terms
     balance = None
     if terms.loss.codes or terms.settings.class_weight == BALANCED:
-        shares = yield from _shares(sweep, site, checked_classes(everyones.labels))
+        part = site.here.columns(site.i).T / everyones.columns.T if terms.by_rows else 1.0
+        shares = yield from _shares(sweep, site, checked_classes(everyones.labels), part)
         if terms.settings.class_weight == BALANCED:
             balance = 1.0 / (len(shares) * np.maximum(shares, 1.0 / FINE))
             shares = np.full(len(shares), 1.0 / len(shares))
@@ -267,9 +207,9 @@ def _known(sweep: Sweep, site: Site, terms: Terms, sites: int) -> Talk[_Known]:
     return site, terms, coding, everyones
 
 
-def _shares(sweep: Sweep, site: Site, classes: Labels) -> Talk[Array]:
-    """Of the classes (K,), the mean over the sites' shares of them."""
-    own = site.here.shares(site.i, classes)
+def _shares(sweep: Sweep, site: Site, classes: Labels, part: float) -> Talk[Array]:
+    """Of the classes (K,), the mean over the sites' shares of them, each times its part."""
+    own = part * site.here.shares(site.i, classes)
     total = (yield from add_integers(sweep, FINE * own)).astype(np.float64)
     if not ((total >= 0).all() and total.sum() > 0):
         raise MessageError("shares of classes that cannot be: expected none below zero")

@@ -152,7 +152,7 @@ class Wish(NamedTuple):
             most=300 if loss.statistics else 100,  # else a round costs a pass each
             useful=f.frequencies == AUTO,
             ridge=None if lam is None else 2 * lam / (N * kappa),
-            usual=2 * PLAIN_LAMBDA / (N * kappa),
+            usual=usual_ridge(rows, outputs + 1) if loss.codes else 2 * PLAIN_LAMBDA / (N * kappa),
             # Errors of least squares on classes that can be told apart ask for none, and then
             # margins grow for ever.
             least=0.0 if loss.statistics else least_ridge(rows),
@@ -166,6 +166,23 @@ class Wish(NamedTuple):
 def least_ridge(rows: float) -> float:
     """Of classes, where it is chosen: sites that hold two of many tell them apart without one."""
     return max(_LEAST, _LABELS / rows)
+
+
+def usual_ridge(rows: float, classes: int) -> float:
+    """Of the plain model of K classes: (2/K)^1.5 of a row's weight.
+
+    Two classes' labels are off by about as much as they vary; where there are many, by less.
+    """
+    part = 2.0 / classes
+    return part * float(np.sqrt(part)) / rows
+
+
+def widened(d: int) -> float:
+    """√(d/5), between 1 and 2: by which σ is wider for classes of d columns than the plain rule.
+
+    Of many columns few rows are near each other in all, and classes differ along sums of columns.
+    """
+    return float(np.sqrt(np.clip(d / 5.0, 1.0, 4.0)))
 
 
 def _number(given: float | str) -> float | None:

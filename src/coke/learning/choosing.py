@@ -23,6 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from coke.data.blocks import BareFeatures
+from coke.data.units import Scaling
 from coke.errors import MessageError
 from coke.learning.choice import (
     FINE,
@@ -223,8 +225,11 @@ def _frequencies(
     n, K = min(own.fit, _FITTED), own.few.shape[1]
     mine = np.zeros((2 * len(pool), K))
     if own.able:
-        Phi = DrawnFeatures(pool, np.empty(0), bare.linear)(Z[:n])
-        found = left.coefficients(Phi, own.few[:n], bare.noise)[: 2 * len(pool)]
+        # In float32, for what is told of them is coarse; their height comes last.
+        phi = BareFeatures(DrawnFeatures(pool, np.empty(0), bare.linear), Scaling.none(Z.shape[1]))
+        found = left.coefficients(phi(Z[:n], single=True), own.few[:n], bare.noise / phi.height**2)[
+            : 2 * len(pool)
+        ]
         mine = found / (_COARSE * max(float(np.sqrt(np.mean(found**2))), 1e-12))
 
     def best(total: Integers) -> Integers:

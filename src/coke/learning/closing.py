@@ -115,7 +115,7 @@ class _Looked:
         if basis is None:
             return errors
         rows, freedom = (
-            agreement.N * self.ready.targets[self.i].T,
+            agreement.N * float(self.ready.problem.train.T[self.i]),
             _freedom(basis, agreement.making.G),
         )
         return left_out(errors, basis.features(self._Phi), rows, freedom)

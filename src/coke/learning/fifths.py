@@ -38,8 +38,12 @@ def fifths(ready: Ready, model: Model) -> Iterator[Seat]:
 
 
 def _without(ready: Ready, rest: Kept, model: Model) -> Rivals:
+    how = ready.agreement.making
+    if how.rows is not None:
+        T = ready.engine.everyones(np.array([float(len(y)) for y in rest.y]))
+        how = how._replace(rows=float(T.mean()))
     with OneThread().limit():
-        problem = rest.problem(ready.agreement.making)
+        problem = rest.problem(how)
     return rivals(replace(ready, sites=rest, problem=problem), model)
 
 

@@ -17,7 +17,7 @@ from coke.data.kinds import distinct
 from coke.data.reading import PLAINLY, Named, Reading, files_in
 from coke.data.tables import plain
 from coke.errors import ConfigError, DataError, FileError, unknown
-from coke.learning.agreement import Terms
+from coke.learning.terms import Terms
 from coke.maths.losses import NUMBERS, OF_CLASSES, losses_of
 from coke.settings.declaration import AUTO, PUBLIC, DataTable, Settings
 from coke.settings.reading import checked_again

@@ -15,11 +15,11 @@ from coke.data.timed import Clocked, Timed
 from coke.engines.process import ALONE
 from coke.engines.ranks.engine import Ranks
 from coke.errors import ConfigError, DataError
-from coke.learning.agreement import Terms
 from coke.learning.kinds import Say, reading_of, with_kind, with_target
 from coke.learning.prequential import Feed
 from coke.learning.ready import Ready, agree
 from coke.learning.several import stream_of
+from coke.learning.terms import Terms
 from coke.maths.graph import adjacency, graph_on
 from coke.maths.losses import LOSSES, NUMBERS, OF_CLASSES
 from coke.settings.declaration import Settings

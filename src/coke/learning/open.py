@@ -27,10 +27,10 @@ from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.engines.process import ALONE, Engine
 from coke.engines.ranks.engine import Ranks
 from coke.errors import ConfigError
-from coke.learning.agreement import Terms
 from coke.learning.costs import Expected, expected
 from coke.learning.kinds import Say, reading_of, why_numbers, with_kind, with_target
 from coke.learning.ready import Ready, agree
+from coke.learning.terms import Terms
 from coke.maths.arrays import Room
 from coke.maths.graph import Graph, adjacency, build_graph
 from coke.maths.losses import LOSSES

@@ -9,7 +9,7 @@ import numpy as np
 from coke.data.site import Site
 from coke.data.tables import Labels
 from coke.data.units import Scaling, checked_classes, fit_scaling, numbers_of
-from coke.learning.choice import Candidate, Choice, Samples, Wish
+from coke.learning.choice import Candidate, Choice, Samples, Wish, widened
 from coke.learning.choosing import choose
 from coke.learning.judging import raced
 from coke.learning.kernels import Bank, feature_settings
@@ -22,7 +22,8 @@ from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep
 
 if TYPE_CHECKING:
-    from coke.learning.agreement import Agreement, Terms
+    from coke.learning.agreement import Agreement
+    from coke.learning.terms import Terms
 
 
 def weighed(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Bank]:
@@ -52,7 +53,8 @@ def chosen(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[tuple[Choice, Sc
     own = _samples(site, agreed, standard)
     plain = feature_settings(terms.settings)
     if terms.settings.features.sigma == AUTO:
-        plain = plain._replace(sigma=float(np.sqrt(d / 2)))
+        wider = 1.0 if terms.numbers else widened(d)
+        plain = plain._replace(sigma=wider * float(np.sqrt(d / 2)))
     wish = Wish.of(terms.settings, plain, N, agreed.outputs, told.T)
     choice = yield from choose(sweep, own, wish)
     x = standard._replace(knots=choice.best.knots)

@@ -6,7 +6,7 @@ of a site which comes later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from pathlib import Path
@@ -21,11 +21,12 @@ from coke.data.units import Columns, size_of
 from coke.engines.process import ALONE, Engine
 from coke.engines.ranks.engine import Ranks
 from coke.errors import CokeError, DataError, MessageError
-from coke.learning.agreement import Agreement, Terms, numbers
+from coke.learning.agreement import Agreement, numbers
 from coke.learning.basis import Basis, Own, common_basis
 from coke.learning.case import Case, Second, Wanted, goal_of, resolved, tol_of
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
-from coke.learning.public import check_labels
+from coke.learning.terms import Terms, check_labels
+from coke.learning.vouching import vouched
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
@@ -75,6 +76,11 @@ class Ready:
         """In the common units; None where they are out of reach."""
         return None if self.noised else self.sites.units(self.agreement.units)
 
+    @cached_property
+    def times(self) -> Array:
+        """(n,) by which a site's loss is its rows' mean: where rows weigh the same, T̄/T_i."""
+        return self.problem.train.T / np.array([one.T for one in self.targets])
+
     @property
     def reach(self) -> Steps:
         """Steps from each of the sites here (n,) to the farthest of all, at most."""
@@ -87,11 +93,13 @@ class Ready:
             return self.second.spread or 1.0
         if self.agreement.spread is not None:
             return self.agreement.spread
+        return reduce(Columns.merged, self._everyones()).spread
+
+    def _everyones(self) -> Iterator[Columns]:
+        """The targets of all sites. All processes ask together."""
         told = np.array([(y.T, *y.mean, *y.sd) for y in self.targets])
-        everyones = (
-            Columns.of_moments(row[0], *np.split(row[1:], 2)) for row in self.engine.everyones(told)
-        )
-        return reduce(Columns.merged, everyones).spread
+        for row in self.engine.everyones(told):
+            yield Columns.of_moments(row[0], *np.split(row[1:], 2))
 
     @cached_property
     def optimum(self) -> Array:
@@ -116,7 +124,10 @@ class Ready:
         if noised is not None:
             alone = self.engine.gather(noised.alone)
             noised = None if alone is None else noised._replace(alone=alone)
-        return None if problem is None else replace(self, problem=problem, noised=noised)
+        targets = tuple(self._everyones())
+        if problem is None:
+            return None
+        return replace(self, problem=problem, noised=noised, targets=targets)
 
     @cached_property
     def whitened(self) -> tuple[Problem, Basis, Spent]:
@@ -141,22 +152,8 @@ class Ready:
         basis = None if self.second is None else self.second.basis
         if "whitened" in vars(self):
             basis = self.whitened[1]
-        agreed, coding = self.agreement, self.agreement.coding
-        standard = agreed.terms.settings.data.scale == "standard"
-        return Model(
-            theta=theta.reshape(-1, agreed.features.size),
-            features=agreed.features,
-            scaling=agreed.units,
-            loss=agreed.terms.settings.loss,
-            classes=agreed.classes,
-            columns=agreed.terms.columns if coding is None else coding.columns,
-            coding=coding,
-            inputs_like=() if basis is None else basis.inputs,
-            closed=closed,
-            targets=agreed.terms.targets,
-            centred=standard or agreed.choice is not None,  # whose units always are
-            kernels=() if agreed.bank is None else agreed.bank.shares,
-        )
+        like = () if basis is None else basis.inputs
+        return self.agreement.model(theta)._replace(inputs_like=like, closed=closed)
 
     def case(self, algorithm: str | Algorithm) -> Case:
         """How to run that algorithm, of the house or an own one."""
@@ -257,11 +254,9 @@ def _finished(
         own = ready.own(0)
     if want.basis:
         basis = yield from common_basis(sweep, agreement, own)
-        return ready, Second(basis, basis.spread, ())
-    spread = agreement.spread
-    if want.spread and spread is None:
-        spread = yield from add_targets(sweep, own.y)
-    return ready, Second(None, spread, ())
+        return ready, (yield from vouched(sweep, ready, basis, want.key))
+    asked, spread = want.spread and agreement.spread is None, agreement.spread
+    return ready, Second(None, (yield from add_targets(sweep, own.y)) if asked else spread, ())
 
 
 def _made(sites: Sites, places: tuple[Place, ...], agreement: Agreement, spent: Spent) -> Ready:

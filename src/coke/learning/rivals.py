@@ -95,10 +95,12 @@ def _told(ready: Ready, first: Array | None, size: int) -> Array:
 
 def line_making(ready: Ready) -> Making:
     """How rows become risks of θᵀ[z, 1], z in standard units, with a ridge of one row's weight."""
-    agreed, T = ready.agreement, ready.engine.everyones(ready.problem.train.T).sum()
+    agreed, T = ready.agreement, ready.engine.everyones(ready.problem.train.T)
     features = linear(len(agreed.units.x_scale), 0.0).features
     units = agreed.units._replace(knots=NO_KNOTS)
-    return agreed.making._replace(features=features, units=units, G=features.linear**2 / float(T))
+    rows = None if agreed.rows is None else float(T.mean())
+    ridge = features.linear**2 / float(T.sum())
+    return agreed.making._replace(features=features, units=units, G=ridge, rows=rows)
 
 
 def _line(ready: Ready, model: Model) -> Line:

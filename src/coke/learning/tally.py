@@ -236,9 +236,9 @@ class LeftOut:
     def rows(self) -> Iterator[tuple[int, Any, Labels, Array]]:
         """A sample of each site's, which stands for all."""
         sites, seed = self._ready.sites, self._ready.agreement.terms.settings.seed
-        for i, T in enumerate(self._ready.problem.train.T.tolist()):
+        for i, told in enumerate(self._ready.targets):
             X, y = sites.sample(i, seed)
-            yield i, X, y, np.full(len(y), T / len(y))
+            yield i, X, y, np.full(len(y), told.T / len(y))
 
     @cached_property
     def _all(self) -> Array:
@@ -258,7 +258,8 @@ class LeftOut:
         how, train = self._how, self._ready.problem.train
         Phi, T = how.features(how.units.inputs(X)), float(train.T[i])
         every = np.vecdot(Phi @ self._all, Phi) / T
-        h = [every, every, _at_home(train, i, Phi), self._in_line(X) / T]
+        few = len(Phi) >= self._ready.targets[i].T  # the sample is all there is
+        h = [every, every, _at_home(train, i, Phi, few=few), self._in_line(X) / T]
         z, rest = side_by_side(how.targets(y))[:, None], 1.0 - np.minimum(np.stack(h, 1), _MOST)
         return np.asarray(z - (z - f) / rest[:, :, None])
 
@@ -271,10 +272,10 @@ def _inverse(risk: Risk) -> Array:
     return _ridged(A + N * matrix(total.G, len(A)))
 
 
-def _at_home(risk: Risk, i: int, Phi: Array) -> Array:
+def _at_home(risk: Risk, i: int, Phi: Array, *, few: bool) -> Array:
     """h (n,) of rows of site i in its own model; from as few numbers as there are rows, if few."""
     T, one = float(risk.T[i]), risk.rows(slice(i, i + 1))
-    if len(Phi) < T or Phi.shape[1] < T:
+    if not few or Phi.shape[1] < len(Phi):
         return np.asarray(np.vecdot(Phi @ _inverse(one), Phi) / T)
     total = one.total(np.ones(1))
     assert total is not None

@@ -43,6 +43,15 @@ def inverse(M: Array) -> Array:
     return _mirrored(lapack.dpotri(factor, lower=0, overwrite_c=1)[0].T)
 
 
+def inverse_and_size(M: Array) -> tuple[Array, float] | None:
+    """M⁻¹ (D, D) and ½ log det M; None of one that is not positive definite."""
+    factor, failed = _factor(M)
+    if failed:
+        return None
+    size = float(np.log(np.diag(factor)).sum())
+    return _mirrored(lapack.dpotri(factor, lower=0, overwrite_c=1)[0].T), size
+
+
 def factored(M: Array) -> Array | None:
     """Cholesky's factor for `decrement`; None of one that is not positive definite."""
     factor, failed = _factor(M)

@@ -32,6 +32,7 @@ class Public(NamedTuple):
 
     everyone: AllSites
     release: Release | None  # of all sites together, after a secure sum
+    rows: float | None = None  # (1/N) Σ_i T_i, where rows weigh the same
 
 
 class Noised(NamedTuple):
@@ -50,6 +51,7 @@ class Private(NamedTuple):
     again: bool = False  # whether a new budget may be spent on what has changed
     colluding: int | None = None  # with a secure sum, so many sites may put together what they know
     classes: int = 0  # how many there are; 0 where the target is a number
+    by_rows: bool = False  # whether rows weigh the same, not sites
     signing: Signing | None = None  # of keys in a secure sum, where sites have identities
 
     @property
@@ -71,7 +73,12 @@ class Private(NamedTuple):
         X: Array,
         y: Array,
     ) -> Talk[Public]:
-        """Σ 1/T_i², for how many rows a site has is public; or a secure sum of all statistics."""
+        """Σ 1/T_i² or Σ T_i, for how many rows a site has is public; or a secure sum of all."""
+        if self.colluding is None and self.by_rows:
+            (T,) = (yield from add_up(sweep, np.array([float(len(y))]))).tolist()
+            if not len(y) + N - 1 <= T < 2.0**53:
+                raise MessageError(f"{T:g} rows of {N} sites: expected {len(y)} here, and others")
+            return Public(AllSites(N, N / (T / N) ** 2), None, T / N)
         if self.colluding is None:
             own = 1.0 / len(y) ** 2
             (thin,) = (yield from add_up(sweep, np.array([own]))).tolist()
@@ -88,6 +95,7 @@ class Private(NamedTuple):
             rows=(X, y),
             colluding=self.colluding,
             again=self.again,
+            by_rows=self.by_rows,
             signing=self.signing,
         )
         release, everyone = yield from secure_sum(sweep, N, share)
@@ -103,6 +111,8 @@ class Private(NamedTuple):
         else:
             releases = [public.release._replace(T=len(y)) for _, _, y in parts]
         risk = private_risk(releases, raw.yy, lam, public.everyone)
+        if public.rows is not None:
+            risk = risk.counted(public.rows)
         return Noised(risk, local_only(raw), max(one.total for one in releases))
 
     def _release(self, site: str, features: DrawnFeatures, X: Array, y: Array) -> Release:

@@ -16,7 +16,7 @@ from coke.data.learnt import learnt
 from coke.errors import ConfigError, MessageError
 from coke.privacy.masks import Words
 from coke.privacy.release import AllSites, Release
-from coke.privacy.share import Member, Roster, Share, SignedMember, SignedRoster, least_rows
+from coke.privacy.share import Member, Roster, Share, SignedMember, SignedRoster
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep
 
@@ -42,7 +42,7 @@ def secure_sum(sweep: Sweep, N: int, share: Share) -> Talk[tuple[Release, AllSit
         return sum(heard, words).astype("<u8").tobytes()
 
     total = _decode_words((yield from sweep(added)), len(words))
-    return share.release(roster, total), AllSites(N, 1.0 / least_rows(roster) ** 2)
+    return share.release(roster, total), AllSites(N, 1.0 / share.counted(roster) ** 2)
 
 
 def _everybody(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
@@ -86,6 +85,7 @@ class Share(NamedTuple):
     rows: Rows
     colluding: int  # so many sites may put together what they know
     again: bool  # whether a new budget may be spent
+    by_rows: bool = False  # whether rows weigh the same, not sites
     signing: Signing | None = None  # where sites have identities
 
     @property
@@ -118,7 +118,7 @@ class Share(NamedTuple):
 
     def words(self, roster: Roster) -> Words:
         """Statistics and noise under the masks of this roster; on disk before anybody sees them."""
-        which = _digest(roster, self.colluding)
+        which = _digest(roster, self.colluding, by_rows=self.by_rows)
         with locked(self.path):  # of two runs that share it, one draws
             kept, whole = self._spent(roster, which)
         return masked(whole, self.name, _secrets(kept.secret, self.name, roster, which))
@@ -143,7 +143,7 @@ class Share(NamedTuple):
     def release(self, roster: Roster, total: Words) -> Release:
         """1/N of the sum, the same for every site: all train on it as on their own."""
         N, D, noise = len(roster), self.terms.features.size, self._noise(len(roster))
-        mean = unpacked(unmasked(total) * noise.grid / (N * least_rows(roster)), D)
+        mean = unpacked(unmasked(total) * noise.grid / (N * self.counted(roster)), D)
         found = Statistics(projected(mean.A), mean.b)
         spent = self._kept()[0].budgets
         return Release(found, len(self.rows[1]), noise.s * math.sqrt(N), spent)
@@ -152,10 +152,19 @@ class Share(NamedTuple):
         whole = self.terms.noise
         return whole._replace(s=shared(whole.s, N, self.colluding))
 
+    def counted(self, roster: Roster) -> float:
+        """Rows that a site counts as: the least of all sites, where a row moves A most; or T̄."""
+        T = [member.T for member in roster.values()]
+        return sum(T) / len(T) if self.by_rows else min(T)
+
     def _drawn(self, roster: Roster) -> Array:
-        """T (A, b) and noise, in steps. T is the least of all sites, where a row moves A most."""
+        """T (A, b) and noise, in steps; T is what a site counts as, or its own where rows do.
+
+        A row's part in either is at most that in the sum over its own site's rows.
+        """
         z = entropy_normals(self.terms.draws)
-        return steps(self.terms.exact(*self.rows), least_rows(roster), self._noise(len(roster)), z)
+        T = len(self.rows[1]) if self.by_rows else self.counted(roster)
+        return steps(self.terms.exact(*self.rows), T, self._noise(len(roster)), z)
 
     def _kept(self) -> tuple[_ShareHeader, Array]:
         """From the disk; a new key where there is none, or where rows or terms have changed."""
@@ -189,17 +198,13 @@ def _load_share(path: Path) -> tuple[_ShareHeader, Array]:
     return kept, whole.astype(np.float64)
 
 
-def least_rows(roster: Mapping[str, Member]) -> int:
-    """T of the site with the fewest rows."""
-    return min(member.T for member in roster.values())
-
-
 def _said(name: str, member: Member) -> bytes:
     return b"coke secure sum\n" + msgspec.msgpack.encode((name, *member))
 
 
-def _digest(roster: Roster, colluding: int) -> str:
-    said = msgspec.msgpack.encode((sorted(roster.items()), colluding))
+def _digest(roster: Roster, colluding: int, *, by_rows: bool) -> str:
+    what = (sorted(roster.items()), colluding, *(["rows"] if by_rows else []))
+    said = msgspec.msgpack.encode(what)
     return hashlib.blake2b(said, digest_size=16).hexdigest()
 
 

@@ -20,14 +20,11 @@ Toml = dict[str, Any]
 AUTO, WAIT = "auto", "wait"
 HASHED = "hashed"  # levels of text, told by digests
 PUBLIC = "public"  # units known before any row
-BALANCED = "balanced"
-PLAIN: dict[str, Any] = {
-    "n_features": 100,
-    "kernel": "gaussian",
-    "frequencies": "drawn",
-    "inputs": "scaled",
-    "linear": 0.0,
-}  # with model = "plain", and …
+BALANCED, ROWS = "balanced", "rows"
+PLAIN: dict[str, Any] = {  # with model = "plain", and …
+    "n_features": 100, "kernel": "gaussian", "frequencies": "drawn", "inputs": "scaled",
+    "linear": 0.0, "weigh": "sites",
+}  # fmt: skip
 PLAIN_LAMBDA = 1e-3
 LOOKING = ("mixture", "moments")  # whitenings for which a site looks at its raw inputs
 
@@ -157,6 +154,8 @@ class Features(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     linear: Annotated[float | str, Knob(
         "Weight of a linear part, with model auto; or auto.", "[0, inf)",
         'a weight ≥ 0, or "auto"', choices=_names(AUTO))] = AUTO
+    weigh: Annotated[str, Knob("What weighs the same in training.", choices={
+        AUTO: "rows with model auto", "sites": "as in the paper", ROWS: "whoever has them"})] = AUTO
 
 
 class GraphTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -207,8 +206,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sums: Annotated[bool, _trains(
         "Whether a site's neighbour may see sums of gradients of the sites behind it.")] = True
     guard: Annotated[bool, Knob(
-        "Close the edge to a neighbour that pulls harder than honest sites can, and tell claims by "
-        "name.", faces=Face.NETWORK | Face.SITE)] = False
+        "Close the edge to a neighbour that an audit convicts or whose words no honest site has; "
+        "tell claims by name.", faces=Face.NETWORK | Face.SITE)] = False
     memory: Annotated[float, MEMORY] = 500.0
     max_bytes: Annotated[int | None, _spends(
         "Budget of all sites together.", "[1, inf)", "a positive number")] = None

@@ -160,7 +160,8 @@ def _without_choice(settings: S) -> S:
         return settings
     given = settings.features
     usual = {name: v for name, v in PLAIN.items() if getattr(given, name) == AUTO}
-    lam = PLAIN_LAMBDA if settings.lam == AUTO else settings.lam
+    open_ = (looking and loss.kind == CLASSES) or settings.loss == AUTO
+    lam = PLAIN_LAMBDA if settings.lam == AUTO and not open_ else settings.lam
     features = msgspec.structs.replace(given, **usual)
     return msgspec.structs.replace(settings, model="plain", lam=lam, features=features)
 

@@ -10,7 +10,7 @@ from typing import Any
 from coke.data.reading import is_database
 from coke.maths.algorithms import ALGORITHMS
 from coke.maths.losses import CLASSES, LOSSES, OF_CLASSES
-from coke.settings.declaration import AUTO, LOOKING, PUBLIC, Settings
+from coke.settings.declaration import AUTO, LOOKING, PUBLIC, ROWS, Settings
 from coke.settings.kernels import against_kernels
 from coke.settings.knobs import Face
 
@@ -257,6 +257,7 @@ def of_stream(settings: Settings) -> Iterator[str]:
     against = {
         f'privacy = "{s.privacy}": every round is a new release': s.privacy != "none",
         f'class_weight = "{s.class_weight}": classes are not counted yet': s.class_weight != "none",
+        f'weigh = "{s.features.weigh}": nobody knows how many will come': s.features.weigh == ROWS,
         f'loss = "{s.loss}": rows are needed again; a stream has {" or ".join(STREAMED)}':
             s.loss not in losses,
         f'algorithm = "{s.algorithm}": a stream is learnt by {" or ".join(_ONLINE)}':

@@ -134,7 +134,7 @@ def warnings(ready: Ready, folder: Path | None = None) -> list[str]:
     """
     if ready.noised is not None:
         return []  # they are private
-    D, T = ready.agreement.features.size, ready.problem.train.T
+    D, T = ready.agreement.features.size, [one.T for one in ready.targets]
     said = _exposed({name: (T[i], ready.graph.degree[i]) for i, name in enumerate(ready.names)}, D)
     return said + ([RETRAINED] if folder and _changed(folder / "rows.digest", ready) else [])
 

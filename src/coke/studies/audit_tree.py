@@ -65,7 +65,7 @@ def audited_descent(ready: Ready, case: Case, probes: bool = True) -> Audit:
     leaves = [i for i, place in enumerate(places) if not place.children]
     if len(names) < 2:
         raise InputError("one site: it tells nobody anything")
-    i = min(leaves, key=lambda n: (risk.T[n], n))
+    i = min(leaves, key=lambda n: (ready.targets[n].T, n))
     parent = places[i].parent
     assert parent is not None  # it is no root: there are others
     spy = _overheard(ready, case, parent, names[i])

@@ -59,7 +59,7 @@ def of_gram(who: str, miss: float, base: float, private: bool) -> Finding:
 
 def of_rows(ready: Ready, case: Case, found: Statistics, i: int) -> list[Finding]:
     """From the Gram matrix to rows, and to who is in the data."""
-    plain, rows = _plain(case, found), ready.rows
+    plain, rows = _plain(case, found, float(ready.times[i])), ready.rows
     assert rows is not None
     X, y = rows.X[i], ready.agreement.making.coded(rows.y[i])
     out = []
@@ -79,13 +79,13 @@ def of_rows(ready: Ready, case: Case, found: Statistics, i: int) -> list[Finding
     return out
 
 
-def _plain(case: Case, found: Statistics) -> Statistics:
-    """In the plain features: A = C Ã Cᵀ, b = C b̃."""
+def _plain(case: Case, found: Statistics, times: float) -> Statistics:
+    """In the plain features: A = C Ã Cᵀ, b = C b̃; of a site's own rows, whose number is known."""
+    A, b = times * found.A, times * found.b
     if case.basis is None:
-        return Statistics(projected(found.A), found.b)
+        return Statistics(projected(A), b)
     C = case.basis.C
-    b = found.b.reshape(-1, len(C)) @ C.T
-    return Statistics(projected(C @ found.A @ C.T), b.ravel())
+    return Statistics(projected(C @ A @ C.T), (b.reshape(-1, len(C)) @ C.T).ravel())
 
 
 def _membership(ready: Ready, found: Statistics, i: int, own: tuple[Array, Array]) -> Finding:

@@ -34,8 +34,11 @@ def left_out(K: Array, Y: Array) -> Array:
 
 
 def coefficients(Phi: Array, Y: Array, noise: float) -> Array:
-    """Φᵀ(ΦΦᵀ + αI)⁻¹Y (D, K): ridge regression where rows are fewer than features."""
-    K = Phi @ Phi.T
+    """Φᵀ(ΦΦᵀ + αI)⁻¹Y (D, K): ridge regression where rows are fewer than features.
+
+    Φ may be in float32; what it stands for is solved in float64.
+    """
+    K = (Phi @ Phi.T).astype(np.float64, copy=False)
     K[np.diag_indices(len(K))] += noise
     return np.asarray(Phi.T @ np.linalg.solve(K, Y))
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coke.maths.arrays import Array
+from coke.maths.symmetric import inverse_and_size
 
 ROWS, STEPS = 200, 18
 _PULL = 1e-3  # a row, towards the plain rule
@@ -40,7 +41,7 @@ def fitted(Z: Array, Y: Array) -> Evidence:
     bounds = [(-9.0, 5.0)] * d + [(-6.0, 4.0), (-10.0, 4.0), (-9.0, 1.0)]
     how = {"maxfun": STEPS, "maxiter": STEPS}
     found = minimize(
-        _surprise, start, (Z, Y), jac=True, method="L-BFGS-B", bounds=bounds, options=how
+        _surprise, start, (Z, Y, lines(Z)), jac=True, method="L-BFGS-B", bounds=bounds, options=how
     ).x
     return Evidence(found[:d] - plain(d), _sureness(Z, found), found[d:])
 
@@ -57,8 +58,10 @@ def lines(Z: Array) -> Array:
 
 def _squares(Z: Array) -> Array:
     """‖z − z'‖² of all pairs of rows (n, n)."""
-    n = np.einsum("tj,tj->t", Z, Z)
-    return np.maximum(n[:, None] + n[None, :] - 2.0 * Z @ Z.T, 0.0)
+    n, found = np.einsum("tj,tj->t", Z, Z), (-2.0 * Z) @ Z.T
+    found += n[:, None]
+    found += n
+    return np.maximum(found, 0.0, out=found)
 
 
 class _Covariance(NamedTuple):
@@ -68,35 +71,40 @@ class _Covariance(NamedTuple):
     scaled: Array  # z ∘ e^{p/2}
 
 
-def _covariance(Z: Array, x: Array) -> _Covariance:
+def _covariance(Z: Array, x: Array, straight: Array) -> _Covariance:
     n, d = Z.shape
     s2, l2, noise = np.exp(x[d:])
     scaled = Z * np.exp(x[:d] / 2)
-    r = _ROOT3 * np.sqrt(_squares(scaled))
+    r = _squares(scaled)
+    np.sqrt(r, out=r)
+    r *= _ROOT3
     wane = np.exp(-r)
-    k = (1.0 + r) * wane
-    C = s2 * k + l2 * lines(Z)
+    r += 1.0
+    r *= wane
+    C = l2 * straight
+    C += s2 * r
     C[np.diag_indices(n)] += noise + _JITTER
-    return _Covariance(C, k, -1.5 * s2 * wane, scaled)
+    wane *= -1.5 * s2
+    return _Covariance(C, r, wane, scaled)
 
 
-def _surprise(x: Array, Z: Array, Y: Array) -> tuple[float, Array]:
+def _surprise(x: Array, Z: Array, Y: Array, straight: Array) -> tuple[float, Array]:
     """−log evidence with the pull towards the plain rule, and its gradient ½ tr(W ∂C)."""
     n, d = Z.shape
     off = x[:d] - plain(d)
-    C, k, slope, scaled = _covariance(Z, x)
-    try:
-        half = np.linalg.cholesky(C)
-    except np.linalg.LinAlgError:  # a step too far: L-BFGS takes a shorter one
+    C, k, slope, scaled = _covariance(Z, x, straight)
+    found = inverse_and_size(C)
+    if found is None:  # a step too far: L-BFGS takes a shorter one
         return 1e10, np.zeros_like(x)
-    inverse = np.linalg.inv(C)
-    a = inverse @ Y
-    W, K = Y.shape[1] * inverse - a @ a.T, Y.shape[1]
-    value = 0.5 * np.sum(Y * a) + K * np.log(np.diag(half)).sum() + 0.5 * _PULL * n * off @ off
+    (W, size), K = found, Y.shape[1]
+    a = W @ Y
+    W *= K
+    W -= a @ a.T
+    value = 0.5 * np.sum(Y * a) + K * size + 0.5 * _PULL * n * off @ off
     E = W * slope
     by_column = np.sum(scaled * (E.sum(axis=1)[:, None] * scaled - E @ scaled), axis=0)
     s2, l2, noise = np.exp(x[d:])
-    by_part = [s2 * np.sum(W * k), (l2 / d) * (W.sum() + np.sum(Z * (W @ Z))), noise * np.trace(W)]
+    by_part = [s2 * np.vdot(W, k), l2 * np.vdot(W, straight), noise * np.trace(W)]
     gradient = np.concatenate([by_column + _PULL * n * off, 0.5 * np.array(by_part)])
     return float(value), gradient
 
@@ -104,7 +112,7 @@ def _surprise(x: Array, Z: Array, Y: Array) -> tuple[float, Array]:
 def _sureness(Z: Array, x: Array) -> Array:
     """F_j = ½ tr(C⁻¹∂_jC C⁻¹∂_jC), from half the rows at most: d products of (n, n) matrices."""
     some = Z[: ROWS // 2]
-    C, _, slope, scaled = _covariance(some, x)
+    C, _, slope, scaled = _covariance(some, x, lines(some))
     inverse = np.linalg.inv(C)
     found = np.empty(Z.shape[1])
     for j, z in enumerate(scaled.T):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Labels = Sequence[Any] | NDArray[Any]
 
 NUMBERS, CLASSES = "numbers", "classes"
-OF_CLASSES = "classes"  # a loss that is yet to be chosen by how many rows there are
+OF_CLASSES = "classes"  # whichever is the usual one of classes
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ LOSSES: dict[str, Loss] = {
         unit="mean squared error", kappa=2.0, statistics=True,
     ),
     OF_CLASSES: Loss(
-        about="of classes, by how many rows there are", kind=CLASSES, metric="", unit="",
+        about="the usual one of classes, least-squares", kind=CLASSES, metric="", unit="",
         kappa=0.0, statistics=True, probabilities=True, rough=10.0,
     ),
     "least-squares": Loss(

@@ -110,6 +110,10 @@ class Mixed:
         )
         return Quadratic(A, b, yy, T, self.G, squares=squares)
 
+    def counted(self, rows: float) -> Mixed:
+        """Every form by itself."""
+        return Mixed(tuple(risk.counted(rows) for risk in self.risks), self.agents)
+
     def total(self, weights: Array) -> Quadratic:
         """Σ_i w_i (A_i, b_i, y²_i)."""
         every = [risk.total(weights[at]) for risk, at in self.both]

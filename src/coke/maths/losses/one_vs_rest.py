@@ -95,6 +95,10 @@ class OneVsRest:
         """With weights of the rows; None: all alike."""
         return replace(self, first=self.first.weighted(weights))
 
+    def counted(self, rows: float) -> OneVsRest:
+        """As the first is."""
+        return replace(self, first=self.first.counted(rows))
+
     def rows(self, agents: slice) -> OneVsRest:
         """The risks of those agents alone."""
         return OneVsRest(self.first.rows(agents), tuple(y[agents] for y in self.others))

@@ -144,6 +144,18 @@ class Quadratic:
         """The risks of those agents alone."""
         return some_of(self, agents, "A", "b", "yy", "T", "squares")
 
+    def counted(self, rows: float) -> Quadratic:
+        """Sums over that many rows; in place, for there may be many matrices."""
+        if np.array_equal(self.T, np.full(len(self.T), rows)):
+            return self
+        w = self.T / rows
+        for A, times in zip(self.A, w, strict=True):
+            A *= times
+        squares = None if self.squares is None else self.squares * w[:, None]
+        return replace(
+            self, b=self.b * w[:, None], yy=self.yy * w, T=np.full(len(w), rows), squares=squares
+        )
+
     def gathered(self, rows: Gather, parts: GatherParts) -> Risk:
         """From everybody's, whose form may be another."""
         from coke.maths.losses.mixed import gathered

@@ -72,6 +72,14 @@ class Risk(Protocol):
         """One risk with Σ_i w_i (A_i, b_i, y²_i), w_i ≥ 0 (N,); None where sums do not suffice."""
         ...
 
+    def counted(self, rows: float) -> Risk:
+        """The risks with loss T_i/rows times: every row weighs the same, whoever holds it.
+
+        An agent then counts as one with that many rows. With (1/N) Σ_i T_i of them the mean over
+        agents is the mean over all rows. Takes the arrays of what it is called on.
+        """
+        ...
+
     def rows(self, agents: slice) -> Risk:
         """The risks of those agents alone."""
         ...

@@ -69,6 +69,7 @@ class Rowwise:
     room: Room = field(default=np.empty, repr=False, compare=False)  # for other features of them
     outputs: int = 1  # K: θ is so many vectors end to end
     weights: tuple[Array, ...] | None = None  # (T_i,) of each agent's rows; None: all alike
+    counts: float | None = None  # the rows that each agent counts as; None: its own
 
     def __post_init__(self) -> None:
         signs = self.loss.kind == CLASSES and not self.loss.joint
@@ -90,8 +91,12 @@ class Rowwise:
         """With weights of the rows; None: all alike."""
         if weights is None or all(w is None for w in weights):
             return self
-        given = (np.ones(len(y)) if w is None else w for w, y in zip(weights, self.y, strict=True))
-        return replace(self, weights=tuple(given))
+        both = zip(weights, self.y, strict=True)
+        return replace(self, weights=tuple(np.ones(len(y)) if w is None else w for w, y in both))
+
+    def counted(self, rows: float) -> Rowwise:
+        """With shares of that many rows."""
+        return replace(self, counts=rows)
 
     @property
     def metric(self) -> str:
@@ -106,9 +111,10 @@ class Rowwise:
     @cached_property
     def T(self) -> Array:
         """T_i (N,)."""
-        if self.weights is not None:
-            return np.array([float(w.sum()) for w in self.weights])
-        return np.array([float(len(y)) for y in self.y])
+        if self.counts is not None:
+            return np.full(len(self.y), self.counts)
+        rows = self.y if self.weights is None else self.weights
+        return np.array([float(len(y) if self.weights is None else y.sum()) for y in rows])
 
     @cached_property
     def shares(self) -> tuple[Array, ...]:

@@ -17,8 +17,8 @@ from coke.data.split import by_label, deal, split
 from coke.data.synthetic import synthetic_rows
 from coke.data.tables import Rows, checked_rows, inputs_of
 from coke.engines.process import Record, simulate
-from coke.learning.agreement import Terms
 from coke.learning.ready import Ready, agree
+from coke.learning.terms import Terms
 from coke.maths.graph import Graph, build_graph
 from coke.maths.losses.risk import local_only
 from coke.settings.reading import checked_settings
