@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 BENCHES := start fit classes weigh outputs simulate online agreement communication certificate protocol carrier flood soak kills chaos page serve field privacy fuzz liars streaming sweep mpi growth
 
-.PHONY: browser screens bench-model bench-compare bench-strange walk test-busy run test lint format docs package bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
+.PHONY: bench-stations browser screens bench-model bench-compare bench-strange walk test-busy run test lint format docs package bench bench-short $(BENCHES:%=bench-%) mutants reproduce clean
 
 run: $(VENV)/run.stamp
 	$(BIN)/coke run --example digits --out $(OUT)
@@ -67,6 +67,10 @@ screens: $(VENV)/dev.stamp
 	$(BIN)/coke run --example digits --out $(OUT)
 	$(BIN)/python benchmarks/screens.py $(OUT)/report.html $(ARGS)
 
+# Twelve agents on streams in fast time, killed and away (some ten minutes).
+bench-stations: $(VENV)/dev.stamp
+	$(BIN)/python benchmarks/twelve.py $(ARGS)
+
 # The choice on tables of many kinds, generated and bundled (a quarter of an hour).
 bench-strange: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/strange.py $(ARGS)
@@ -105,4 +109,4 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@touch $@ $(VENV)/run.stamp
 
 clean:
-	rm -rf $(VENV) out dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) out dist docs/tutorials .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

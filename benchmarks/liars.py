@@ -2,11 +2,15 @@
 
 Every lie of tests/kit/liars.py × alike, sorted and natural sites × random, ring, path and star
 graphs × two seeds, on the agents' own nodes, by consensus; a table in turn for each. Harm is the
-mean loss of the honest sites' models on honest rows, by that of the honest optimum. And honest
-runs, where nobody should be cut or suspected: on the tables, and on hard ones (tests/kit/hard.py).
+mean loss of the honest sites' models on honest rows after 120 rounds, or up to 240 until they have
+settled, by that of the honest optimum. Two liars that
+pull together, next to each other, on a sixth of the cases. And honest runs, where nobody should be
+cut or suspected: on the tables, and on hard ones (tests/kit/hard.py), with the bytes of the guard.
 
-`--share 10` takes every tenth case, `--only honest` or `liars`. Needs the data sets (COKE_DATA).
-Fails on a missed promise.
+`--share 10` takes every tenth case, `--only liars`, `pairs` or `honest`, `--jobs 2` so many
+processes, `--minutes 9` ends then. Results are kept in `--keep FILE`, and not made again: begin
+with a new file when the code has changed. Needs the data sets (COKE_DATA). Fails on a missed
+promise, or where not all is there.
 """
 
 from __future__ import annotations
@@ -16,11 +20,15 @@ import os
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy loads; others share the machine
 
 import argparse
+import json
 import sys
-from collections.abc import Iterator
-from itertools import product
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
+from itertools import islice, product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -34,7 +42,7 @@ from coke.learning.ready import Ready
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from kit.hard import hard_cases
-from kit.liars import LIES, network
+from kit.liars import LIES, Told, network
 from kit.ready import held, ready
 
 N, ROWS, ROUNDS = 10, 1500, 120
@@ -47,6 +55,7 @@ GRAPHS = {
     "star": lambda seed: nx.star_graph(N - 1),
 }
 SITES = ("iid", "sorted", "natural")
+BYTES = 2.0  # times as many with the guard, at most
 MEDIAN, P90, WORST = 1.2, 2.6, 12.0  # of the harm with the guard, at most
 HARD, FALSE = 200, 8  # hard tables, and how many of them may have a cut
 LOUD = 2.0  # harm that must not pass without a warning
@@ -60,12 +69,13 @@ class Case(NamedTuple):
     graph: str
     seed: int
 
-    def task(self) -> Ready:
+    def task(self, guard: bool = False) -> Ready:
         """Its sites, which have agreed."""
         rows, parts = _natural(self.seed) if self.sites == "natural" else self._dealt()
         graph = GRAPHS[self.graph](self.seed)
         features = {"n_features": 15, "sigma": "auto"}
-        return ready(held(rows, parts), graph, data={"scale": "standard"}, features=features)
+        data = {"scale": "standard"}
+        return ready(held(rows, parts), graph, data=data, features=features, guard=guard)
 
     def _dealt(self) -> tuple[Rows, dict[object, Index]]:
         table = _read(self.table)
@@ -101,78 +111,150 @@ def cases() -> Iterator[Case]:
         yield Case(NATURAL if sites == "natural" else TABLES[i % len(TABLES)], sites, graph, seed)
 
 
-def liars(share: int) -> int:
-    """Promises missed by lies."""
-    free, guarded, silent, alone, tried = [], [], 0, 0, 0
-    for i, (case, lie) in enumerate(product(cases(), LIES)):
-        if i % share:
-            continue
-        if not tried % 23:
-            print(f"… {case}", file=sys.stderr)
-        task, tried = _tasks(case), tried + 1
-        who = task.names[-1 if case.graph == "star" else 3]  # never the hub of a star
-        a, b = (network(task, guard, {who: LIES[lie]}, ROUNDS) for guard in (False, True))
-        free.append(a.harm)
-        guarded.append(b.harm)
-        alone += b.harm > b.alone
-        if a.harm > LOUD and not a.warned:
-            silent += 1
-            print(f"silent: {case} {lie}: {a.harm:.3g}")
-        if b.harm > P90:
-            print(f"harm {b.harm:.3g} (unguarded {a.harm:.3g}): {case} {lie}")
-    for name, harm in (("without", free), ("with", guarded)):
-        middle, most, worst = np.median(harm), np.quantile(harm, 0.9), np.max(harm)
-        print(f"{name} the guard: harm median {middle:.3g}, 90 % {most:.3g}, worst {worst:.3g}")
-    print(
-        f"{tried} cases; worse than alone with the guard: {alone}; harm above 2 unnamed: {silent}"
-    )
-    misses = [np.median(guarded) > MEDIAN, np.quantile(guarded, 0.9) > P90, np.max(guarded) > WORST]
-    return sum(map(int, misses)) + (silent > 0)
+CASES = [*cases()]
+HONEST = [case._replace(seed=10 + i) for i in range(13) for case in CASES]  # 312
 
 
-_KEPT: dict[Case, Ready] = {}
+class Job(NamedTuple):
+    """One thing to measure."""
+
+    part: str  # "liars", "pairs", "honest" or "hard"
+    number: int
+    lie: str = ""
+
+    @property
+    def key(self) -> str:
+        """Under which its result is kept."""
+        return f"{self.part} {self.number} {self.lie}".strip()
 
 
-def _tasks(case: Case) -> Ready:
-    if case not in _KEPT:
-        _KEPT.clear()
-        _KEPT[case] = case.task()
-    return _KEPT[case]
+def jobs(share: int, only: str | None) -> list[Job]:
+    """One in so many of each part."""
+    every = {
+        "liars": [Job("liars", i, lie) for i in range(len(CASES)) for lie in LIES],
+        "pairs": [Job("pairs", i, lie) for i in range(len(CASES)) for lie in LIES][::6],
+        "honest": [Job("honest", i) for i in range(len(HONEST))],
+        "hard": [Job("hard", i) for i in range(HARD)],
+    }
+    wanted = {"honest": ("honest", "hard"), None: tuple(every)}.get(only, (str(only),))
+    return [job for part in wanted for job in every[part][::share]]
 
 
-def honest(share: int) -> int:
-    """Honest runs in which somebody is cut or suspected."""
-    cut = named = tried = 0
-    every = [case._replace(seed=10 + i) for i in range(13) for case in cases()]  # 312
-    for case in every[::share]:
-        told, tried = network(case.task(), True, {}, ROUNDS), tried + 1
-        cut, named = cut + bool(told.lost), named + bool(told.warned)
-    print(f"honest runs on tables: {tried}, {cut} with a cut, {named} with a suspicion")
-    wild = shut = seen = 0
-    for hard in hard_cases(HARD // share):
+@lru_cache(maxsize=1)
+def _task(case: Case) -> Ready:
+    return case.task()
+
+
+def measured(job: Job) -> dict[str, Any]:
+    """What became of it, in numbers."""
+    if job.part == "hard":
+        hard = next(islice(hard_cases(job.number + 1), job.number, None))
         try:
-            told, wild = network(hard.ready(), True, {}, ROUNDS), wild + 1
+            task = hard.ready()
+            return _told(network(task, True, {}, ROUNDS)) | {"what": hard.name}
         except ConvergenceError:
-            continue  # θ beyond what messages carry: the site stops, and says so
-        if told.lost:
-            print(f"cut in an honest run: {hard.name}")
-        shut, seen = shut + bool(told.lost), seen + bool(told.warned)
-    print(f"honest runs on hard tables: {wild}, {shut} with a cut, {seen} with a suspicion")
-    return (cut > 0) + (shut > FALSE * wild / HARD)
+            return {"what": hard.name, "stopped": True}  # θ beyond what messages carry: it says so
+    case = (HONEST if job.part == "honest" else CASES)[job.number]
+    task = _task(case)
+    found = {"what": " ".join(map(str, case)), "agreed": int(task.whitened[2].sum(axis=0)[2])}
+    if job.part == "honest":
+        by_name = case.task(guard=True)
+        found["by_name"] = int(by_name.whitened[2].sum(axis=0)[2])
+        return found | _told(network(task, True, {}, ROUNDS))
+    who = [task.names[-1 if case.graph == "star" else 3]]  # never the hub of a star
+    if job.part == "pairs":
+        who.append(task.names[-2 if case.graph == "star" else 4])
+    lies = dict.fromkeys(who, LIES[job.lie])
+    free, guarded = (network(task, guard, lies, ROUNDS) for guard in (False, True))
+    return found | {"free": _told(free), "guarded": _told(guarded)}
+
+
+def _told(told: Told) -> dict[str, Any]:
+    return told._asdict() | {"lost": len(told.lost), "warned": len(told.warned)}
+
+
+def liars(part: str, found: Mapping[str, Any]) -> int:
+    """Promises missed by lies."""
+    rows = {key: one for key, one in found.items() if key.startswith(part)}
+    if not rows:
+        return 0
+    harm = {which: [one[which]["harm"] for one in rows.values()] for which in ("free", "guarded")}
+    alone = sum(one["guarded"]["harm"] > one["guarded"]["alone"] for one in rows.values())
+    loud = {key: one for key, one in rows.items() if one["free"]["harm"] > LOUD}
+    silent = {key: one for key, one in loud.items() if not one["free"]["warned"]}
+    for key, one in silent.items():
+        print(f"silent: {key}, {one['what']}: {one['free']['harm']:.3g}")
+    for key, one in rows.items():
+        if one["guarded"]["harm"] > P90:
+            print(f"harm {one['guarded']['harm']:.3g}: {key}, {one['what']}")
+    for which, values in harm.items():
+        middle, most, worst = np.median(values), np.quantile(values, 0.9), np.max(values)
+        print(f"{part}, {which}: harm median {middle:.3g}, 90 % {most:.3g}, worst {worst:.3g}")
+    print(f"{len(rows)} cases; worse than alone with the guard: {alone}; harm above 2 without it:")
+    print(f"{len(loud)}, {len(silent)} of them unnamed")
+    if part == "pairs":
+        return 0  # stated, not promised
+    told = np.median(harm["guarded"]), np.quantile(harm["guarded"], 0.9), np.max(harm["guarded"])
+    return sum(int(a > b) for a, b in zip(told, (MEDIAN, P90, WORST), strict=True)) + bool(silent)
+
+
+def honest(found: Mapping[str, Any]) -> int:
+    """Honest runs in which somebody is cut or suspected, and what the guard costs."""
+    missed = 0
+    for part, most in (("honest", 0.0), ("hard", FALSE / HARD)):
+        rows = {k: one for k, one in found.items() if k.startswith(part) and "lost" in one}
+        cut = [f"{key}, {one['what']}" for key, one in rows.items() if one["lost"]]
+        named = sum(one["warned"] > 0 for one in rows.values())
+        print(f"{part}: {len(rows)} runs, {len(cut)} with a cut, {named} with an alarm")
+        print("\n".join(f"cut in an honest run: {one}" for one in cut), end="\n" if cut else "")
+        missed += len(cut) > most * len(rows)
+    rows = {key: one for key, one in found.items() if key.startswith("honest")}
+    if rows:
+        parts = [(one["by_name"] + one["wire"] + one["guarded"]) / (one["agreed"] + one["wire"])
+                 for one in rows.values()]  # fmt: skip
+        mean, worst = np.mean(parts), np.max(parts)
+        print(f"bytes on the wire with the guard: {mean:.2f} times as many, {worst:.2f} at most")
+        missed += bool(worst > BYTES)
+    return missed
+
+
+def _all(wanted: list[Job], options: argparse.Namespace) -> dict[str, Any]:
+    """What is kept of these jobs, once the others are made."""
+    path = Path(options.keep)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    found = {one["key"]: one for one in map(json.loads, lines)}
+    rest, until = [job for job in wanted if job.key not in found], time.monotonic()
+    until += 60 * options.minutes
+    with ProcessPoolExecutor(options.jobs) as pool, path.open("a", encoding="utf-8") as file:
+        size = 6  # in one process, one after the other: most have one task
+        for first in range(0, len(rest), size * options.jobs):
+            some = rest[first : first + size * options.jobs]
+            for job, told in zip(some, pool.map(measured, some, chunksize=size), strict=True):
+                found[job.key] = told | {"key": job.key}
+                print(json.dumps(found[job.key]), file=file, flush=True)
+            print(f"{len(found)} of {len(wanted)}", file=sys.stderr)
+            if time.monotonic() > until:
+                break
+    return {job.key: found[job.key] for job in wanted if job.key in found}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--share", type=int, default=1, help="one case in so many")
-    parser.add_argument("--only", choices=["liars", "honest"])
-    wanted = parser.parse_args()
-    missed = 0
-    if wanted.only != "honest":
-        missed += liars(wanted.share)
-    if wanted.only != "liars":
-        missed += honest(wanted.share)
-    print(f"{missed} promises missed")
-    return 1 if missed else 0
+    parser.add_argument("--only", choices=["liars", "pairs", "honest"])
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--keep", default="out/liars.jsonl")
+    options = parser.parse_args()
+    wanted = jobs(options.share, options.only)
+    found = _all(wanted, options)
+    missed = liars("liars", found) + liars("pairs", found)
+    if options.only in (None, "honest"):
+        missed += honest(found)
+    left = len(wanted) - len(found)
+    print(f"{missed} promises missed; {left} of {len(wanted)} cases not run")
+    return 1 if missed or left else 0
 
 
 if __name__ == "__main__":

@@ -36,7 +36,25 @@ QUADRATIC = "maths/losses/problem.py"
 ONLINE = "maths/algorithms/online.py"
 FIFTHS = "learning/fifths.py"
 ONNX, HTTP = "export/onnx.py", "page/http.py"
+LINKS, VOUCHING, REVOKING = "field/carriers/links.py", "field/vouching.py", "field/revoking.py"
 MUTANTS = [
+    Mutant("a neighbour's link in another's name", LINKS, 'link.name not in ("", name)',
+           "not link.name", "test_links.py::test_a_site_of_the_same_ca"),
+    Mutant("frames of any length kept", "field/carriers/stream.py",
+           "            if size > self._most[kind]:\n", "            if size > 10**9:\n",
+           "test_links.py::test_messages_are_the_same"),
+    Mutant("callers without end", "field/carriers/door.py", "if len(self._guests) >= PLACES:",
+           "if not PLACES:", "test_links.py::test_neighbours_meet_while"),
+    Mutant("keys of others believed unsigned", "privacy/share.py", "if name != self.name:",
+           "if name == self.name:", "test_signed_keys.py::test_with_them"),
+    Mutant("a signature good for every run", VOUCHING, "(site_id(self.network), self.run, said)",
+           "(site_id(self.network), 0, said)", "test_signed_keys.py::test_what_was_signed"),
+    Mutant("a list of another authority", REVOKING,
+           "ca.key.verify(base64.b64decode(signed), _ABOUT + body, ec.ECDSA(hashes.SHA256()))",
+           "base64.b64decode(signed)", "test_revoking.py::test_a_list_of_another"),
+    Mutant("an older list in place of a newer", REVOKING,
+           "read_list(path, ca).number > found.number", "found.number < 0",
+           "test_revoking.py::test_a_list_of_another"),
     Mutant("ONNX with phases taken away", ONNX, '"Add", angle, features.phase',
            '"Sub", angle, features.phase', "test_onnx.py"),
     Mutant("ONNX whose probabilities are not calibrated", ONNX, "model.closed.sharpness or n", "n",

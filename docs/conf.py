@@ -18,8 +18,10 @@ from sphinx.errors import ExtensionError
 
 import coke
 
+_TAGS = "script|img|link|iframe|source|video|audio|object|embed"
 _ELSEWHERE = re.compile(
-    r"<(?:script|img|link|iframe|source|video|audio|object|embed)\b[^>]*(?:src|href|data)=[\"'](?:https?:)?//"
+    rf"""<(?:{_TAGS})\b[^>]*(?:src|href|data)=["'](?:https?:)?//"""
+    r"""|url\(["']?(?:https?:)?//|@import\s+["'](?:https?:)?//"""
 )
 project, author = "coke", "the coke authors"
 release = version = coke.__version__
@@ -93,7 +95,7 @@ def _foreign(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any)
 def _alone(app: Any, failure: Exception | None) -> None:
     """No page may ask another machine for anything."""
     if failure is None and app.builder.name == "html":
-        pages = [*Path(app.outdir).rglob("*.html")]
+        pages = [*Path(app.outdir).rglob("*.html"), *Path(app.outdir).rglob("*.css")]
         bad = [page.name for page in pages if _ELSEWHERE.search(page.read_text("utf-8"))]
         if bad:
             raise ExtensionError(f"pages {bad[:8]} load something from another machine")

@@ -6,24 +6,31 @@ a name to how a liar's θ of a round comes about, for each of its neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from coke.errors import ConvergenceError
+from coke.field.auditing import CONVICTS, NodeAudit
 from coke.field.edge import End
 from coke.field.guarding import Watch
 from coke.field.moves import Setup, Tellings, _Elastic
 from coke.field.node import Node
+from coke.field.signing import Signer
 from coke.learning.ready import Ready
+from coke.learning.vouching import vouching
 from coke.maths.algorithms.codecs import LIMIT
 from coke.maths.algorithms.coke import COKE
 from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array
-from coke.maths.guards import CUTS, WARNS, HonestBounds
+from coke.maths.audit import Flows, Vouched
+from coke.maths.guards import WARNS, HonestBounds
+from coke.talk.claiming import vouch
+from coke.talk.conversation import together
+from coke.talk.sums import swept
 
 
 class View(NamedTuple):
@@ -35,7 +42,7 @@ class View(NamedTuple):
     end: End  # of the edge in question
     victim: int  # which of its neighbours this is
     rho: float
-    bound: float  # N √(Λ v)
+    bound: float  # what no test sees on this edge: of a node, shared by its edges, and of an edge
     rng: np.random.Generator  # its own, the same in every run
 
 
@@ -88,13 +95,15 @@ LIES: dict[str, Lie] = {
     "to one only": lambda at: -3 * at.best if at.victim == 0 else at.own,
     "the neighbour's, turned": lambda at: -at.end.cp,
     "the neighbour's, and more": lambda at: at.end.cp + 0.3 * _direction(at),
-    "within the bound, -θ*": _below(0.95 * CUTS[0], _against),
-    "within the bound, a direction": _below(0.95 * CUTS[0], lambda at: 3 * _direction(at)),
-    "unsuspicious": _below(0.95 * WARNS[0], _against),
-    "slowly, within the bound": _below(
-        0.95 * CUTS[0], lambda at: at.own - min(at.k / 100, 1) * at.best
-    ),
+    "within the bound, -θ*": _below(0.95, _against),
+    "within the bound, a direction": _below(0.95, lambda at: 3 * _direction(at)),
+    "unsuspicious": _below(0.5, _against),
+    "slowly, within the bound": _below(0.95, lambda at: at.own - min(at.k / 100, 1) * at.best),
+    "vouches for much, then -θ*": lambda at: -at.best,
+    "vouches for much, then -10 θ*": lambda at: -10 * at.best,
+    "vouches for much, then within the bound": _below(0.95, _against),
 }
+_BOASTS = {lie for name, lie in LIES.items() if name.startswith("vouches")}
 
 
 class _Lying(_Elastic):
@@ -150,54 +159,122 @@ class Told(NamedTuple):
     alone: float  # the same of models that were learnt alone
     lost: frozenset[tuple[str, str]]  # who has cut whom
     warned: frozenset[tuple[str, str]]  # who suspects whom
+    guarded: int = 0  # bytes of claims before training and of audits
+    wire: int = 0  # bytes of rounds
+
+
+def vouched(
+    task: Ready, boasting: Collection[str] = ()
+) -> tuple[dict[str, Vouched], dict[str, Signer], int]:
+    """What all sites say of themselves, some of them as much as counts; their keys; the bytes."""
+    train, signers = task.case("coke").problem.train, {n: Signer.drawn() for n in task.names}
+    talks = {}
+    for i, place in enumerate(task.places):
+        near, key = tuple(sorted(place.degrees)), signers[place.name].public
+        own = vouching(train.rows(slice(i, i + 1)), near, key)
+        if place.name in boasting:
+            own = own._replace(bend=1e9, zero=1e9, size=1e9)
+        talks[place.name] = vouch(partial(swept, place, []), place, own)
+    found, ledgers = together(talks)
+    return found[task.names[0]], signers, sum(one.wire_bytes for one in ledgers.values())
+
+
+class Network:
+    """Nodes in lockstep, some of which lie; each honest one watches its edges."""
+
+    def __init__(self, task: Ready, guard: bool, liars: Mapping[str, Lie]):
+        self.task, self.cuts, self.nodes = task, set[tuple[str, str]](), dict[str, Node]()
+        self.watches, N = dict[str, Watch](), len(task.names)
+        boasting = {name for name, lie in liars.items() if lie in _BOASTS}
+        way = task.case("coke")
+        self.told, self.signers, self.vouched = vouched(task, boasting) if guard else ({}, {}, 0)
+        self.usual = min((N - 1) / task.graph.number_of_edges(), 1.0)
+        assert isinstance(way.algorithm, COKE)
+        self.honest = np.array([name not in liars for name in task.names])
+        self.flows, best = Flows(self.told, N * way.spread**2), way.problem.optimum
+        for i, name in enumerate(task.names):
+            risk = way.problem.train.rows(slice(i, i + 1))
+            setup = Setup(
+                name=name, risk=risk, algorithm=way.algorithm, limits=Limits(10**9, way.tol),
+                reach=task.places[i].reach, sites=N,
+            )  # fmt: skip
+            near = [task.names[n] for n in task.graph[i]]
+            if name in liars:
+                bound = self._unseen(name, near, HonestBounds.of(risk, N, way.spread**2))
+                setup = lying(setup, liars[name], best, bound)
+            else:
+                watch = Watch(risk, N, way.spread**2, self.usual)
+                if guard:
+                    watch.audit = NodeAudit(name, self.flows, self.signers[name], risk.size)
+                self.watches[name], setup = watch, replace(setup, watch=watch)
+            self.nodes[name] = Node(setup, setup.ends(near), setup.start())
+
+    def _unseen(self, name: str, near: list[str], own: HonestBounds) -> float:
+        """What a liar can pull with on each of its edges unseen."""
+        if not self.told:
+            return own.edge * WARNS[0] * self.usual
+        edges = min(self.flows.edge(name, n) for n in near)
+        return min(edges, CONVICTS * self.flows.node() / len(near))
+
+    def run(self, rounds: int) -> Told:
+        """What became of it after so many rounds, or up to twice as many until all have settled."""
+        for k in range(2 * rounds):
+            if k >= rounds and self._settled():
+                break
+            self._round()
+            self._flood()
+        warned = ((n, who) for n, watch in self.watches.items() for who in watch.suspects)
+        harm = _harm(self.task, self.nodes, self.honest)
+        wire = sum(node.spent.wire_bytes for node in self.nodes.values())
+        return Told(
+            *harm, frozenset(self.cuts), frozenset(warned), self.vouched + self.audited, wire
+        )
+
+    def _settled(self) -> bool:
+        """Whether no honest site that has neighbours moves, or differs from them."""
+        nodes = [self.nodes[name] for name in self.watches]
+        return all(node.away <= 1.0 for node in nodes if node.open)
+
+    @property
+    def audited(self) -> int:
+        """Bytes of audits."""
+        return sum(w.audit.spent for w in self.watches.values() if w.audit is not None)
+
+    def _flood(self) -> None:
+        """Statements go one edge further; liars pass none on."""
+        posted = []
+        for name, watch in self.watches.items():
+            if watch.audit is not None:
+                found = watch.audit.posts(self.nodes[name].open)
+                posted += [(name, to, data) for to, data in found]
+        for sender, to, data in posted:
+            if to in self.watches and (audit := self.watches[to].audit) is not None:
+                audit.hear(sender, data, self.nodes[to].k)
+
+    def _round(self) -> None:
+        nodes, posted = self.nodes, []
+        for name, node in nodes.items():
+            if not node.open:
+                continue
+            after = node.round(force=True)
+            shut = node.open.keys() - after.node.open.keys()
+            self.cuts |= {(name, who) for who in shut}
+            nodes[name] = after.node._replace(wide=after.node.wide or bool(shut))
+            posted += [(name, to, frame) for to, frame in after.frames]
+        for _ in range(3):
+            answers = []
+            for sender, to, frame in posted:
+                heard = nodes[to].hear(sender, frame)
+                nodes[to] = heard.node._replace(
+                    wide=heard.node.wide or len(heard.node.open) < len(nodes[to].open)
+                )
+                answers += [(to, who, answer) for who, answer in heard.frames]
+            posted = answers
 
 
 def network(task: Ready, guard: bool, liars: Mapping[str, Lie], rounds: int = 200) -> Told:
-    """So many rounds of all sites, some of which lie; each honest one watches its edges."""
-    way, nodes, watches = task.case("coke"), dict[str, Node](), dict[str, Watch]()
-    assert isinstance(way.algorithm, COKE)
-    honest = np.array([name not in liars for name in task.names])
-    best = way.problem.optimum
-    for i, name in enumerate(task.names):
-        risk = way.problem.train.rows(slice(i, i + 1))
-        setup = Setup(
-            name=name, risk=risk, algorithm=way.algorithm, limits=Limits(10**9, way.tol),
-            reach=task.places[i].reach, sites=len(task.names),
-        )  # fmt: skip
-        v = way.spread**2
-        if name in liars:
-            setup = lying(setup, liars[name], best, HonestBounds.of(risk, len(task.names), v).edge)
-        else:
-            watches[name] = Watch(risk, len(task.names), v, guard)
-            setup = replace(setup, watch=watches[name])
-        ends = setup.ends(task.names[n] for n in task.graph[i])
-        nodes[name] = Node(setup, ends, setup.start())
-    cuts = set[tuple[str, str]]()
-    for _ in range(rounds):
-        _round(nodes, cuts)
-    warned = frozenset((n, who) for n, watch in watches.items() for who in watch.suspects)
-    return Told(*_harm(task, nodes, honest), frozenset(cuts), warned)
-
-
-def _round(nodes: dict[str, Node], cuts: set[tuple[str, str]]) -> None:
-    posted = []
-    for name, node in nodes.items():
-        if not node.open:
-            continue
-        after = node.round(force=True)
-        shut = node.open.keys() - after.node.open.keys()
-        cuts |= {(name, who) for who in shut}
-        nodes[name] = after.node._replace(wide=after.node.wide or bool(shut))
-        posted += [(name, to, frame) for to, frame in after.frames]
-    for _ in range(3):
-        answers = []
-        for sender, to, frame in posted:
-            heard = nodes[to].hear(sender, frame)
-            nodes[to] = heard.node._replace(
-                wide=heard.node.wide or len(heard.node.open) < len(nodes[to].open)
-            )
-            answers += [(to, who, answer) for who, answer in heard.frames]
-        posted = answers
+    """So many rounds of all sites, some of which lie."""
+    return Network(task, guard, liars).run(rounds)
 
 
 def _harm(task: Ready, nodes: Mapping[str, Node], honest: Any) -> tuple[float, float]:

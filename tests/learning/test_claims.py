@@ -14,9 +14,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from coke.data.site import Site
 from coke.data.split import deal
-from coke.data.units import Columns
+from coke.data.units import Columns, fit_scaling
 from coke.errors import MessageError
 from coke.learning import agreement
+from coke.learning.doubts import doubted, doubts
 from coke.learning.ready import Ready
 from coke.learning.terms import Terms
 from coke.maths.graph import build_graph
@@ -85,6 +86,34 @@ def test_without_names_it_costs_everything(monkeypatch: pytest.MonkeyPatch) -> N
     honest = _rmse(_agreed(monkeypatch, None, guard=False))
     lie = LIES["T = 1e15, means + 1e6 sd"]
     assert _rmse(_agreed(monkeypatch, lie, guard=False)) >= 3 * honest
+
+
+HARMFUL = [name for name in LIES if name != "no spread at all"]
+
+
+@pytest.mark.parametrize("lie", HARMFUL)
+def test_without_names_a_site_sees_by_its_own_rows_that_units_are_not_theirs(
+    monkeypatch: pytest.MonkeyPatch, lie: str
+) -> None:
+    task = _agreed(monkeypatch, LIES[lie], guard=False)
+    assert all(doubts(task, i) for i in range(N) if i != LIAR)
+
+
+@pytest.mark.parametrize("split", ["iid", "sorted"])
+def test_of_honest_units_nobody_doubts(monkeypatch: pytest.MonkeyPatch, split: str) -> None:
+    """Σ_s T_s (m_s² + sd_s²) = T in every column, however rows are dealt."""
+    rows = made_rows(800)
+    sites = held(rows, deal(rows.X[:, 0], N, split=split, seed=0))
+    task = ready(sites, build_graph("ring", N, seed=0), data={"scale": "standard"})
+    assert not any(doubts(task, i) for i in range(N))
+
+
+def test_units_that_cannot_be_those_of_all_rows_are_doubted() -> None:
+    own = Columns(50.0, np.array([4.0]), np.ones(1), np.empty(0), np.empty(0))
+    units = fit_scaling("standard", 1, own._replace(mean=np.zeros(1)), 0)
+    assert doubted(own, units, 100.0)
+    assert not doubted(own, units, 100.0, clipped=True)
+    assert not doubted(own, units, 1000.0)
 
 
 def test_honest_claims_of_sites_that_are_much_alike_count_as_they_are(

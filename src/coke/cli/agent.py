@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 from msgspec.structs import replace
@@ -30,6 +30,7 @@ from coke.talk.names import site_id
 if TYPE_CHECKING:
     from coke.field.agent import Agent, Status
     from coke.field.carriers.base import Carrier
+    from coke.field.mission import Mission
     from coke.field.store import Store
 
 STOPPED = 143  # by SIGTERM or Ctrl-C; the state is kept
@@ -45,6 +46,9 @@ def agent(
     site: Annotated[Path, typer.Argument(help="The site's file, such as site.toml.")],
     leave: Annotated[
         bool, typer.Option("--leave", help="Leave the network for good, and end.")
+    ] = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="End a stream with its source, once all sites do.")
     ] = False,
     rounds_shown: Annotated[
         bool, typer.Option("--rounds-shown", help="With --json, a line for every round.")
@@ -76,10 +80,12 @@ def agent(
             from coke.data.files import make_folder
             from coke.field.store import Store  # here: what is refused needs no NumPy
 
+        if finish and settings.stream.time is None:
+            warn("--finish has no effect: it is for sites on a stream ([stream] time)")
         make_folder(Path(settings.site.models))  # before hours of training
         store = Store(Path(settings.site.state))
         with store.claimed():
-            document = _run(settings, store, leave, face, site)
+            document = _run(settings, store, _Asked(site, leave, finish), face)
     if document is None:
         return  # it has left
     face.show(document)
@@ -149,8 +155,16 @@ def _check_alone(settings: SiteSettings) -> None:
         )
 
 
+class _Asked(NamedTuple):
+    """What the command asks for."""
+
+    file: Path  # the site's
+    leave: bool
+    finish: bool
+
+
 def _run(
-    settings: SiteSettings, store: Store, leave: bool, face: Onlooker, site: Path
+    settings: SiteSettings, store: Store, asked: _Asked, face: Onlooker
 ) -> dict[str, Any] | None:
     """What it came to; None where the site has left."""
     with _lasting():
@@ -163,14 +177,16 @@ def _run(
     pace = Pace.of(settings.site.patience)
     opened = CARRIERS[settings.site.carrier].opener(settings.site)
     with console.status("reading rows"):
-        mission = Mission(settings, say=say)
+        come = settings.stream.time is not None
+        mission = _streaming(settings, store) if come else Mission(settings, say=say)
     exposed = [f"{line}; see docs/privacy.md" for line in site_warnings(mission)]
     warnings = [*exposed, *_expiring(settings)]
     for line in warnings:
         face.warn(line)
     with opened() as carrier:
-        own = Agent(mission, carrier, store, pace, named=StillNamed(site, carrier))
-        if leave:
+        named = StillNamed(asked.file, carrier)
+        own = Agent(mission, carrier, store, pace, finishing=asked.finish, named=named)
+        if asked.leave:
             own.leave()
         with _shown(own, warnings, face) as watch:
             with _signals(own.stop):
@@ -184,6 +200,14 @@ def _run(
             document["warnings"] = [*warnings, *document["warnings"]]
             watch.finish(document)
     return document
+
+
+def _streaming(settings: SiteSettings, store: Store) -> Mission:
+    """What an agent on a stream is for, once its source has given the first rows."""
+    from coke.field.streams import stream_mission
+
+    with _signals(_exit):
+        return stream_mission(settings, store.folder, lambda: False, say) or _exit()
 
 
 def _expiring(settings: SiteSettings) -> list[str]:
@@ -238,7 +262,7 @@ def _lasting() -> Iterator[None]:
         gc.enable()
 
 
-def _exit() -> None:
+def _exit() -> NoReturn:
     raise SystemExit(STOPPED)
 
 

@@ -8,8 +8,7 @@
     part     everybody knows of the end; both ends of every edge compare their duals
 
 The phases are objects, of `phases`, `agreeing`, `descending`, `training`, `closing` and `parting`;
-the network is a `Carrier`, the disk a `Store`. Here are the loop, who hears what, and what there is
-to tell.
+the network is a `Carrier`, the disk a `Store`. Here are the loop, who hears what, and what to tell.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,7 +28,18 @@ from coke.field.carriers.base import Carrier, Event
 from coke.field.closing import Close
 from coke.field.descending import Descend
 from coke.field.edge import why_closed
-from coke.field.frames import LETTER, Check, Hello, Parted, Proven, decode_letter, is_word
+from coke.field.frames import (
+    LETTER,
+    Audited,
+    Check,
+    Hello,
+    Parted,
+    Proven,
+    decode_letter,
+    decode_pulse,
+    is_pulse,
+    is_word,
+)
 from coke.field.mission import Mission
 from coke.field.node import Node
 from coke.field.parting import Farewell
@@ -42,6 +52,9 @@ from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
 from coke.maths.losses.excess import Certificate
+
+if TYPE_CHECKING:
+    from coke.field.streaming import Follow
 
 USUAL = Pace()
 
@@ -87,6 +100,7 @@ class Agent:
     store: Store
     pace: Pace = USUAL
     clock: Callable[[], float] = time.monotonic
+    finishing: bool = False  # of a stream: whether to end with its source
     named: Callable[[], list[Event]] = list  # forgets whom the site's file names no more
     stopped: bool = False  # by `stop`: a later start goes on from there
     _look: float = -math.inf  # when to look at the links again
@@ -108,6 +122,11 @@ class Agent:
     @cached_property
     def _descend(self) -> Descend:
         return Descend(self.desk, self.mission, self.store, self._agree)
+
+    @cached_property
+    def follow(self) -> Follow | None:
+        """The site's stream, if it has one."""
+        return self.mission.follow(self.desk, self.store, self._agree, self.finishing)
 
     @cached_property
     def _train(self) -> Train:
@@ -146,6 +165,8 @@ class Agent:
     def rounds(self) -> int:
         """Sweeps over the tree, or rounds."""
         descent, node = self._descend.descent, self._train.node
+        if node is None and self.follow is not None and self.follow.begun:
+            return self.follow.stream.ticks
         if node is not None and not self._descend.done:
             return node.k
         return 0 if descent is None else descent.k
@@ -164,14 +185,18 @@ class Agent:
 
     def run(self) -> Iterator[Status]:
         """All phases, or as many as there are before `stop`; a status when there is news."""
-        first: tuple[Phase, ...] = (self._meet, self._agree, self._descend)
-        for phase in (*first, self._train, self._close, self._part):
+        follow = self.follow
+        then: tuple[Phase, ...] = (self._descend,) if follow is None else (follow,)
+        first: tuple[Phase, ...] = (self._meet, self._agree)
+        for phase in (*first, *then, self._train, self._close, self._part):
             if self.stopped:
-                return
+                break
             phase.begin()
             while not (self.stopped or phase.over()):
                 if phase.work() or not self._listen(phase):
                     yield self._status(phase.name, phase)
+        if self.stopped and follow is not None:
+            follow.goodbye()
         if not self.stopped and self._train.trained.done:
             yield self._status("over", self._part)
 
@@ -196,13 +221,17 @@ class Agent:
                 elif is_word(data):
                     self._descend.hand_over(f"{sender} has begun with rounds")
                 return
+            if is_pulse(data):
+                if self.follow is not None:
+                    self.follow.hear(sender, decode_pulse(data))
+                return
             match decode_letter(data):
                 case Hello() as hello:
                     self._meet.hear(sender, hello, training=training)
                 case Check() | Parted() as letter:
                     self._part.hear(sender, letter)
-                case Proven() as letter:
-                    self._train.proven(sender, letter)
+                case Proven() | Audited() as letter:
+                    self._train.told(sender, letter)
                 case letter:
                     self._agree.hear(sender, letter)
         except MessageError:
@@ -212,6 +241,9 @@ class Agent:
         node, desk, sweeps = self._train.node, self.desk, self.sweeps
         words = () if node is None else tuple(end.out for end in node.ends.values())
         sweep = sweeps[-1] if node is None and sweeps else {"spoke": False, "loss": np.nan}
+        ledger = self._agree.spent
+        if self.follow is not None and self.follow.begun:
+            _, ledger, sweep["loss"] = self.follow.told
         return Status(
             phase=name,
             round=self.rounds,
@@ -220,7 +252,7 @@ class Agent:
             missing=tuple(phase.missing) if name != "over" else (),
             spoke=bool(sweep["spoke"] or any(word and word.payload for word in words)),
             loss=sweep["loss"] if node is None else self._train.loss,
-            ledger=self._agree.spent if node is None else node.spent,
+            ledger=ledger if node is None else node.spent,
             away=np.inf if node is None else node.away,
             countdown=None if node is None or node.countdown == NEVER else node.countdown,
             refused=desk.refused.total(),
@@ -256,7 +288,7 @@ class Agent:
             certificate=proven,
             asymmetry={n: None if x is None else float(np.abs(x).max()) for n, x in apart.items()},
             pull=float(rho * np.sqrt(np.vecdot(pulls, pulls))),
-            lacking=None if node.need is None else _lacking(node, node.need),
+            lacking=None if node.need is None else node.setup.lacking(node.need),
             closed=self._close.found,
             lost={n: why_closed(end) for n, end in node.ends.items() if end.closed},
             suspects={} if node.setup.watch is None else dict(node.setup.watch.suspects),
@@ -266,17 +298,3 @@ class Agent:
         """Not by others' word alone: by this site's own test or limit, and the proof."""
         own = node.settled or node.k >= node.setup.limits.rounds or self._descend.done
         return node.done and own and (not node.short if proven is None else proven.holds)
-
-
-def _lacking(node: Node, need: Ledger) -> str:
-    """Why nothing could be said even in round 1."""
-    limits, N, spent = node.setup.limits, node.setup.sites, node.setup.spent
-    budget = {"max_transmissions": limits.max_transmissions, "max_bytes": limits.max_bytes}
-    least = {"max_transmissions": N * need.transmissions, "max_bytes": N * need.bytes}
-    enough = " and ".join(f"{key}={least[key]}" for key in least if budget[key] is not None)
-    return (
-        f"a budget of {budget} is too small: {node.setup.name!r}, whose share is one part in {N}, "
-        f"had sent {spent.bytes} bytes in {spent.transmissions} transmissions to agree, and its "
-        f"first message would have made it {need.bytes} in {need.transmissions}; for this site "
-        f"{enough} would do"
-    )

@@ -185,8 +185,8 @@ class Agree:
 
     def _held(self, said: Messages, last: Messages) -> Agreeing[Any]:
         """Both conversations, from what was kept of them."""
-        m, first = self.mission, self.first
-        self._talking = Agreeing(site_talk(m.rows, first, m.terms, m.wanted), first, said)
+        m, first, want = self.mission, self.first, self.mission.wants(self.store.folder)
+        self._talking = Agreeing(site_talk(m.rows, first, m.terms, want), first, said)
         self._closing = Agreeing(_not_yet(), first, last, CLOSING)
         self._closing.go_on()
         return self._talking

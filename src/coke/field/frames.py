@@ -17,33 +17,38 @@ Letters, for all else that sites tell each other; their flags are 64 and up:
     CHECKED the same                            and I have yours
     PARTED  flags 1                             and you have mine
     PROVEN  flags 1 | mark 4 | proof 12         the tree's root has ended a descent to that model
+    AUDIT   flags 1 | statement, signed         a call for an audit, or what a site states in one
 
-Little endian. Every length is checked before anything is read. A word, CTL or DONE has one meaning
-for every value and one spelling: `encode(decode(data, size)) == data` for all that is not refused.
+Those of streams are in `coke.field.pulses`. Little endian. Every length is checked before anything
+is read. A word, CTL or DONE has one meaning for every value and one spelling:
+`encode(decode(data, size)) == data` for all that is not refused.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from coke.errors import MessageError
+from coke.field.pulses import TICK, Pulse, decode_tick, encode_tick
 from coke.maths.algorithms.integers import refuse
 from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
 from coke.maths.ledger import HEADER, LETTERHEAD
 
+R = TypeVar("R")
 TAG = 4  # bytes of the chain that a word shows
 TOP = 2**16 - 1  # the last epoch
 NEWS, AGAIN, SHORT, WIDE = 1, 2, 4, 8  # bits of a word's flags
 OPEN, CLOSED, DONE = 16, 17, 32  # flags of CTL and DONE …
 DONE_AGAIN, DONE_SHORT = 1, 2  # … whose last bits say more
 LETTER = 64  # the first flags of a letter, which are
-HELLO, HELLO_BACK, TALK, ASK, WANT, TOTALS, CHECK, CHECKED, PARTED, PROVEN = range(64, 74)
+HELLO, HELLO_BACK, TALK, ASK, WANT, TOTALS, CHECK, CHECKED, PARTED, PROVEN, AUDIT = range(64, 75)
 MOST = 4096  # messages of a conversation on one edge: a thousand sweeps and more
 CLOSING = 2**15  # the number of the first after the last round
 SETTINGS = 2**16  # bytes of all settings
@@ -132,8 +137,15 @@ class Proven(NamedTuple):
     proof: bytes
 
 
+class Audited(NamedTuple):
+    """A call for an audit, or what a site states in one: see `coke.field.auditing`."""
+
+    data: bytes
+
+
 Frame = Word | Standing | Done
-Letter = Hello | Said | Ask | Want | Totals | Check | Parted | Proven
+Told = Hello | Said | Ask | Want | Totals | Check | Parted | Proven | Audited
+Letter = Told | Pulse
 
 
 def encode(frame: Frame | Letter) -> bytes:
@@ -162,6 +174,10 @@ def encode(frame: Frame | Letter) -> bytes:
             return bytes([PARTED])
         case Proven(mark, proof):
             return _PROVEN.pack(PROVEN, mark, proof)
+        case Audited(statement):
+            return bytes([AUDIT]) + statement
+        case _:
+            return encode_tick(frame)
 
 
 @lru_cache(maxsize=128)  # a word goes to the disk twice beside its way to the neighbour
@@ -202,17 +218,31 @@ def _word(data: bytes, size: int) -> Word:
     return Word(epoch, step, tag, quiet, payload, again=again, short=short, wide=wide)
 
 
-def decode_letter(data: bytes) -> Letter:
+def decode_letter(data: bytes) -> Told:
     """The letter, or MessageError."""
+    return _readable(_letter, data)
+
+
+def decode_pulse(data: bytes) -> Pulse:
+    """The letter of a stream, or MessageError."""
+    return _readable(decode_tick, data)
+
+
+def is_pulse(data: bytes) -> bool:
+    """Whether it is a letter of a stream, whatever it says."""
+    return bool(data) and data[0] >= TICK
+
+
+def _readable(read: Callable[[bytes], R], data: bytes) -> R:
     try:
-        return _letter(data)
+        return read(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, struct.error) as error:
         raise MessageError(
             f"a letter of {len(data)} bytes that cannot be read ({error}): compare the releases"
         ) from error
 
 
-def _letter(data: bytes) -> Letter:
+def _letter(data: bytes) -> Told:
     kind, rest = data[0] if data else 0, data[1:]
     if kind in (HELLO, HELLO_BACK) and len(data) <= SETTINGS:
         return Hello(msgspec.json.decode(rest, type=dict[str, str]), kind == HELLO_BACK)
@@ -233,4 +263,6 @@ def _letter(data: bytes) -> Letter:
         return Parted()
     if kind == PROVEN:
         return Proven(*_PROVEN.unpack(data)[1:])
+    if kind == AUDIT:
+        return Audited(rest)
     raise MessageError(f"a letter of {len(data)} bytes that no site writes: compare the releases")

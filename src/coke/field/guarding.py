@@ -1,10 +1,16 @@
 """A site that looks at what its edges do to it, and names or closes those no honest site has.
 
-It sends nothing. Two tests (`coke.maths.guards`): no edge may pull harder than all honest sites
-together can, and the site's model may not be worse for its own rows than none at all; then the edge
-that costs it most is to blame. What is suspicious is said once of a neighbour; with `guard` what is
-impossible closes its edge, for good, before θ moves by it. Then, and when sites have come or gone
-elsewhere, what a liar has done takes a while to fade: until then only the worst is to blame.
+Tests that send nothing (`coke.maths.guards`): no neighbour's model may be of a size that none has,
+no edge may pull harder than all honest sites together can, and the site's model may not be worse
+for its own rows than none at all; then the edge that costs it most is to blame. What is suspicious
+is said once of a neighbour.
+
+With `guard` all know the graph and each other's keys, and what is suspicious calls for an audit
+(`coke.field.auditing`), as what a liar does to one edge loads all others on its way. Whoever is
+convicted there loses its edges for good, before θ moves by them. So does a neighbour whose words
+are of no honest size, at once, and one that no audit has cleared a while after it was called. When
+somebody was cut, or has come or gone, what was done takes a while to fade: until then nobody is to
+blame.
 """
 
 from __future__ import annotations
@@ -14,17 +20,31 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
+from coke.field.auditing import NodeAudit
 from coke.field.edge import End
 from coke.maths.arrays import Array
-from coke.maths.guards import CUTS, FADES, FIRST, LOOSE, WARNS, HonestBounds
+from coke.maths.guards import (
+    AHEAD,
+    ALARMS,
+    FADES,
+    FALLS_BACK,
+    FIRST,
+    LOOSE,
+    WARNS,
+    WORDS,
+    HonestBounds,
+)
 from coke.maths.losses.risk import Risk
 
 PULLS = "pulls harder than honest sites can"
 COSTS = "costs this site most, whose model is worse for its own rows than none"
+SPEAKS = "tells of a model of a size that no honest one has"
 
 
 class _Measured(NamedTuple):
-    """Of a neighbour: parts of a bound, from where on it warns and cuts, and of which bound."""
+    """Of a neighbour: parts of a bound, from where on it is suspicious or to blame, and why."""
 
     who: str
     part: float
@@ -50,14 +70,22 @@ class Watch:
     risk: Risk  # its own
     sites: int  # N
     v: float  # the mean loss of predicting zero; 0: not known, then it is the site's own
-    guard: bool  # whether it closes edges
+    usual: float = 1.0  # mean resistance of an edge, (N − 1) by the number of edges
+    audit: NodeAudit | None = None  # where it closes edges
     suspects: dict[str, str] = field(default_factory=dict)  # who, and why
     _since: int = 0  # the round from which on it looks …
     _wide: bool = False  # … as far as known
+    _alarmed: int = 0  # the round of the first alarm that no audit has explained
 
     @cached_property
     def _bounds(self) -> HonestBounds:
         return HonestBounds.of(self.risk, self.sites, self.v)
+
+    @cached_property
+    def _model(self) -> float:
+        """The size of the largest model that anybody learns alone, or this site does, or √v."""
+        alone, known = self.risk.alone()[0], 0.0 if self.audit is None else self.audit.flows.model
+        return float(max(np.sqrt(self._bounds.loss), np.sqrt(alone @ alone), known))
 
     def cut(self, at: Look) -> str | None:
         """Whose edge is to be closed before the next θ; whom it suspects is noted."""
@@ -65,24 +93,75 @@ class Watch:
             self._wide, self._since = True, at.k + FADES
         if not at.ends:
             return None
-        room = LOOSE if at.k < max(FIRST, self._since) else 1.0
+        who = self._audited(at) or self._seen(at)
+        if who is not None:
+            self._since, self._alarmed = at.k + FADES, 0
+        return who if who in at.ends else None
+
+    def _audited(self, at: Look) -> str | None:
+        """Whom an audit convicts, be it a neighbour or not."""
+        found = None
+        if self.audit is not None:
+            found = self.audit.look(at.k, at.ends, at.rho, at.loss)
+        if found is None:
+            return None
+        if found.who in at.ends:
+            self.suspects.setdefault(found.who, found.why)
+        return found.who
+
+    def _seen(self, at: Look) -> str | None:
+        """Whom this site closes by what it sees itself."""
+        fresh = at.k < max(FIRST, self._since)
         for found in self._measured(at):
+            sure = found.why == SPEAKS
+            room = LOOSE if fresh and not sure else 1.0
             if found.part > room * found.warns:
                 self.suspects.setdefault(found.who, f"{found.why}: {found.part:.2g} times")
-            if self.guard and found.part > room * found.cuts:
-                self._since = at.k + FADES
+                self._alarm(at)
+            if self.audit is None or not found.part > room * found.cuts:
+                continue
+            if sure or self._unexplained(at):
                 return found.who
         return None
 
+    def _alarm(self, at: Look) -> None:
+        if self.audit is not None:
+            self.audit.call(at.k)
+            self._alarmed = self._alarmed or at.k
+
+    def _unexplained(self, at: Look) -> bool:
+        """Whether an audit was called for so long ago that it has found nobody."""
+        return 0 < self._alarmed <= at.k - 2 * FADES
+
     def _measured(self, at: Look) -> list[_Measured]:
-        """The worst edge, and the worst for this site where its own loss says so."""
+        """The largest word, the worst edge, and the worst for this site where its loss says so."""
         bounds = self._bounds
+        words = {n: self._size(end) for n, end in at.ends.items()}
+        loud = max(words, key=words.__getitem__)
+        found = [_Measured(loud, words[loud], WORDS, WORDS, SPEAKS)]
         duals: dict[str, Array] = {n: at.rho * end.g for n, end in at.ends.items()}
-        pulls = {n: bounds.pulls(gamma) for n, gamma in duals.items()}
+        pulls = {n: self._pulls(n, gamma) for n, gamma in duals.items()}
         worst = max(pulls, key=pulls.__getitem__)
-        found = [_Measured(worst, pulls[worst], WARNS[0], CUTS[0], PULLS)]
+        warns = WARNS[0] if self.audit is None else ALARMS
+        found.append(_Measured(worst, pulls[worst], warns, FALLS_BACK[0], PULLS))
         part = bounds.suffers(at.loss) if at.k >= FIRST else 0.0
         if part > WARNS[1]:
             worst = max(duals, key=lambda name: bounds.harms(duals[name]))
-            found.append(_Measured(worst, part, WARNS[1], CUTS[1], COSTS))
+            found.append(_Measured(worst, part, WARNS[1], FALLS_BACK[1], COSTS))
         return found
+
+    def _size(self, end: End) -> float:
+        """Of what he says, in parts; nothing where this site says about as much: it was dragged."""
+        his, mine = float(np.sqrt(end.cp @ end.cp)), float(np.sqrt(end.own @ end.own))
+        return his / self._model if his > AHEAD * mine else 0.0
+
+    def _pulls(self, name: str, gamma: Array) -> float:
+        """In parts of what the graph allows, where that is known, or any graph does.
+
+        Edges share what they carry: where there are many, one carries as much less as its
+        resistance is, which is (N − 1) by the number of edges on average (Foster).
+        """
+        if self.audit is None:
+            return self._bounds.pulls(gamma) / self.usual
+        bound = self.audit.flows.edge(self.audit.name, name)
+        return float(np.sqrt(gamma @ gamma)) / bound if bound > 0 else 0.0

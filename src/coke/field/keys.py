@@ -29,14 +29,15 @@ def keep_key(path: Path, key: ec.EllipticCurvePrivateKey, *, replace: bool) -> N
 
     def write(part: Path) -> None:
         if not replace:
-            _private(path, b"")  # fails if it is there: of two who try at once, one gets it
+            write_private(path, b"")  # fails if it is there: of two who try at once, one gets it
         part.unlink()  # it is open to others, who may be reading already
-        _private(part, data)
+        write_private(part, data)
 
     atomically(path, write)
 
 
-def _private(path: Path, data: bytes) -> None:
+def write_private(path: Path, data: bytes) -> None:
+    """A new file that its owner alone can read, at every moment."""
     with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
         file.write(data)
 

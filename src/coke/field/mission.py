@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import networkx as nx
 import numpy as np
@@ -17,8 +18,11 @@ from coke.data.site import Kept
 from coke.data.split import split
 from coke.data.tables import Rows, inputs_of, read_rows, read_table
 from coke.errors import ConfigError
+from coke.field.auditing import NodeAudit
 from coke.field.guarding import Watch
 from coke.field.moves import Setup
+from coke.field.node import Node
+from coke.field.signing import Signer
 from coke.learning.case import Case, Wanted
 from coke.learning.kinds import Say, reading_of, with_kind, with_target
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
@@ -28,6 +32,7 @@ from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array
+from coke.maths.audit import Flows
 from coke.maths.graph import Graph, Shape, adjacency
 from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES, NUMBERS
@@ -35,6 +40,12 @@ from coke.privacy.share import Signing
 from coke.settings.declaration import WAIT, SiteSettings
 from coke.settings.sites import compared, digest_of
 from coke.talk.place import Place
+
+if TYPE_CHECKING:
+    from coke.field.agreeing import Agree
+    from coke.field.phases import Desk
+    from coke.field.store import Store
+    from coke.field.streaming import Follow
 
 
 def _elastic(config: SiteSettings, own: Algorithm | None) -> bool:
@@ -166,6 +177,7 @@ class Mission:
         tol = entry.tol if config.tol is None and own is None else config.tol
         most = config.site.max_sites
         self.wanted = Wanted(entry.basis and own is None, bool(tol), most)
+        self.signer: Signer | None = None
 
     def setup(self, ready: Ready, spent: Ledger) -> Setup:
         """The site's risk in the basis agreed on, and the algorithm that follows."""
@@ -186,9 +198,29 @@ class Mission:
         """What looks at the edges; not where noise hides what they do, or they keep no duals."""
         if ready.noised is not None or not case.algorithm.elastic:
             return None
-        risk, v = case.problem.train, case.spread**2
-        exact = risk.sums is not None
-        return Watch(risk, ready.agreement.N, v if exact else 0.0, self.config.guard)
+        risk, v, N = case.problem.train, case.spread**2, ready.agreement.N
+        usual = (N - 1) / max(ready.agreement.shape.edges, 1)
+        watch = Watch(risk, N, v if risk.sums is not None else 0.0, min(usual, 1.0) or 1.0)
+        told = {} if ready.second is None else ready.second.told
+        if self.name in told and self.signer is not None:  # not of a site that came later
+            flows = Flows(told, N * v)
+            watch.audit = NodeAudit(self.name, flows, self.signer, risk.size)
+        return watch
+
+    def wants(self, folder: Path) -> Wanted:
+        """What it wants of the agreement: under a guard, that all know its key of this run."""
+        if self.config.guard and self.signer is None:
+            self.signer = Signer.kept(folder)
+            self.wanted = self.wanted._replace(key=self.signer.public)
+        return self.wanted
+
+    def follow(self, desk: Desk, store: Store, agreed: Agree, finishing: bool) -> Follow | None:
+        """How it follows its source; None where its rows are all there."""
+        return None
+
+    def begun(self, node: Node) -> Node:
+        """The site before its first round: as it is."""
+        return node
 
     def case(self, ready: Ready) -> Case:
         """How the algorithm runs on what was agreed."""

@@ -118,6 +118,19 @@ class Setup:
             return None
         return self.watch.cut(Look(k, wide, float(s.loss[0]), self.moves.rho, ends))
 
+    def lacking(self, need: Ledger) -> str:
+        """Why nothing could be said even in round 1, all it would have spent being this."""
+        limits, N, spent = self.limits, self.sites, self.spent
+        budget = {"max_transmissions": limits.max_transmissions, "max_bytes": limits.max_bytes}
+        least = {"max_transmissions": N * need.transmissions, "max_bytes": N * need.bytes}
+        enough = " and ".join(f"{key}={least[key]}" for key in least if budget[key] is not None)
+        return (
+            f"a budget of {budget} is too small: {self.name!r}, whose share is one part in {N}, "
+            f"had sent {spent.bytes} bytes in {spent.transmissions} transmissions to agree, and "
+            f"its first message would have made it {need.bytes} in {need.transmissions}; for this "
+            f"site {enough} would do"
+        )
+
     def diverged(self, k: int) -> ConvergenceError:
         """For a round whose θ no message can carry."""
         return ConvergenceError(

@@ -12,6 +12,7 @@ from coke.errors import ConvergenceError
 from coke.field.agent import Agent, Learnt
 from coke.field.mission import Mission
 from coke.learning.assessing import assessed_here
+from coke.learning.doubts import doubts
 from coke.learning.model import Model
 from coke.learning.ready import Ready
 from coke.learning.targets import by_target
@@ -31,7 +32,7 @@ def keep(agent: Agent) -> dict[str, Any]:
     table = pa.Table.from_pylist(agent.lines())
     atomically(folder / "history.parquet", lambda part: pa.parquet.write_table(table, part))
     judged = _assessed(mission, ready, learnt, model) | {"model": str(folder / "model.coke")}
-    return _summary(mission, ready, learnt) | judged
+    return _summary(agent, ready, learnt) | judged
 
 
 def _assessed(mission: Mission, ready: Ready, learnt: Learnt, model: Model) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def _assessed(mission: Mission, ready: Ready, learnt: Learnt, model: Model) -> d
         "settled": settled,
         "certificate": ended.proven(),
         "verdict": None if verdict is None else verdict.document(),
-        "warnings": [*_distrust(learnt), *filter(None, [ended.warning])],
+        "warnings": [*_distrust(learnt), *doubts(ready), *filter(None, [ended.warning])],
     }
 
 
@@ -54,8 +55,9 @@ def _distrust(learnt: Learnt) -> list[str]:
     return [f"{line}; see docs/trust.md" for line in (*named.values(), *gone.values())]
 
 
-def _summary(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, Any]:
+def _summary(agent: Agent, ready: Ready, learnt: Learnt) -> dict[str, Any]:
     """For people and machines."""
+    mission = agent.mission
     N = ready.agreement.N
     known = [a for a in learnt.asymmetry.values() if a is not None]
     return {
@@ -68,6 +70,7 @@ def _summary(mission: Mission, ready: Ready, learnt: Learnt) -> dict[str, Any]:
         **_private(mission, ready),
         **learnt.ledger._asdict(),
         **_losses(mission, ready, learnt),
+        **({} if agent.follow is None else {"stream": agent.follow.summary()}),
         "asymmetry": dict(learnt.asymmetry),
         "largest_asymmetry": max(known, default=None),
         "predicted_shift": learnt.pull / N,

@@ -2,6 +2,7 @@
 
     agreement.coke   what it has heard beside words, a journal: `coke.field.agreeing`
     site-0, -1.coke  its state in training, one write a round, in turn
+    stream.coke      what a site on a stream has read and heard since stream-0, -1.coke
     history.jsonl    one line a round; lines beyond the state's round are from before a crash; where
                      it would grow beyond `HISTORY` every other line of its older half goes
     lock             the process that works here; the system frees it when that process dies
@@ -51,6 +52,8 @@ class Store:
         self.folder = folder
         self._image, self.history = Slots(folder, "site", flushed), folder / "history.jsonl"
         self.heard = Journal(folder / "agreement.coke", flushed=flushed)
+        self.stream = Journal(folder / "stream.coke", flushed=flushed)
+        self.streamed = Slots(folder, "stream", flushed)  # images, from which it begins anew
         self.spoilt: list[Path] = []  # files of the state that could not be read when it was
         self._lines: IO[bytes] | None = None  # the history, while it is written
         self._look()
@@ -73,6 +76,8 @@ class Store:
         """Nothing more will be written."""
         self._image.close()
         self.heard.close()
+        self.stream.close()
+        self.streamed.close()
         if self._lines is not None:
             self._lines.close()
             self._lines = None

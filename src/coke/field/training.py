@@ -15,7 +15,7 @@ from coke.field.agreeing import Agree
 from coke.field.carriers.base import Event
 from coke.field.descending import Descend
 from coke.field.edge import STRIKES, why_closed
-from coke.field.frames import Frame, Proven, Standing, decode, is_word
+from coke.field.frames import Audited, Frame, Proven, Standing, decode, is_word
 from coke.field.mission import Mission
 from coke.field.moves import Setup
 from coke.field.node import Advance, Node
@@ -62,7 +62,8 @@ class Train:
             else:
                 self._take_up(self.trained, neighbours)
             return
-        self.node = Node(setup, setup.ends(neighbours), self._start(setup), done=self.descend.done)
+        node = Node(setup, setup.ends(neighbours), self._start(setup), done=self.descend.done)
+        self.node = self.mission.begun(node)
         for name in neighbours if self.mission.joins else ():
             self._keep(self.trained.join(name))
 
@@ -233,10 +234,26 @@ class Train:
             new = [n for n, end in before.ends.items() if end.out is not node.ends[n].out]
             self.desk.restart(new)
         self.desk.post(after.frames)
+        self._audit(node)
         if node.k > before.k:
             spoke = node.ledger.transmissions > before.ledger.transmissions
             line = {"round": node.k, "spoke": spoke, "loss": self.loss}
             self.store.append({**line, "away": node.away, **node.spent._asdict()})
+
+    def told(self, sender: str, letter: Proven | Audited) -> None:
+        """The end of a descent; or of an audit a call or a statement, kept and passed on."""
+        if isinstance(letter, Proven):
+            return self.proven(sender, letter)
+        watch = None if self.node is None else self.node.setup.watch
+        if watch is None or watch.audit is None:
+            raise MessageError(f"{sender} tells of an audit, which this site has no part in")
+        watch.audit.hear(sender, letter.data, self.trained.k)
+        return self._audit(self.trained)
+
+    def _audit(self, node: Node) -> None:
+        """Sends what an audit asks for."""
+        if (watch := node.setup.watch) is not None and watch.audit is not None:
+            self.desk.post((n, Audited(data)) for n, data in watch.audit.posts(node.open))
 
     def _suspect(self, node: Node) -> None:
         """Whom it has not named before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from coke.learning.basis import Basis
@@ -9,6 +10,7 @@ from coke.maths.algorithms import ALGORITHMS, Entry
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.tree_newton import Aim
 from coke.maths.arrays import Array
+from coke.maths.audit import Vouched
 from coke.maths.features.whitening import Whitening
 from coke.maths.ledger import Spent
 from coke.maths.losses import Loss
@@ -85,6 +87,7 @@ class Wanted(NamedTuple):
     basis: bool
     spread: bool  # of the target, for a tolerance
     most: int = SITES  # sites that the network may have
+    key: bytes = b""  # of this site, that all others are to know
 
 
 class Second(NamedTuple):
@@ -93,3 +96,4 @@ class Second(NamedTuple):
     basis: Basis | None
     spread: float | None
     totals: tuple[bytes, ...]  # of all sums of the agreement
+    told: Mapping[str, Vouched] = {}  # what every site says of itself, under a guard

@@ -26,6 +26,7 @@ from coke.learning.basis import Basis, Own, common_basis
 from coke.learning.case import Case, Second, Wanted, goal_of, resolved, tol_of
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
 from coke.learning.terms import Terms, check_labels
+from coke.learning.vouching import vouched
 from coke.maths.algorithms import ALGORITHMS, Seen
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.arrays import Array
@@ -253,11 +254,9 @@ def _finished(
         own = ready.own(0)
     if want.basis:
         basis = yield from common_basis(sweep, agreement, own)
-        return ready, Second(basis, basis.spread, ())
-    spread = agreement.spread
-    if want.spread and spread is None:
-        spread = yield from add_targets(sweep, own.y)
-    return ready, Second(None, spread, ())
+        return ready, (yield from vouched(sweep, ready, basis, want.key))
+    asked, spread = want.spread and agreement.spread is None, agreement.spread
+    return ready, Second(None, (yield from add_targets(sweep, own.y)) if asked else spread, ())
 
 
 def _made(sites: Sites, places: tuple[Place, ...], agreement: Agreement, spent: Spent) -> Ready:

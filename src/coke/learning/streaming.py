@@ -31,10 +31,10 @@ from coke.maths.algorithms.online import (
     Linked,
     Online,
     level_of,
+    misfits,
     noise,
-    within,
-)
-from coke.maths.arrays import Array, Mask, Sizes
+)  # fmt: skip
+from coke.maths.arrays import Array, Sizes
 from coke.maths.features.mixtures import RANKS
 from coke.maths.ledger import HEADER, LETTERHEAD, Spent
 from coke.maths.losses.problem import Quadratic
@@ -47,7 +47,6 @@ KEPT = 1024  # rows of a site of which its inputs are described
 _PRIOR = 1e-2  # rows' worth of φφᵀ = I, of all sites together, before the first row
 _COMPONENTS = 2  # of a site's mixture: it is told again and again
 _ONCE = 1 << 40  # ticks: until a basis is agreed on, a site that it does not fit says so once
-_FARTHER = 4.0  # times, where the basis is to be agreed on anew
 
 
 class Arrived(NamedTuple):
@@ -73,17 +72,17 @@ class Stream:
         self.online = Online.of(agreed.kappa, agreed.shape, near.edges)
         self._d = near.edges.d.astype(np.int64)
         self.K, self.D = agreed.outputs, agreed.features.size
-        self._share, self._inputs = agreed.making.G, agreed.features.omega.shape[1]
+        self._share, self.inputs = agreed.making.G, agreed.features.omega.shape[1]
         self.statistics = Streamed.empty(N, self.D, self.K)
         self.theta = np.zeros((N, self.K, self.D))  # θ_i (n, K, D), of the plain features
         self.fast, self._errors = Fast.idle(N, self.K, self.D), Errors.none(N)
-        self._clock, self._age, self.ticks = Clock(), 0, 0
-        self._drift, self._misfit = self._silence()
+        self.clock, self.age, self.ticks = Clock(), 0, 0
+        self.notices = self._silence()  # of drift, of a basis that does not fit
         self.basis: Basis | None = None
         self.linked: Linked | None = None
-        self._level, self._agreed = np.full(N, FAR), 0
-        self._waiting: list[list[Batch]] = [[] for _ in range(N)]  # with ticks for ages
-        self._rows = [deque[Array](maxlen=KEPT) for _ in range(N)]
+        self._level, self.agreed = np.full(N, FAR), 0
+        self.waiting: list[list[Batch]] = [[] for _ in range(N)]  # with ticks for ages
+        self.rows = [deque[Array](maxlen=KEPT) for _ in range(N)]
         self.spent: Spent = ready.spent.copy()
         self.alarms: list[int] = []
         self.rounds, self._threads = 0, OneThread()
@@ -97,13 +96,13 @@ class Stream:
     def ticking(self, rows: Sequence[Arrived]) -> Asks[list[Array]]:
         """The same, asking."""
         found = self._seen(rows)
-        self.ticks, self._age = self.ticks + 1, self._age + 1
-        self._clock = self._clock.ticked(self.beta)
+        self.ticks, self.age = self.ticks + 1, self.age + 1
+        self.clock = self.clock.ticked(self.beta)
         restarted, anew = yield from self._warned()
         if restarted:
             self._restart()
-        anew = anew or self._age in BASES
-        if anew or self._clock.due:
+        anew = self._whole(anew or self.age in BASES)
+        if anew or self.clock.due:
             yield from self._round(anew)
         return found
 
@@ -116,8 +115,8 @@ class Stream:
             self._learn(rows, Phi, found, [at[k : k + 1] for at in now])
         for i, one in enumerate(rows):
             if len(one.y):
-                self._waiting[i].append(Batch(Phi[i], one.y, self.ticks + 1 - one.age))
-                self._rows[i].extend(one.X)
+                self.waiting[i].append(Batch(Phi[i], one.y, self.ticks + 1 - one.age))
+                self.rows[i].extend(one.X)
         return found
 
     def _learn(
@@ -140,27 +139,32 @@ class Stream:
     def _warned(self) -> Asks[tuple[bool, bool]]:
         """Whether to restart, and whether to agree on a basis, by notices that have come to all."""
         now = self.ticks
-        said = self._drift.said(self._errors.drift, now), self._misfit
+        self.notices[0] = self.notices[0].said(self._errors.drift, now)
+        said = self.notices
         self._book(sum((one.size for one in said), np.zeros_like(self._d)), header=LETTERHEAD)
         told = yield Noticing(tuple(one.told for one in said))
-        self._drift, self._misfit = (one.after(new) for one, new in zip(said, told, strict=True))
-        drift, misfit = (w.enough(now) for w in (self._drift, self._misfit))
+        self.notices = [one.after(new) for one, new in zip(said, told, strict=True)]
+        drift, misfit = (w.enough(now) for w in self.notices[:2])
         return bool(drift.all()), bool(misfit.all())
 
-    def _silence(self) -> tuple[Notices, Notices]:
+    def _whole(self, anew: bool) -> bool:
+        """Whether a basis is agreed on that is wanted: all sites are there."""
+        return anew
+
+    def _silence(self) -> list[Notices]:
         """No notice of drift, and none of a basis that does not fit."""
         own, N, shape = self.near.own, self.near.N, self.ready.agreement.shape
         # The longest way along a tree with so many sites inside; all know it alike.
         reach = min(shape.inner + 1, N - 1)
-        return Notices.none(own, N, reach), Notices.none(own, N, reach, _ONCE)
+        return [Notices.none(own, N, reach), Notices.none(own, N, reach, _ONCE)]
 
     def _restart(self) -> None:
         """What was learnt counts as much as one batch: the stream has changed."""
-        w = max(1.0, GROWTH * self._clock.w)
+        w = max(1.0, GROWTH * self.clock.w)
         self.statistics = self.statistics.scaled(w / np.maximum(self.statistics.w, w))
-        self._clock = self._clock._replace(w=min(w, self._clock.w))
-        self._errors, self._age = Errors.none(len(self.theta)), 0
-        self._drift, self._misfit = self._silence()
+        self.clock = self.clock._replace(w=min(w, self.clock.w))
+        self._errors, self.age = Errors.none(len(self.theta)), 0
+        self.notices[:2] = self._silence()
         self.alarms.append(self.ticks)
 
     def _round(self, anew: bool) -> Asks[None]:
@@ -182,14 +186,18 @@ class Stream:
             yield from self._said(*self.online.round(self.linked, risk, h))
         self.rounds += 1
         self.theta = self._plain(self.online.around(self.known))
-        if self.ticks - self._agreed >= max(self._clock.w, BASES[1]):
-            self._misfit = self._misfit.said(self._misfits(risk), self.ticks)
+        if self.ticks - self.agreed >= max(self.clock.w, BASES[1]):
+            self.notices[1] = self.notices[1].said(misfits(self._level, risk.A), self.ticks)
 
     def _said(self, at: Linked, spoken: Spoken) -> Asks[None]:
         """Once everybody has spoken."""
         self._book(spoken.size, header=HEADER)
         said = yield Saying(at.coke.hat, spoken)
-        self.linked = self.online.heard(at, said)
+        self.linked = self.online.heard(at, said, self._moves(said))
+
+    def _moves(self, said: Array) -> Array:
+        """(E, K·D) by how much the duals of the edges move."""
+        return np.asarray(self.near.edges.ends @ said)
 
     @property
     def known(self) -> Linked:
@@ -237,18 +245,18 @@ class Stream:
 
     def _join(self) -> None:
         """What has waited for a round."""
-        batches = [joined(waiting, self.ticks) for waiting in self._waiting]
-        self.statistics = self.statistics.after(self._clock.since, self.beta, batches)
-        self._clock = self._clock._replace(since=0)
-        self._waiting = [[] for _ in self._waiting]
+        batches = [joined(waiting, self.ticks) for waiting in self.waiting]
+        self.statistics = self.statistics.after(self.clock.since, self.beta, batches)
+        self.clock = self.clock._replace(since=0)
+        self.waiting = [[] for _ in self.waiting]
 
     def _agree(self, most: int = _COMPONENTS) -> Asks[None]:
         """On a basis for the inputs of now; the state moves into it."""
         basis = yield from self.describe(most)
         if self.basis is not None and self.linked is not None:
             self.linked = self.online.moved(self.linked, self.basis.whitening, basis.whitening)
-        self._adopt(basis)
-        self._agreed, self._misfit = self.ticks, self._silence()[1]
+        self.adopt(basis)
+        self.agreed, self.notices[1] = self.ticks, self._silence()[1]
 
     def described(self, most: int) -> Asks[Basis]:
         """What all come to from what each tells of its inputs, as a mixture of so many."""
@@ -261,18 +269,19 @@ class Stream:
         self.spent = self.spent + spent
         return basis
 
-    def _adopt(self, basis: Basis) -> None:
+    def adopt(self, basis: Basis) -> None:
+        """That basis, from now on."""
         self.basis = basis
         self._regulariser = basis.whitening.regulariser(self._share)
 
     def _own(self, i: int, most: int) -> Own:
         """What site i tells of its rows, as many as are remembered."""
-        some = max(BASES[0], int(self._clock.w))
-        X = np.array(list(self._rows[i])[-some:]).reshape(-1, self._inputs)
+        some = max(BASES[0], int(self.clock.w))
+        X = np.array(list(self.rows[i])[-some:]).reshape(-1, self.inputs)
         s, known = self.statistics, len(X) > 0
         y = self.statistics.yy[i] / max(s.w[i], 1.0)
         told = Columns.of_moments(max(float(s.w[i]), 1.0), np.zeros(self.K), np.sqrt(y))
-        X = X if known else np.zeros((1, self._inputs))
+        X = X if known else np.zeros((1, self.inputs))
         gram = partial(np.divide, s.S[i], max(s.w[i], 1.0))
         return Own(X, gram, told, self._share, most)
 
@@ -284,11 +293,6 @@ class Stream:
         """θ (N, K, D) of u (N, K·D)."""
         assert self.basis is not None
         return self.basis.whitening.theta(u.reshape(self.theta.shape))
-
-    def _misfits(self, risk: Quadratic) -> Mask:
-        """(N,) whose Gram matrix has grown away from the basis."""
-        pairs = zip(self._level, risk.A, strict=True)
-        return np.array([not within(_FARTHER * level, A) for level, A in pairs])
 
     def _book(self, sizes: Sizes, header: int) -> None:
         """A broadcast of each site: in a round silence has a header, too."""

@@ -12,10 +12,13 @@ equality where the edge parts it in two halves. Hence
 
     ρ‖g_ij‖ ≤ N √(Λ v).
 
-Of Λ, the largest of all sites, a site knows its own, and takes that. And joining should not leave a
-site with a model that is worse for its own rows than none at all, by much: R_i(θ_i) ≤ 2 max(R_i(0),
-v). Honest runs on tables came to 0.4 of the first bound at most, and to 1.04 of max(R_i(0), v) in
-the second: so sites are suspicious from 0.4 and 1.2 on, and sure from 0.6 and 2.
+Of Λ, the largest of all sites, a site knows its own, and takes that. That is for the worst edge of
+the worst graph: an edge's resistance is at most 1, and (N − 1)/|E| on average, which a site takes
+for its own. And joining should not leave a site with a model that is worse for its own rows than
+none at all, by much: R_i(θ_i) ≤ 2 max(R_i(0), v). Honest runs on tables came to 0.14 of the first
+bound (one of 24 to 0.32), and to 1.02 of max(R_i(0), v) in the second; liars that did harm above 2
+to 0.2 of the first at least: so sites are suspicious from 0.17 and 1.2 on. Where all know the graph
+(`coke.maths.audit`) bounds are tighter, and edges are closed.
 """
 
 from __future__ import annotations
@@ -35,8 +38,11 @@ from coke.maths.losses.risk import Risk
 FIRST = 20  # the round from which a site looks closely: before, models still swing
 FADES = 20  # rounds in which what a liar has done fades once it is cut; in both …
 LOOSE = 4.0  # … only what is so many times beyond a bound counts
-WARNS = (0.4, 1.2)  # parts of the bounds on an edge and on the own loss: from there on suspicious …
-CUTS = (0.6, 2.0)  # … and from there on closed, where that is asked for
+WARNS = (0.17, 1.2)  # parts of the bounds on an edge and on the own loss: from there on suspicious
+ALARMS = 0.2  # part of the bound on an edge of a known graph from which on an audit is called for
+FALLS_BACK = (2.0, 6.0)  # parts from which on an edge is closed that no audit has explained
+WORDS = 3.0  # times the largest model learnt alone, or √v, that a neighbour's may be in size …
+AHEAD = 1.5  # … where it is so many times the site's own
 
 FAR, HEAVY = 3.0, 4.0  # spreads from the middle, and median sites in rows, that a claim counts for
 
@@ -71,6 +77,8 @@ class HonestBounds:
     H: Array  # (D, D) half of what its risk bends at most
     edge: float  # N √(Λ v), on ρ‖g‖
     loss: float  # max(R_i(0), v)
+    bend: float = 0.0  # Λ, by its own rows
+    zero: float = 0.0  # R_i(0)
 
     @classmethod
     def of(cls, risk: Risk, N: int, v: float = 0.0) -> HonestBounds:
@@ -78,8 +86,8 @@ class HonestBounds:
         A, zero = risk.gram(0), float(risk.losses(np.zeros((1, risk.size)))[0])
         H = 0.5 * risk.kappa * A + matrix(risk.G, len(A))
         v, last = max(zero, v), len(H) - 1
-        top = float(eigh(H, eigvals_only=True, subset_by_index=(last, last))[0])
-        return cls(H, N * math.sqrt(max(top, 0.0) * v), v)
+        top = max(float(eigh(H, eigvals_only=True, subset_by_index=(last, last))[0]), 0.0)
+        return cls(H, N * math.sqrt(top * v), v, top, zero)
 
     @cached_property
     def _root(self) -> tuple[Array, bool]:

@@ -206,8 +206,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sums: Annotated[bool, _trains(
         "Whether a site's neighbour may see sums of gradients of the sites behind it.")] = True
     guard: Annotated[bool, Knob(
-        "Close the edge to a neighbour that pulls harder than honest sites can, and tell claims by "
-        "name.", faces=Face.NETWORK | Face.SITE)] = False
+        "Close the edge to a neighbour that an audit convicts or whose words no honest site has; "
+        "tell claims by name.", faces=Face.NETWORK | Face.SITE)] = False
     memory: Annotated[float, MEMORY] = 500.0
     max_bytes: Annotated[int | None, _spends(
         "Budget of all sites together.", "[1, inf)", "a positive number")] = None

@@ -15,7 +15,7 @@ from coke.errors import ConfigError
 from coke.settings.declaration import KNOBS, Settings, SiteSettings, Toml
 from coke.settings.knobs import Face, Scope
 from coke.settings.reading import checked, merged, read_toml
-from coke.settings.rules import on_agents
+from coke.settings.rules import of_stream, on_agents
 from coke.talk.names import by_id, site_name
 
 SITE_DAYS = 90  # for which a site's certificate is valid, unless told otherwise
@@ -43,6 +43,8 @@ def checked_site(plain: Toml) -> SiteSettings:
         raise ConfigError(f"site {table.name!r} has no neighbours: name at least one")
     if settings.data.file is None or settings.data.target is None:
         raise ConfigError(f"site {table.name!r}: name its rows, data.file, and data.target")
+    for reason in of_stream(settings) if settings.stream.time is not None else ():
+        raise ConfigError(reason)
     for one in KNOBS.values():
         if Face.SITE not in one.knob.faces and _value(settings, one.path) != one.default:
             raise ConfigError(f"{one.key} is for simulations: leave it out of a site's file")

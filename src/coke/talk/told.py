@@ -20,6 +20,7 @@ from coke.errors import DataError, MessageError
 from coke.maths.algorithms.integers import Integers, pack_integers, unpack_integers
 from coke.maths.arrays import Array, Mask
 from coke.maths.guards import Claims
+from coke.talk.claiming import checked, gathered
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep
 
@@ -171,34 +172,13 @@ def _tell_by_name(sweep: Sweep, own: Told | None, name: str, sites: int) -> Talk
     mine = RAW if own is None else own.encode()
 
     def merged(children: Sequence[bytes]) -> bytes:
-        if own is None or RAW in children:
-            return RAW
-        known = {name: mine}
-        for child in map(_claims, children):
-            if known.keys() & child.keys():
-                raise MessageError(f"two claims of {sorted(known.keys() & child.keys())[:4]}")
-            known |= child
-        return msgspec.msgpack.encode(dict(sorted(known.items())))
+        return RAW if own is None or RAW in children else gathered(name, mine, children)
 
     total = yield from sweep(merged)
     if not _numbered(total, own) or own is None:
         return None
-    claims = _claims(total)
-    if len(claims) != sites:
-        raise MessageError(
-            f"{len(claims)} sites claim something of their columns, of {sites} in all"
-        )
-    if claims.get(name, mine) != mine:
-        raise MessageError(f"what {name!r} claims of its columns has been changed on the way")
-    sizes = [len(part) for part in own.parts]
+    claims, sizes = checked(total, name, mine, sites), [len(part) for part in own.parts]
     return _believed([Told.decode(data, sizes) for _, data in sorted(claims.items())])
-
-
-def _claims(data: bytes) -> dict[str, bytes]:
-    try:
-        return msgspec.msgpack.decode(data, type=dict[str, bytes])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MessageError(f"{len(data)} bytes are no claims of sites: {error}") from error
 
 
 def _believed(told: Sequence[Told]) -> Told:

@@ -180,7 +180,10 @@ class Links:
                 link.call.lost(time.monotonic())
         if reason:
             who = link.name or (link.peer.id if link.peer else link.where)
-            self._owner.tell(Event("refused", who, f"{link.where}: {reason}"))
+            event = Event("refused", who, f"{link.where}: {reason}")
+            often = link.call is not None and not (link.live or link.refused)  # at every call
+            if link.call is None or not often or link.call.worth_telling(event, time.monotonic()):
+                self._owner.tell(event)
 
     def drop(self, link: Link, reason: str = "") -> None:
         """Closes it, and tells if it was refused; a neighbour that we call is called again."""

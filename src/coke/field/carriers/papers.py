@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import NamedTuple
 
 from coke.data.files import stamp, write_file
@@ -19,7 +20,7 @@ from coke.field.carriers.address import tls_context
 from coke.field.carriers.base import Event
 from coke.field.carriers.stream import Plug
 from coke.field.identity import Identity
-from coke.field.keys import key_digest
+from coke.field.keys import key_digest, parsing
 from coke.field.revoking import LIST, RevocationList, parse_list, read_list
 from coke.settings.sites import expiry_warning
 
@@ -98,8 +99,8 @@ class Papers:
 
     def told(self, data: bytes) -> bool:
         """A list that a neighbour passes on: kept if our authority signed it and it is newer."""
-        ca = identity.read_credential(self._own.ca)
         try:
+            ca = identity.read_credential(self._own.ca)
             found = parse_list(data, ca, "a list of revoked keys")
             if found.number <= self._known.number:
                 return False
@@ -135,8 +136,9 @@ class Papers:
         assert isinstance(plug.socket, ssl.SSLSocket)
         try:
             whole = plug.socket.getpeercert(binary_form=True) or b""
-            found = _peer(x509.load_der_x509_certificate(whole))
-        except (ValueError, x509.ExtensionNotFound) as error:
+            with parsing(Path("certificate"), "one of a site"):
+                found = _peer(x509.load_der_x509_certificate(whole))
+        except (CokeError, x509.ExtensionNotFound) as error:
             raise UnwelcomeError(f"a certificate of no site: {error}") from error
         if plug.socket.selected_alpn_protocol() != PROTOCOL:
             raise UnwelcomeError(

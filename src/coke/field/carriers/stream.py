@@ -123,8 +123,7 @@ class Plug:
         # What TLS could not send it wants to have again, in its place: only full chunks, or all.
         try:
             while self._out:
-                with memoryview(self._out) as view:
-                    sent = self.socket.send(view[:_CHUNK])
+                sent = self.socket.send(self._out[:_CHUNK])  # a copy: an error would keep a view
                 del self._out[:sent]
         except _LATER:
             pass

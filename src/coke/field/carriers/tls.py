@@ -69,6 +69,7 @@ class TlsCarrier(Carrier):
         self._papers = None if place.identity is None else Papers(place.identity, self.tell)
         now = self._turned = self._ticked = self._looked_at = time.monotonic()
         self._strangers, self._unsaid = Bucket(0.2, 8, time.monotonic), 0
+        self._summary = Bucket(1 / 60, 1, time.monotonic)
         self._known: deque[tuple[str, str]] = deque(maxlen=32)  # strangers who were told of
         self._calls = {n: Call(n, at, now, now + FIRST) for n, at in place.calls().items()}
         self._answers: deque[Answer] = deque()  # from the threads that call
@@ -253,7 +254,7 @@ class TlsCarrier(Carrier):
         if not self.neighbour(peer.id):
             reason = "has a certificate, but is no neighbour"
         if reason:
-            self._say(Event("refused", peer.id, f"{where}: {reason}"))
+            self._turn_away(peer.id, f"{where}: {reason}")
             raise UnwelcomeError(f"{peer.id} {reason} of {self.site}")
         self._links.greet(plug, where, peer, None)
 
@@ -268,7 +269,7 @@ class TlsCarrier(Carrier):
             self._refusals += 1
 
     def _tell_strangers(self) -> None:
-        if self._unsaid and self._strangers.take():
+        if self._unsaid and self._summary.take():
             more, self._unsaid = self._unsaid, 0
             self._known.clear()
             self._say(Event("refused", "strangers", f"{more} more connections were turned away"))

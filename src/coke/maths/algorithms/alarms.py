@@ -87,6 +87,12 @@ class Notices(NamedTuple):
         new[here, self.own] = who & (tick - self.heard[here, self.own] >= self.lasting + self.reach)
         return self._replace(heard=np.where(new, tick, self.heard), fresh=self.fresh | new)
 
+    def marked(self, tick: int) -> Notices:
+        """With a notice of all sites here, whatever they said before."""
+        new = np.zeros_like(self.fresh)
+        new[np.arange(len(self.own)), self.own] = True
+        return self._replace(heard=np.where(new, tick, self.heard), fresh=self.fresh | new)
+
     @property
     def told(self) -> Marks:
         """(n, N) what each site tells its neighbours: the ticks of what is new, else NEVER."""

@@ -29,6 +29,7 @@ from coke.maths.losses.problem import Quadratic
 from coke.maths.symmetric import positive
 
 GROWTH = 0.05  # of the data between two rounds
+_FARTHER = 4.0  # times, where the basis is to be agreed on anew
 FAR = 30.0  # λ_max of a site's Gram matrix in a basis that fits
 _STEP = 0.5  # of a batch's ρ: from round to round it is the rows that change, too
 _PULL = 0.1  # towards zero, in units of P, of what everybody sends first
@@ -143,11 +144,16 @@ class Online(NamedTuple):
         s, spoken = self.algorithm.speak(own, at.coke._replace(h=h), k=2)
         return at._replace(coke=s), spoken
 
-    def heard(self, at: Linked, said: Array) -> Linked:
-        """Once everybody has spoken: û (P, K·D) of the sites near."""
-        return self._linked(at.coke, at.duals + self.edges.ends @ said, said)
+    def heard(self, at: Linked, said: Array, moves: Array | None = None) -> Linked:
+        """Once everybody has spoken: û (P, K·D) of the sites near.
 
-    def _linked(self, s: State, duals: Array, said: Array) -> Linked:
+        An edge's dual moves by û_i − û_n; where it rests, by what the caller says (E, K·D).
+        """
+        moves = self.edges.ends @ said if moves is None else moves
+        return self.linked(at.coke, at.duals + moves, said)
+
+    def linked(self, s: State, duals: Array, said: Array) -> Linked:
+        """That state, with what follows from the duals and from what was said."""
         W, ends, here = self.edges
         g = ends[:, here].T @ duals
         return Linked(s._replace(heard=W @ said, g=g), duals, said)
@@ -165,7 +171,7 @@ class Online(NamedTuple):
         said = _rounded(change.models(at.said))
         duals = _rounded(change.duals(at.duals))
         theta, hat = change.models(at.coke.theta), said[self.edges.here]
-        return self._linked(at.coke._replace(theta=theta, hat=hat), duals, said)
+        return self.linked(at.coke._replace(theta=theta, hat=hat), duals, said)
 
 
 class Change(NamedTuple):
@@ -206,3 +212,9 @@ def level_of(A: Array) -> float:
     while not within(level, A) and level < np.inf:
         level *= 2.0
     return level
+
+
+def misfits(level: Array, A: Array) -> Mask:
+    """(n,) whose Gram matrices (n, D, D) have grown away from the basis, which they were near."""
+    pairs = zip(level, A, strict=True)
+    return np.array([not within(_FARTHER * one, own) for one, own in pairs])

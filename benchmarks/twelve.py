@@ -1,0 +1,244 @@
+"""`make bench-stations`: twelve stations in fast time, killed twenty times, two away for 100 ticks.
+
+Real processes, real disks, zenoh on loopback; every station's file grows tick by tick. The agents
+die by kill -9 at random ticks and are started again at once; two of them stay away for 100 ticks.
+Promised, and exit code 1 where it does not hold:
+
+    every row is counted once, and none is lost
+    g_ij = −g_ji on every edge, to the bit, hence Σγ = 0
+    the others' squared error is within 1.005 of the same stream with nobody away (one process)
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy loads
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from coke.data.reading import PLAINLY
+from coke.data.tables import checked_rows
+from coke.field.local import NetworkPlan, write_network
+from coke.learning.online import Replay, open_online
+from coke.maths.graph import build_graph
+from coke.settings.reading import checked_settings
+
+STATIONS, KILLS, AWAY, ABSENCES, AHEAD = 12, 20, 100, 2, 6
+WITHIN = 1.005
+SETTINGS: dict[str, Any] = {
+    "model": "plain", "lambda": 1e-4, "loss": "quadratic", "memory": 500.0, "rounds": 100,
+    "features": {"n_features": 30, "sigma": 2.0},
+}  # fmt: skip
+LONG = 900.0
+
+
+def weather(hours: int, seed: int = 0) -> pd.DataFrame:
+    """Hour by hour: weather that all share, what differs by place, and a target of both."""
+    rng = np.random.default_rng(seed)
+    common = rng.normal(size=(hours, 1, 3)).cumsum(axis=0) * 0.2
+    X = np.sin(common) + 0.5 * rng.normal(size=(hours, STATIONS, 3))
+    y = np.sin(2 * X[..., 0]) + X[..., 1] * X[..., 2] + 0.1 * rng.normal(size=X.shape[:2])
+    names = [f"station-{n:02d}" for n in range(STATIONS)]
+    return pd.DataFrame({
+        "hour": np.repeat(np.arange(hours), STATIONS), "site": names * hours,
+        **{f"x{j}": X[..., j].ravel() for j in range(3)}, "y": y.ravel(),
+    })  # fmt: skip
+
+
+class Place(NamedTuple):
+    """A station on disk."""
+
+    name: str
+    folder: Path
+    lines: list[str]  # of its file, the header first
+
+
+class Stations:
+    """The network, its processes, and who writes the files."""
+
+    def __init__(self, folder: Path, rows: pd.DataFrame, patience: float):
+        self.rows, self.folder = rows, folder
+        names = sorted(set(rows["site"]))
+        graph = build_graph("random", STATIONS, seed=0)
+        parts = {name: np.flatnonzero(rows["site"] == name) for name in names}
+        stream = {"time": "hour", "first": 20, "wait": 3.0}
+        table = checked_rows(rows[["x0", "x1", "x2"]].to_numpy(), rows["y"].to_numpy())
+        plan = NetworkPlan(
+            "stations", graph, table, parts, {**SETTINGS, "stream": stream}, patience
+        )
+        self.places = {}
+        for name, path in zip(names, write_network(folder, plan), strict=True):
+            text = path.read_text().replace('"rows.parquet"', '"rows.csv"')
+            path.write_text(text)
+            own = rows[rows["site"] == name].drop(columns="site")
+            lines = own.to_csv(index=False).splitlines(keepends=True)
+            self.places[name] = Place(name, path.parent, lines)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.fed = 0
+
+    def start(self, *names: str) -> None:
+        """As anybody would."""
+        for name in names or self.places:
+            place = self.places[name]
+            command = [sys.executable, "-m", "coke", "agent", str(place.folder / "site.toml")]
+            command += ["--json", "--rounds-shown", "--finish"]
+            with (place.folder / "log.jsonl").open("ab") as log:
+                self.processes[name] = subprocess.Popen(
+                    [*command, "--json", "--rounds-shown", "--finish"],
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+
+    def feed(self, upto: int) -> None:
+        """Appends all rows before that hour."""
+        for place in self.places.values():
+            with (place.folder / "rows.csv").open("a") as file:
+                if not self.fed:
+                    file.write(place.lines[0])
+                file.writelines(place.lines[1 + self.fed : 1 + upto])
+        self.fed = upto
+
+    def log(self, name: str) -> list[dict[str, Any]]:
+        """Its last lines."""
+        data = (self.places[name].folder / "log.jsonl").read_bytes()[-4000:]
+        found = []
+        for line in data.splitlines():
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                found.append({"text": line.decode(errors="replace")})
+        return found
+
+    def tick(self, name: str) -> int:
+        """How far it is."""
+        told = [one for one in self.log(name) if one.get("phase") == "stream"]
+        return int(told[-1]["round"]) if told else 0
+
+    def kill(self, name: str) -> None:
+        """As a power cut does."""
+        self.processes[name].send_signal(signal.SIGKILL)
+        self.processes[name].wait()
+
+    def end(self) -> None:
+        """Whoever still runs."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def replayed(net: Stations) -> Replay:
+    """The same in one process, with nobody away."""
+    file = net.folder / "all.csv"
+    net.rows.to_csv(file, index=False)
+    settings = checked_settings({
+        **SETTINGS, "stream": {"time": "hour", "first": 20},
+        "data": {"file": str(file), "target": "y", "site": "site"}, "graph": {"kind": "random"},
+    })  # fmt: skip
+    found = open_online(settings, None, PLAINLY.say)
+    for _ in found.run():
+        pass
+    return found
+
+
+def run(net: Stations, hours: int, many: int, rng: np.random.Generator) -> list[str]:
+    """Feeds, kills, starts again; who was away."""
+    names, away, back = list(net.places), dict[str, int](), list[str]()
+    kills = sorted(rng.choice(np.arange(40, hours - 40), many, replace=False).tolist())
+    leave = {int(hours * share): str(rng.choice(names)) for share in (0.25, 0.6)}
+    assert len(leave) == ABSENCES
+    until = time.monotonic() + LONG
+    net.feed(25)
+    net.start()
+    while net.fed < hours:
+        assert time.monotonic() < until, {
+            name: (net.tick(name), net.log(name)[-1]) for name in names
+        }
+        here = [name for name in names if name not in away]
+        dead = [n for n in here if net.processes[n].poll() not in (None,)]
+        assert not dead, {name: net.log(name)[-3:] for name in dead}
+        if min(net.tick(name) for name in here) < net.fed - AHEAD:
+            time.sleep(0.05)
+            continue
+        net.feed(min(net.fed + 3, hours))
+        while kills and kills[0] < net.fed:
+            kills.pop(0)
+            who = str(rng.choice(here))
+            net.kill(who)
+            net.start(who)
+        for hour in [hour for hour in leave if hour < net.fed]:
+            who = leave.pop(hour)
+            net.kill(who)
+            away[who] = net.fed
+        for who in [who for who, since in away.items() if net.fed >= since + AWAY]:
+            del away[who]
+            back.append(who)
+            net.start(who)
+    for name in names:
+        net.processes[name].wait(timeout=LONG)
+    return back
+
+
+def judged(net: Stations, away: list[str], hours: int) -> list[tuple[bool, str]]:
+    """Every promise, and whether it holds."""
+    ends = {name: net.log(name)[-1] for name in net.places}
+    bad = {name: net.log(name)[-4:] for name, end in ends.items() if end.get("phase") != "result"}
+    assert not bad, bad
+    taken = {name: end["stream"]["arrivals"]["taken"] for name, end in ends.items()}
+    alike = [gap for end in ends.values() for gap in end["asymmetry"].values()]
+    feed = replayed(net).feed
+    clean = sum(one.loss for one in feed.predicted) / sum(one.rows for one in feed.predicted)
+    others = [end["stream"] for name, end in ends.items() if name not in away]
+    error = float(np.mean([one["loss"] / one["rows"] for one in others]))
+    size = sum(end["bytes"] for end in ends.values()) / 1e3
+    return [
+        (
+            set(taken.values()) == {hours},
+            f"rows counted by each site: {sorted(set(taken.values()))}",
+        ),
+        (
+            set(alike) == {0.0},
+            f"the duals of {len(alike)} ends cancel: {sorted(set(map(str, alike)))}",
+        ),
+        (error <= WITHIN * clean, f"the others' error {error:.4f}, with nobody away {clean:.4f}"),
+        (True, f"{size:.1f} kB in all; away: {', '.join(away)}"),
+    ]
+
+
+def main() -> None:
+    """One run."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the agents are ended, too
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hours", type=int, default=600)
+    parser.add_argument("--patience", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kills", type=int, default=KILLS)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        net = Stations(Path(folder) / "net", weather(asked.hours), asked.patience)
+        begin = time.monotonic()
+        try:
+            away = run(net, asked.hours, asked.kills, np.random.default_rng(asked.seed))
+            said = judged(net, away, asked.hours)
+        finally:
+            net.end()
+    for holds, text in said:
+        print(f"{'kept' if holds else 'MISSED':7s}{text}")
+    print(f"{asked.kills} × kill -9, {asked.hours} ticks, {time.monotonic() - begin:.0f} s")
+    sys.exit(not all(holds for holds, _ in said))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Messages of a stream on every edge, each with its number: what was said, and what came early.
+
+A number is a tick, and the how-manieth message of that tick on the edge. Nothing is acknowledged:
+whoever lacks a message asks for it. A neighbour is a tick behind at most, so older ones go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from coke.field.pulses import TickSaid, TickWaits
+
+Number = tuple[int, int]
+_EARLY = 64  # messages of a neighbour that are kept before they are of use
+_AGAIN = 128  # the number of the first message after an edge has rested, within a tick
+
+
+@dataclass
+class Numbered:
+    """Of one site."""
+
+    now: Callable[[], int]  # its tick
+    sent: dict[str, dict[Number, bytes]] = field(default_factory=dict)
+    _inbox: dict[str, dict[Number, bytes]] = field(default_factory=dict)
+    _in: dict[str, Number] = field(default_factory=dict)  # of the next message, when it was used
+    _base: dict[str, Number] = field(default_factory=dict)  # of edges that go on within a tick
+
+    def tell(self, told: Iterable[tuple[str, bytes]]) -> list[tuple[str, TickSaid]]:
+        """What to post."""
+        tick, found = self.now(), list[tuple[str, TickSaid]]()
+        for name, message in told:
+            sent = self.sent.setdefault(name, {})
+            for old in [number for number in sent if number[0] < tick - 1]:
+                del sent[old]
+            k = self._first(name) + sum(number[0] == tick for number in sent)
+            sent[tick, k] = message
+            found.append((name, TickSaid(tick, k, message)))
+        return found
+
+    def expected(self, name: str) -> Number:
+        """The number of a neighbour's next message."""
+        tick, k = self._in.get(name, (0, 0))
+        return (tick, k) if tick == self.now() else (self.now(), self._first(name))
+
+    def _first(self, name: str) -> int:
+        tick, k = self._base.get(name, (-1, 0))
+        return k if tick == self.now() else 0
+
+    def used(self, name: str) -> None:
+        """The next message of that neighbour has been taken."""
+        tick, k = self.expected(name)
+        self._in[name] = (tick, k + 1)
+
+    def anew(self, name: str) -> None:
+        """An edge that rested goes on: nothing of before is of use."""
+        self._base[name] = (self.now(), _AGAIN)
+        self._inbox.pop(name, None)
+        self.sent.pop(name, None)
+
+    def came(self, name: str) -> bytes | None:
+        """A neighbour's next message, if it is there; it is taken out."""
+        return self._inbox.get(name, {}).pop(self.expected(name), None)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a neighbour has begun with the next tick."""
+        return any((self.now() + 1, 0) in inbox for inbox in self._inbox.values())
+
+    def hear(self, sender: str, said: TickSaid) -> None:
+        """Kept, if it is of use now or soon."""
+        inbox, number = self._inbox.setdefault(sender, {}), (said.tick, said.k)
+        for old in [one for one in inbox if one < self.expected(sender)]:
+            del inbox[old]
+        soon = self.expected(sender) <= number and number[0] <= self.now() + 1
+        if soon and len(inbox) < _EARLY:
+            inbox.setdefault(number, said.message)
+
+    def answer(self, sender: str, asked: TickWaits) -> TickSaid | None:
+        """What was said, if it was."""
+        message = self.sent.get(sender, {}).get((asked.tick, asked.k))
+        return None if message is None else TickSaid(asked.tick, asked.k, message)
+
+    def kept(self) -> list[tuple[str, int, int, bytes]]:
+        """What a neighbour may still ask for."""
+        each = ((name, sent.items()) for name, sent in self.sent.items())
+        return [(name, *number, message) for name, sent in each for number, message in sent]
+
+    def remember(self, kept: Iterable[tuple[str, int, int, bytes]]) -> None:
+        """As it was."""
+        for name, tick, k, message in kept:
+            self.sent.setdefault(name, {})[tick, k] = message

@@ -1,0 +1,173 @@
+"""Edges of a stream that rest, and how two sites that are there again go on with theirs.
+
+    probe      I am at this tick; when could we go on?         since = 0
+    proposal   from tick S on; the lower name makes it         since = S, steps = −1
+    hand       I have ended tick S − 1 and hold; here is û     since = S, steps ≥ 0
+
+Both hold before tick S until each has the other's hand, or patience is over: then nothing has
+happened. A hand is told again to whoever lacks it. A site whose edges all rest goes no further than
+the neighbours it hears of, and takes over what they have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from coke.field.phases import Desk
+from coke.field.pulses import Join, Rests
+from coke.field.ticking import Resumed, Ticking
+
+_NEAR = 25  # ticks that two sites may be apart for one of them to hold
+_HOLDS = 3  # times in one's patience
+_SOON = 2  # ticks from a proposal on
+_LONG = 3  # times one's patience for a tick to come from which two wanted to go on
+
+
+@dataclass
+class Rejoin:
+    """What a site knows of neighbours whose edges rest."""
+
+    desk: Desk
+    name: str
+    ticking: Ticking
+    patience: Callable[[], float]
+    gone: set[str] = field(default_factory=set)  # whose edge is to rest, when it is waited for
+    _at: dict[str, int] = field(default_factory=dict)  # neighbours' ticks, as last heard
+    _target: dict[str, int] = field(default_factory=dict)  # ticks to go on from
+    _hands: dict[str, Join] = field(default_factory=dict)  # theirs
+    _told: dict[str, Join] = field(default_factory=dict)  # the last of ours
+    _held: dict[str, float] = field(default_factory=dict)  # since when we hold for them
+    _joined: dict[str, int] = field(default_factory=dict)
+    _wanted: dict[str, float] = field(default_factory=dict)  # since when there is a target
+    ended: bool = False  # whether no tick comes any more
+    _began: float | None = None
+
+    @property
+    def _now(self) -> int:
+        return self.ticking.stream.ticks
+
+    def resting(self) -> list[str]:
+        """Neighbours whose edges rest."""
+        s = self.ticking.stream
+        return [name for name, live in zip(s.neighbours, s.live, strict=True) if not live]
+
+    def _probe(self) -> Join:
+        return Join(self._now, 0, -1, b"", None, b"")
+
+    def _hand(self, name: str, since: int) -> Join:
+        s = self.ticking.stream
+        steps, hat = s.hand(name)
+        common = None
+        if s.live.any() or self.name < name:
+            c = s.common
+            common = (c.clock.w, c.clock.since, c.age, c.agreed, c.alarms, c.owed)
+        notices = self.ticking.packed(tuple(one.heard for one in s.notices))
+        return Join(self._now, since, steps, hat.astype("<f8").tobytes(), common, notices)
+
+    def work(self) -> None:
+        """Tells those whose edges rest what is due; forgets who was held for in vain."""
+        now = self.desk.clock()
+        self._began = now if self._began is None else self._began
+        # Others wait for this site meanwhile, and must not lose their patience with it.
+        late = [n for n, since in self._held.items() if now - since > self.patience() / _HOLDS]
+        most = _LONG * self.patience()
+        for name in [*late, *(n for n, since in self._wanted.items() if now - since > most)]:
+            self._cancel(name)
+        for name in self.desk.due(self.resting()):
+            if name in self._held:
+                self._told[name] = self._hand(name, self._target[name])
+                self.desk.post([(name, self._told[name])])
+            elif name not in self._target:
+                self.desk.post([(name, self._probe())])
+
+    def _cancel(self, name: str) -> None:
+        for known in (self._target, self._hands, self._held, self._wanted):
+            known.pop(name, None)
+
+    def held(self) -> bool:
+        """Whether the next tick must not end: somebody is held for whose hand is not there."""
+        now, wanting = self._now, False
+        for name, since in list(self._target.items()):
+            if since <= now:
+                self._cancel(name)
+            elif since == now + 1 and name not in self._held:
+                self._held[name] = self.desk.clock()
+                self._told[name] = self._hand(name, since)
+                self.desk.post([(name, self._told[name])])
+            wanting |= since == now + 1 and name not in self._hands
+        return wanting
+
+    @property
+    def ready(self) -> bool:
+        """Whether an edge can go on now."""
+        return any(since == self._now + 1 and n in self._hands for n, since in self._target.items())
+
+    def may(self) -> bool:
+        """Whether a site whose edges all rest may go on: it runs away from nobody it hears of."""
+        now, clock = self._now, self.desk.clock()
+        if self.ticking.stream.live.any() or self._target:
+            return True
+        if self._at:
+            return now < max(self._at.values())
+        return self._began is not None and clock - self._began > self.patience()
+
+    def behind(self) -> bool:
+        """Whether all edges rest, and a neighbour has come further."""
+        alone = not self.ticking.stream.live.any()
+        return alone and bool(self._at) and self._now < max(self._at.values())
+
+    def due(self) -> Iterator[Resumed]:
+        """The edges that go on with the next tick."""
+        s = self.ticking.stream
+        for name in [n for n, since in self._target.items() if since == self._now + 1]:
+            his, alone = self._hands[name], not s.live.any()
+            self._told[name] = self._hand(name, his.since)
+            self.desk.post([(name, self._told[name])])
+            common = his.common if alone else None
+            self._joined[name] = his.since
+            yield Resumed(name, his.steps, his.hat, common, his.notices)
+            self._cancel(name)
+
+    def rests(self, sender: str, letter: Rests) -> None:
+        """The other end has gone on without this one, or goes."""
+        if sender not in self.resting() and letter.tick >= self._joined.get(sender, 0):
+            self.gone.add(sender)
+
+    def hear(self, sender: str, letter: Join) -> None:
+        """A probe, a proposal or a hand."""
+        if sender not in self.resting():
+            if letter.steps >= 0 and letter.since == self._joined.get(sender):
+                self.desk.post([(sender, self._told[sender])])  # he lacks it
+            elif letter.at >= self._joined.get(sender, 0):
+                self.gone.add(sender)
+            return
+        self._at[sender] = max(letter.at, self._at.get(sender, 0))
+        if letter.since == 0:
+            self._probed(sender, letter.at)
+        elif self._now < letter.since <= self._now + 4 * _NEAR:
+            self._aim(sender, letter.since)
+            if letter.steps >= 0:
+                self._hands[sender] = letter
+        else:
+            self.desk.post([(sender, self._probe())])
+
+    def _aim(self, name: str, since: int) -> None:
+        if self._target.get(name) != since:
+            self._cancel(name)
+            self._target[name], self._wanted[name] = since, self.desk.clock()
+
+    def _probed(self, sender: str, at: int) -> None:
+        if self.name > sender:
+            if sender not in self._target:
+                self.desk.post([(sender, self._probe())])
+            return
+        if self._target.get(sender, at + 1) <= at:
+            self._cancel(sender)
+        if abs(at - self._now) > _NEAR:
+            self.desk.post([(sender, self._probe())])  # so that he knows how far it is
+        else:
+            soon = 1 if self.ended else _SOON
+            since = self._target.get(sender) or max(at, self._now) + soon
+            self._aim(sender, since)
+            self.desk.post([(sender, Join(self._now, since, -1, b"", None, b""))])

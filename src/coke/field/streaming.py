@@ -1,0 +1,298 @@
+"""A site on a stream: it follows its source, tick by tick with its neighbours, and never stops.
+
+All that a site does is a function of its journal: rows with the offset behind them, that a tick is
+over, messages of neighbours, that one of them rests. A record is on disk before anything follows
+from it; every so many ticks the whole state is, too (`stream-0.coke`, `stream-1.coke`), and the
+journal begins anew. So a row counts once, whenever the process dies, and the same is said again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from coke.data.files import Arrays, unpack
+from coke.data.pending import Pending
+from coke.field.agreeing import Agree
+from coke.field.carriers.base import Event
+from coke.field.endings import Endings
+from coke.field.feeding import Offset
+from coke.field.foreseen import Foresight
+from coke.field.images import (
+    KIND,
+    Image,
+    Record,
+    label_of,
+    packed,
+    plain_rows,
+    recorded,
+    restore,
+    rows_of,
+)
+from coke.field.numbered import Numbered
+from coke.field.phases import Desk
+from coke.field.pulses import Ends, Join, Pulse, Rests, TickSaid, TickWaits
+from coke.field.rejoining import Rejoin
+from coke.field.store import Store
+from coke.field.streams import StreamMission
+from coke.field.ticking import AWAY, SOURCE, SourceSays, Ticking, order_of
+from coke.learning.frozen import freeze
+from coke.learning.resting import SiteStream
+from coke.maths.ledger import Ledger
+from coke.talk.conversation import Conversation
+from coke.talk.names import short_id
+from coke.threads import OneThread
+
+_OFTEN = 50  # ticks between two images
+_LOOK = 0.05  # seconds between two looks at the source
+_FULL = 5000  # rows that wait, with which no more are read
+
+
+@dataclass
+class Follow:
+    """Until the stream ends by agreement, if ever."""
+
+    name: ClassVar[str] = "stream"
+    desk: Desk
+    mission: StreamMission
+    store: Store
+    agreed: Agree
+    missing: Sequence[str] = ()
+    together: Sequence[str] = ()
+    finishing: bool = False  # whether to end once the source has nothing more
+    _number: int = 0
+    _offset: Offset = field(default_factory=dict)
+    _fresh: float = 0.0  # when a row came last
+    _looked: float = 0.0
+    _waits: float = 0.0  # since when the missing are waited for
+    _imaged: int = 0
+
+    @property
+    def stream(self) -> SiteStream:
+        """What it has learnt."""
+        return self._ticking.stream
+
+    @property
+    def pending(self) -> Pending:
+        """What has come."""
+        return self._ticking.pending
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a stream."""
+        return hasattr(self, "_ticking")
+
+    @property
+    def told(self) -> tuple[int, Ledger, float]:
+        """Ticks, what was sent, and the mean error of a row."""
+        return self.stream.ticks, Ledger.of(self.stream.spent), self.score.mean
+
+    def summary(self) -> dict[str, Any]:
+        """For people and machines."""
+        before = (self.pending.now or 0) - self.stream.ticks
+        alarms = [self.mission.clock.when(before + tick) for tick in self.stream.alarms]
+        arrivals = self.pending.counts._asdict()
+        return {**self.score.summary(), "arrivals": arrivals, "alarms": alarms}
+
+    def begin(self) -> None:
+        """From the last image and what the journal has since; or from the first rows."""
+        ready, config = self.agreed.result, self.mission.config
+        assert ready is not None  # the phase before is over
+        self.mission.knows(ready)
+        stream = SiteStream(ready, config.memory)
+        stream.spent = np.array([self.agreed.spent], np.int64)
+        self.score = Foresight(self.mission.paid, self.mission.missed)
+        self._ticking = Ticking(stream, Pending(config.stream.late), self.score.add)
+        self._endings = Endings(self.desk, stream.neighbours, stream.near.N)
+        self._post = Numbered(lambda: stream.ticks)
+        self.rejoin = Rejoin(self.desk, self.mission.name, self._ticking, self._patience)
+        image = self.store.streamed.read(lambda data: unpack(data, KIND, Image))
+        if image is None:
+            self._offset = self.mission.first.offset
+            self.pending.add(self.mission.first.rows)
+        else:
+            self._restore(*image)
+        self._talking = Conversation(self._ticking.talk(begun=image is not None))
+        self._go_on()
+        for record in recorded(self.store.stream, self._number):
+            self._apply(record)
+        self._fresh = self._waits = self.desk.clock()
+        self._imaged = stream.ticks
+
+    def _apply(self, record: Record) -> None:
+        kind, what = record
+        if kind == "rows":
+            self._offset, *parts = what
+            self.pending.add(rows_of(*parts))
+            return
+        sender, message = what
+        self._talking.take(sender, message)
+        if sender != SOURCE:
+            self._post.used(sender)
+        for one in order_of(message).resumed if sender == SOURCE else ():
+            self._post.anew(one.name)
+        if not self._talking.waiting():
+            self._go_on()
+
+    def _commit(self, *records: Record) -> None:
+        """On disk, and only then what follows from it."""
+        self.store.stream.add(msgspec.msgpack.encode(records))
+        for record in records:
+            self._apply(record)
+
+    def _go_on(self) -> None:
+        """As far as what came allows; what it tells is kept, to be asked for again."""
+        with OneThread().limit():
+            told = self._talking.go_on()
+        self.desk.post(self._post.tell(told))
+        self._waits = self.desk.clock()
+
+    def over(self) -> bool:
+        """Whether the stream has ended; then rounds follow, from where it is."""
+        if self._talking.done and self.mission.ended is None:
+            self.mission.end(self.stream, self._ticking.risks)
+            self.desk.timers.clear()
+        return self._talking.done
+
+    def work(self) -> bool:
+        """What has come, and what it makes possible; who is waited for is asked."""
+        self._look()
+        waiting, before = self._talking.waiting(), self.stream.ticks
+        if waiting == [SOURCE]:
+            self.missing = ()
+            self._order()
+        else:
+            self._deliver(waiting)
+        self.rejoin.work()
+        if self._ended and self.pending.last is not None:
+            self._endings.tell(short_id(self.mission.name), self.pending.last)
+        if self.stream.ticks >= self._imaged + _OFTEN and self._talking.waiting() == [SOURCE]:
+            self.keep()
+        return self.stream.ticks > before
+
+    def _look(self) -> None:
+        """At the source, now and then."""
+        now = self.desk.clock()
+        if now - self._looked < _LOOK or len(self.pending.rows) > _FULL:
+            return
+        self._looked = now
+        table, offset, news = self.mission.inflow.read(self._offset)
+        self.desk.news += news
+        if table is not None:
+            rows = self.mission.clock.rows(table)
+            self._fresh = now
+            self._commit(("rows", (offset, *plain_rows(rows))))
+        elif offset != self._offset:
+            self._offset = offset
+
+    @property
+    def _ended(self) -> bool:
+        """Whether the source has nothing more, and that is the end."""
+        idle = self.desk.clock() - self._fresh > self.mission.config.stream.wait
+        return self.finishing and (idle or self.mission.inflow.ended)
+
+    def _order(self) -> None:
+        """Ends a tick, once no row of it is expected any more; or the stream."""
+        now, last = self.pending.now, self.pending.last
+        assert now is not None  # the first tick is known
+        assert last is not None
+        tick, ended = now + 1, self._ended
+        begun = self._post.begun
+        idle = self.desk.clock() - self._fresh > self.mission.config.stream.wait
+        self.rejoin.ended = ended and self._endings.known and now == self._endings.last
+        if self.rejoin.held():
+            return
+        behind = self.rejoin.behind() or (ended and now < self._endings.last)
+        full = last > tick or (ended and last >= tick) or ((begun or behind) and (idle or ended))
+        if full and (self.rejoin.ready or self.rejoin.may()):
+            self._say(SourceSays(tick, tuple(self.rejoin.due())))
+        elif self.rejoin.ready:
+            self._say(SourceSays(resumed=tuple(self.rejoin.due())))
+        elif self.rejoin.ended and self.stream.live.all():
+            self._say(SourceSays(end=True))
+
+    def _say(self, order: SourceSays) -> None:
+        """What the source says is heard as all else is."""
+        for one in order.resumed:
+            self.desk.news.append(Event("joined", one.name, f"at tick {self.stream.ticks + 1}"))
+        self._commit(("heard", (SOURCE, msgspec.msgpack.encode(order))))
+
+    def _deliver(self, waiting: Sequence[str]) -> None:
+        """What the conversation waits for, if it is there; who is away, rests."""
+        rest = self._ticking.exchanging
+        late = self.desk.clock() - self._waits > self._patience()
+        records, missing = list[Record](), list[str]()
+        for name in waiting:
+            message = self._post.came(name)
+            if message is None and rest and (late or name in self.rejoin.gone):
+                message = AWAY
+                self.rejoin.gone.discard(name)
+                self.desk.news.append(Event("rests", name, f"from tick {self.stream.ticks} on"))
+                self.desk.post([(name, Rests(self.stream.ticks))])
+            if message is None:
+                missing.append(name)
+            else:
+                records.append(("heard", (name, message)))
+        if records:
+            self._commit(*records)
+        self.missing = self.together = missing
+        for name in self.desk.due(missing):
+            self.desk.post([(name, TickWaits(*self._post.expected(name)))])
+
+    def _patience(self) -> float:
+        """Seconds for which the missing are waited for; their own source may be waited for, too."""
+        pace = self.desk.pace
+        patience = pace.least if pace.patience is None else pace.patience
+        return patience + self.mission.config.stream.wait
+
+    def hear(self, sender: str, letter: Pulse) -> None:
+        """Of the stream, once there is one."""
+        if not self.begun or sender not in self.stream.neighbours:
+            return
+        match letter:
+            case TickSaid() | TickWaits() if sender in self.rejoin.resting():
+                self.desk.post([(sender, Rests(self.stream.ticks))])
+            case TickSaid():
+                self._post.hear(sender, letter)
+            case TickWaits():
+                said = self._post.answer(sender, letter)
+                self.desk.post([] if said is None else [(sender, said)])
+            case Rests():
+                self.rejoin.rests(sender, letter)
+            case Join():
+                self.rejoin.hear(sender, letter)
+            case Ends(last):
+                self._endings.hear(last)
+
+    def goodbye(self) -> None:
+        """Commits, and tells the neighbours not to wait."""
+        if self.begun and not self._talking.done:
+            if self._talking.waiting() == [SOURCE]:
+                self.keep()
+            self.desk.post((name, Rests(self.stream.ticks)) for name in self.stream.neighbours)
+
+    def keep(self) -> None:
+        """The whole state, from which the journal begins anew."""
+        meta, arrays = freeze(self.stream)
+        rows = self.pending.kept
+        image = Image(
+            number=self._number + 1, offset=self._offset, stream=meta,
+            pending=self.pending.memory(), targets=[label_of(y) for _, _, y in rows],
+            ids=[*self._ticking.ids], paid=self.score.paid, last=label_of(self.score.last),
+            sent=self._post.kept(),
+        )  # fmt: skip
+        width = len(self.mission.columns)
+        self.store.streamed.write(packed(image, arrays, rows, width))
+        self._number, self._imaged = image.number, self.stream.ticks
+        self.store.stream.begin(self._number.to_bytes(8, "little"))
+
+    def _restore(self, image: Image, arrays: Arrays) -> None:
+        restore(image, arrays, self.stream, self.pending)
+        self._ticking.knows(image.ids)
+        self._number, self._offset = image.number, image.offset
+        self.score.paid, self.score.last = image.paid, image.last
+        self._post.remember(image.sent)

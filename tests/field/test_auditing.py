@@ -1,0 +1,178 @@
+"""The node audit: statements that are signed, flooded, read with suspicion and added up by all."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coke.errors import MessageError
+from coke.field.auditing import APART, FALSE, TWICE, NodeAudit, rounded
+from coke.field.edge import Edge, End, zero
+from coke.field.signing import FILE, Signer, genuine
+from coke.maths.algorithms.codecs import Float64
+from coke.maths.audit import Flows, Vouched
+from coke.maths.guards import FIRST
+
+D = 6
+
+
+@cache
+def _keys() -> dict[str, Signer]:
+    return {str(i): Signer.drawn() for i in range(5)}
+
+
+def _audits(graph: nx.Graph) -> dict[str, NodeAudit]:
+    """Of sites in a graph, which have vouched for themselves."""
+    keys = _keys()
+    told = {
+        str(i): Vouched(1.0, 1.0, 1.0, tuple(map(str, graph[i])), keys[str(i)].public)
+        for i in graph
+    }
+    flows = Flows(told, float(len(told)))
+    return {name: NodeAudit(name, flows, keys[name], D) for name in told}
+
+
+def _ends(
+    audits: dict[str, NodeAudit], name: str, gamma: dict[tuple[str, str], float]
+) -> dict[str, End]:
+    """Edges whose duals are so large, in one direction."""
+    start, found = zero(Edge(Float64(), D, True)), dict[str, End]()
+    for other in audits[name].flows.near[name]:
+        size = gamma.get((name, other), 0.0) - gamma.get((other, name), 0.0)
+        found[other] = start._replace(s=FIRST, g=size * np.arange(1.0, D + 1))
+    return found
+
+
+def _flood(audits: dict[str, NodeAudit], k: int, mute: str = "") -> None:
+    """Until nobody has anything to pass on."""
+    while any(audit.outbox for audit in audits.values()):
+        for name, audit in audits.items():
+            for to, data in list(audit.posts(dict.fromkeys(audit.flows.near[name]))):
+                if mute not in (name, to):
+                    audits[to].hear(name, data, k)
+
+
+def _called(audits: dict[str, NodeAudit]) -> int:
+    audits["0"].call(1)
+    _flood(audits, 1)
+    return next(iter(audits.values()))._due
+
+
+def _judge(
+    audits: dict[str, NodeAudit], gamma: dict[tuple[str, str], float], mute: str = ""
+) -> dict[str, str | None]:
+    """Whom each convicts, once all have stated."""
+    k = _called(audits)
+    for later in range(k, k + 12):
+        for name, audit in audits.items():
+            if name != mute:
+                found = audit.look(later, _ends(audits, name, gamma), 1.0, 0.5)
+                if found is not None:
+                    audit.__dict__.setdefault("convicted", found)
+        _flood(audits, later, mute)
+    return {n: getattr(a.__dict__.get("convicted"), "who", None) for n, a in audits.items()}
+
+
+PULL = {("2", "1"): 3.0, ("2", "3"): 3.0, ("1", "0"): 2.0, ("3", "4"): 2.0}  # all from 2
+
+
+def test_all_convict_the_one_where_a_pull_begins() -> None:
+    """On a ring: its neighbours' edges carry as much, but add up to less."""
+    found = _judge(_audits(nx.cycle_graph(5)), PULL)
+    assert {found[n] for n in "0134"} == {"2"}
+
+
+def test_a_liar_that_states_nothing_and_passes_nothing_on_is_convicted_all_the_same() -> None:
+    found = _judge(_audits(nx.cycle_graph(5)), PULL, mute="2")
+    assert {found[n] for n in "0134"} == {"2"}
+
+
+def test_honest_sites_convict_nobody() -> None:
+    small = {edge: 0.02 * size for edge, size in PULL.items()}
+    assert {*_judge(_audits(nx.cycle_graph(5)), small).values()} == {None}
+
+
+def test_who_states_of_an_edge_what_is_not_so_is_convicted_by_its_other_end() -> None:
+    audits = _audits(nx.cycle_graph(5))
+    k = _called(audits)
+    false = _ends(audits, "2", {("2", "1"): 1e3})
+    audits["2"].look(k, false, 1.0, 0.5)
+    _flood(audits, k)
+    found = audits["1"].look(k, _ends(audits, "1", {}), 1.0, 0.5)
+    assert found == ("2", FALSE)
+    audits["4"].look(k, _ends(audits, "4", {}), 1.0, 0.5)
+    assert "1" not in audits["4"].flows.out  # whom the lie was about
+
+
+def test_who_signs_two_statements_of_a_round_is_convicted_by_all() -> None:
+    audits = _audits(nx.cycle_graph(5))
+    k = _called(audits)
+    twin = NodeAudit("2", audits["2"].flows, audits["2"].signer, D)
+    twin._due = k
+    audits["2"].look(k, _ends(audits, "2", {}), 1.0, 0.5)
+    twin.look(k, _ends(audits, "2", PULL), 1.0, 0.5)
+    (first, _), (second, _) = audits["2"].outbox[-1], twin.outbox[-1]
+    audits["1"].hear("2", first, k)
+    audits["3"].hear("2", second, k)
+    _flood(audits, k, mute="2")
+    assert audits["0"].look(k, _ends(audits, "0", {}), 1.0, 0.5) == ("2", TWICE)
+
+
+def test_a_relay_cannot_make_up_what_others_state() -> None:
+    audits = _audits(nx.path_graph(3))
+    k = _called(audits)
+    audits["0"].look(k, _ends(audits, "0", {}), 1.0, 0.5)
+    data = audits["0"].outbox[-1][0]
+    forged = audits["1"]._signed((0, k, 0.5, []))  # of site 0, signed by site 1
+    for wrong in (forged, data[:-1] + bytes([data[-1] ^ 1]), data[:40] + data[41:], b""):
+        with pytest.raises(MessageError):
+            audits["2"].hear("1", wrong, k)
+    other = NodeAudit("2", Flows({"0": audits["0"].flows.told["0"]}, 1.0), _keys()["2"], D)
+    with pytest.raises(MessageError, match="not signed"):
+        other.hear("0", data, k)  # of another run
+
+
+@given(st.binary(max_size=300))
+def test_whatever_comes_is_refused_or_read(data: bytes) -> None:
+    audit = _audits(nx.path_graph(3))["1"]
+    with pytest.raises(MessageError):
+        audit.hear("0", data, 3)
+    assert not audit.outbox
+
+
+def test_calls_are_few_and_near() -> None:
+    """None within so many rounds of the last, none far ahead: a liar's calls cost little."""
+    audits = _audits(nx.path_graph(3))
+    k = _called(audits)
+    audits["1"].call(k)
+    assert not audits["1"].outbox
+    ahead = audits["0"]._signed((0, 10**6, 0.0, None))
+    audits["1"].hear("0", ahead, k)
+    assert audits["1"]._due == k
+    audits["1"].call(k + APART)
+    assert audits["1"]._due > k + APART
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=D, max_size=D))
+def test_both_ends_round_alike(values: list[float]) -> None:
+    gamma = np.array(values)
+    (e, n), (other, m) = rounded(gamma), rounded(-gamma)
+    assert e == other
+    assert np.array_equal(n, -m)
+    size = np.sqrt(np.mean(gamma**2))
+    assert np.abs(np.ldexp(n, e) - gamma).max() <= size / 8 + 1e-300
+
+
+def test_a_run_s_key_is_its_owner_s_alone(tmp_path: Path) -> None:
+    first, again = Signer.kept(tmp_path), Signer.kept(tmp_path)
+    assert first.public == again.public
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+    assert genuine(first.public, b"x", again.sign(b"x"))
+    assert not genuine(first.public, b"y", again.sign(b"x"))
+    assert not genuine(b"short", b"x", first.sign(b"x"))

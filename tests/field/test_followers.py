@@ -1,0 +1,81 @@
+"""Agents on streams equal the simulation, whoever dies; and go on without those who are away."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from coke.learning.finishing import finished
+from coke.learning.streaming import Stream
+from kit.followers import PACE, Followers, rows_of
+
+
+def test_agents_have_the_simulations_bits(tmp_path: Path) -> None:
+    """Statistics, every dual, and θ after the stream has ended by agreement."""
+    net = Followers(tmp_path, rows_of(40, 4), memory=float("inf"))
+    net.start()
+    net.wait()
+    are_the_simulation(net, 40)
+
+
+def test_whoever_dies_when_leaves_no_trace(tmp_path: Path) -> None:
+    """Killed again and again, through images, bases and rounds, with a tenth of all frames lost."""
+    rng, lossy = np.random.default_rng(0), np.random.default_rng(1)
+
+    def fault(a: str, b: str, frame: bytes) -> tuple[bytes, ...]:
+        return (frame,) * int(lossy.choice([0, 1, 1, 1, 1, 1, 1, 1, 1, 2]))
+
+    net = Followers(tmp_path, rows_of(130, 4), memory=float("inf"), fault=fault)
+    net.start()
+    for tick in range(5, 125, 12):
+        who = str(rng.choice(net.names))
+        net.until(partial(net.beyond, tick))
+        net.kill(who)
+        net.start(who)
+    net.wait()
+    are_the_simulation(net, 130)
+
+
+def test_others_go_on_without_one_that_is_away_and_with_it_once_it_is_back(tmp_path: Path) -> None:
+    """Duals cancel on every edge to the bit, and no row is lost or counted twice."""
+    pace = PACE._replace(patience=0.05)
+    net = Followers(tmp_path, rows_of(400, 4), pace=pace, stream={"wait": 0.3})
+    net.start()
+    net.until(lambda: min(net.ticks().values()) >= 60)
+    net.kill("s1")
+    others = ["s0", "s2", "s3"]
+    net.until(lambda: min(net.ticks()[n] for n in others) >= 140)
+    net.start("s1")
+    net.until(lambda: min(net.ticks().values()) >= 300)
+    net.wait()
+    for name in net.names:
+        follow, learnt = net.agents[name].follow, net.agents[name].outcome()
+        assert follow is not None
+        assert follow.pending.counts.taken == 400
+        assert set(learnt.asymmetry.values()) == {0.0}
+        assert follow.stream.live.all()
+
+
+def are_the_simulation(net: Followers, rows: int) -> None:
+    """Statistics, every dual, and θ after the stream has ended by agreement."""
+    replay = net.replay()
+    stream = replay.feed.stream
+    assert isinstance(stream, Stream)
+    ended = finished(stream, 200)
+    for i, name in enumerate(net.names):
+        agent = net.agents[name]
+        assert agent.follow is not None
+        own = agent.follow.stream
+        np.testing.assert_array_equal(own.statistics.S[0], stream.statistics.S[i])
+        assert agent.follow.pending.counts.taken == rows
+    assert ended.certificate is not None
+    for name in net.names:
+        learnt = net.agents[name].outcome()
+        ready = net.agents[name].agreed
+        assert ready is not None
+        theta = net.agents[name].mission.theta(ready, learnt.theta)
+        np.testing.assert_array_equal(theta, stream.theta[0].ravel())
+        assert learnt.certificate == ended.certificate
+        assert not any(learnt.asymmetry.values())
