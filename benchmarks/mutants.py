@@ -36,8 +36,32 @@ QUADRATIC = "maths/losses/problem.py"
 ONLINE = "maths/algorithms/online.py"
 FIFTHS = "learning/fifths.py"
 ONNX, HTTP = "export/onnx.py", "page/http.py"
+MONTHS = "test_months.py"
 LINKS, VOUCHING, REVOKING = "field/carriers/links.py", "field/vouching.py", "field/revoking.py"
 MUTANTS = [
+    Mutant("a site that was forgotten stays away", "field/training.py",
+           "if end.closed and end.strikes < STRIKES and not self.trained.done:", "if False:",
+           "test_membership.py::test_a_forgotten_site"),
+    Mutant("a site without edges goes at once", "field/training.py",
+           "if self._heeded(self._aware):", "if True:", "test_membership.py::last_edge"),
+    Mutant("one that leaves is opened again", "field/training.py",
+           "if self._echoed is not None and not end.closed:", "if False:",
+           "test_membership.py::stays_so"),
+    Mutant("an agent started again undoes a step back", "field/kept.py",
+           "if run not in before.runs:", "if True:", MONTHS),
+    Mutant("the model in use is removed when it is old", "field/kept.py",
+           "[run for run in now.runs if run != now.used]", "now.runs", MONTHS),
+    Mutant("a backup that was altered is restored", "field/backups.py",
+           "if digest.hexdigest() != entry.digest:", "if False:", MONTHS),
+    Mutant("a backup writes where it likes", "field/backups.py",
+           'and ".." not in path.parts', "", MONTHS),
+    Mutant("whoever joined late joins again in a new run", "field/retraining.py",
+           '({"joins": False} if site.joins else {})', "{}", MONTHS),
+    Mutant("any two releases train together", "field/mission.py",
+           '".".join(__version__.split(".")[:2])', '""', MONTHS),
+    Mutant("a history for ever", SLOTS, "if self._lines.tell() > HISTORY:", "if False:", MONTHS),
+    Mutant("a log for ever", "cli/rolling.py",
+           "if self._file.tell() + len(line) >= self._most:", "if False:", MONTHS),
     Mutant("a neighbour's link in another's name", LINKS, 'link.name not in ("", name)',
            "not link.name", "test_links.py::test_a_site_of_the_same_ca"),
     Mutant("frames of any length kept", "field/carriers/stream.py",

@@ -24,8 +24,8 @@ GROUPED: dict[Any, list[str]] = {
     coke.Features: [key for key in KNOBS if key.startswith("features.")],
     coke.Until: ["rounds", "accuracy", "tol", "max_bytes", "max_transmissions"],
     coke.DP: ["epsilon", "delta", "secure_sum", "colluding", "new_budget", "classes"],
-    coke.Auto: ["whitening", "sample", "sums", "memory"],
-    coke.TreeNewton: ["whitening", "sample"],
+    coke.Auto: ["whitening", "sample", "sums", "memory", "links"],
+    coke.TreeNewton: ["whitening", "sample", "links"],
     coke.Coke: ["whitening", "sample", "sums", "memory"],
     **{kind: list(ALGORITHMS[x].uses) for x, kind in CHOSEN.items() if not ALGORITHMS[x].basis},
 }

@@ -176,3 +176,8 @@ def test_a_run_s_key_is_its_owner_s_alone(tmp_path: Path) -> None:
     assert genuine(first.public, b"x", again.sign(b"x"))
     assert not genuine(first.public, b"y", again.sign(b"x"))
     assert not genuine(b"short", b"x", first.sign(b"x"))
+
+
+def test_of_two_sites_nobody_can_say_who_lies() -> None:
+    found = _judge(_audits(nx.path_graph(2)), {("1", "0"): 99.0})
+    assert {*found.values()} == {None}

@@ -106,7 +106,9 @@ def test_new_rows_are_learnt_in_one_command_and_one_goes_back_in_another(tmp_pat
         assert_array_equal(load_model(path).theta, model.theta)
     status = [site_status(read_site(path)) for path in field.paths]
     assert [one["models"] for one in status] == [{"kept": [1, 2], "used": 2}] * 3
-    assert [one["run"] for one in status] == [2] * 3
+    assert [(one["run"], one["state"]) for one in status] == [(2, "finished")] * 3
+    coke("agent", "health", field.paths[0], cwd=tmp_path)  # exit code 0: nobody need look
+    assert json.loads(coke("network", "status", field.folder, "--json", cwd=tmp_path).stdout)
     coke("network", "back", field.folder, cwd=tmp_path)
     assert [path.read_bytes() for path in first] == before
     assert coke("network", "back", field.folder, "--run", 9, cwd=tmp_path, code=2)

@@ -12,6 +12,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from coke.data.split import deal
+from coke.errors import ConfigError
 from coke.field.mission import Mission
 from coke.field.moves import Setup
 from coke.field.results import keep
@@ -97,3 +98,8 @@ def test_with_a_guard_auto_is_consensus() -> None:
     """Parents on a tree could lie about its sums."""
     assert resolved(checked_settings({"guard": True}))[0] == "coke"
     assert "could lie" in resolved(checked_settings({"guard": True}))[1]
+
+
+def test_a_cap_that_bounded_nothing_is_no_setting_any_more() -> None:
+    with pytest.raises(ConfigError, match="cap"):
+        checked_settings({"cap": 0.05})

@@ -104,3 +104,12 @@ def test_an_edge_is_what_both_ends_say_is_one() -> None:
 def test_nothing_counts_for_more_than_four_medians(values: list[float]) -> None:
     assert (believed(values) <= 4 * np.median(values)).all()
     assert (believed(values) <= values).all()
+
+
+def test_most_sites_are_worse_off_than_without_a_model_by_the_middle_one() -> None:
+    """R_i(θ_i)/max(R_i(0), v): one site that says so does not make it so."""
+    flows = _flows(nx.cycle_graph(5), np.ones(5), np.array([1.0, 1.0, 1.0, 1.0, 6.0]))
+    stated = {str(i): Stated(1.0, {}) for i in range(5)}
+    assert flows.worse({**stated, "0": Stated(1e9, {})}) == pytest.approx(0.5)
+    assert flows.worse({n: Stated(8.0, {}) for n in stated}) == pytest.approx(4.0)
+    assert flows.worse({}) == 0.0

@@ -75,6 +75,14 @@ def test_numbers_that_are_no_longer_finite_are_a_failure(comparison: Comparison)
     assert settle("x", traces(1e6)).failed is None
 
 
+def test_advice_is_by_the_account_of_the_links(comparison: Comparison) -> None:
+    """A copy for each neighbour, or one message for all."""
+    ours = comparison.row("coke")._replace(reached=True, bytes=10_000, wire_bytes=90_000)
+    tree = ours._replace(method="tree-newton", bytes=20_000, wire_bytes=30_000)
+    assert advice([ours, tree], "r2").startswith("Take tree-newton: 30 kB on the wire")
+    assert advice([ours, tree], "r2", broadcast=True).startswith("Take coke: 10 kB by broadcasts")
+
+
 def test_the_picture_and_the_advice_bear_failures(comparison: Comparison) -> None:
     """The same picture as without the rows that have nothing to show; no warning of overflow."""
     ours, bad = comparison.row("coke"), comparison.row("cta")

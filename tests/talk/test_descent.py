@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given
@@ -172,6 +173,23 @@ def test_a_site_that_forbids_sums_adds_nothing_up_whoever_asks(kind: int) -> Non
     with pytest.raises(MessageError, match="does not allow"):
         site._taken(bytes([kind, 0]))
     assert not site.u.any()
+
+
+@pytest.mark.parametrize("sites", [5, 40])
+def test_where_sites_are_alike_a_proof_is_next_to_the_truth(sites: int) -> None:
+    """However many they are: what rounding leaves of all others' shares the root takes up."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=60)
+    settings = next(hard_cases(1, seed=9)).settings
+    ready = HardCase("alike", [X] * sites, [y] * sites, nx.complete_graph(sites), settings).ready(
+        **{"lambda": 1e-3}
+    )
+    found = descended(ready)
+    proven, true = found.certificate, truth(ready, found.u)
+    assert proven is not None
+    assert proven.holds
+    assert (1 - 1e-6) * true <= proven.gap <= 1.25 * true
 
 
 def test_one_site_alone_needs_nobody() -> None:

@@ -44,6 +44,7 @@ def compare(
     settings = wanted()
     from coke.learning.folder import Folder
     from coke.learning.open import open_ready
+    from coke.settings.declaration import BROADCAST
     from coke.studies.compare.compare import Comparison, known
     from coke.studies.compare.goal import advice
 
@@ -58,7 +59,7 @@ def compare(
         "optimum": comparison.goal.optimum,
         "rows": [row.document(comparison.goal) for row in rows],
         "measure": comparison.goal.measure,
-        "advice": advice(rows, comparison.goal.measure),
+        "advice": advice(rows, comparison.goal.measure, broadcast=settings.links == BROADCAST),
     }
     if folder:
         document["plot"] = _plot(rows, comparison, folder)

@@ -28,6 +28,10 @@ def show_sites(found: Sequence[dict[str, Any]], as_json: bool) -> None:
     out = Screen(highlight=False)
     out.print(table)
     for one in found:
+        if one["models"]["kept"]:
+            kept = ", ".join(map(str, one["models"]["kept"]))
+            used = f"the model of run {one['models']['used'] or '?'} is in use; kept: {kept}"
+            out.print(f"{one['site']}: {used}", markup=False, soft_wrap=True)
         if one["page"] is not None:
             out.print(f"{one['site']}: {one['page']}", markup=False, soft_wrap=True)
 

@@ -68,8 +68,8 @@ class NodeAudit:
     size: int  # numbers of a dual
     outbox: list[tuple[bytes, str]] = field(default_factory=list)  # statements, and who had them
     spent: int = 0  # bytes posted
-    _due: int = 0  # the round of the last audit that was called
-    _judged: int = 0  # … and of the last that is over
+    judged: int = 0  # the round of the last audit that is over …
+    _due: int = 0  # … and of the last that was called
     _heard: dict[str, tuple[bytes, Stated]] = field(default_factory=dict)  # of the one that is due
     _proof: Conviction | None = None
 
@@ -81,7 +81,7 @@ class NodeAudit:
 
     def _taken(self, at: int, k: int) -> bool:
         """Whether an audit in that round is new, and may be."""
-        late = max(self._due, self._judged)
+        late = max(self._due, self.judged)
         if not (late + (APART if late else 0) < at <= k + 4 * len(self.flows.told) + 2 * STEP):
             return False
         self._due, self._heard = at, {}
@@ -92,7 +92,7 @@ class NodeAudit:
         if self._proof is not None:
             found, self._proof = self._proof, None
             return self._out(found)
-        if not self._due or k < self._due or self._judged >= self._due:
+        if not self._due or k < self._due or self.judged >= self._due:
             return None
         if self.name not in self._heard:
             self._state(ends, rho, loss)
@@ -101,7 +101,7 @@ class NodeAudit:
         all_ = self.flows.near.keys() <= self._heard.keys()
         if not all_ and k < self._due + min(len(self.flows.told), MOST):
             return None
-        self._judged = self._due
+        self.judged = self._due
         return self._carries()
 
     def _carries(self) -> Conviction | None:
@@ -109,7 +109,7 @@ class NodeAudit:
         stated = {n: one for n, (_, one) in self._heard.items()}
         parts = self.flows.parts(stated)
         order = sorted(parts, key=parts.__getitem__, reverse=True)
-        if not order or order[0] == self.name:
+        if len(order) < 3 or order[0] == self.name:  # of two, nobody can say who lies
             return None
         most, next_ = parts[order[0]], max([parts[n] for n in order[1:]], default=0.0)
         dragged = self.flows.worse(stated) > WARNS[1] and most > LEADS * next_

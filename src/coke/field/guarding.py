@@ -32,6 +32,7 @@ from coke.maths.guards import (
     FALLS_BACK,
     FIRST,
     LOOSE,
+    LOUDER,
     WARNS,
     WORDS,
     HonestBounds,
@@ -76,6 +77,8 @@ class Watch:
     _since: int = 0  # the round from which on it looks …
     _wide: bool = False  # … as far as known
     _alarmed: int = 0  # the round of the first alarm that no audit has explained
+    _peak: float = 1.0  # the loudest alarm so far, in parts of what is suspicious …
+    _cleared: float = 0.0  # … and how loud they were when an audit found nobody
 
     @cached_property
     def _bounds(self) -> HonestBounds:
@@ -100,10 +103,13 @@ class Watch:
 
     def _audited(self, at: Look) -> str | None:
         """Whom an audit convicts, be it a neighbour or not."""
-        found = None
-        if self.audit is not None:
-            found = self.audit.look(at.k, at.ends, at.rho, at.loss)
+        if self.audit is None:
+            return None
+        before = self.audit.judged
+        found = self.audit.look(at.k, at.ends, at.rho, at.loss)
         if found is None:
+            if self.audit.judged > before:
+                self._cleared = self._peak
             return None
         if found.who in at.ends:
             self.suspects.setdefault(found.who, found.why)
@@ -117,17 +123,20 @@ class Watch:
             room = LOOSE if fresh and not sure else 1.0
             if found.part > room * found.warns:
                 self.suspects.setdefault(found.who, f"{found.why}: {found.part:.2g} times")
-                self._alarm(at)
+                self._alarm(at, found.part / found.warns)
             if self.audit is None or not found.part > room * found.cuts:
                 continue
             if sure or self._unexplained(at):
                 return found.who
         return None
 
-    def _alarm(self, at: Look) -> None:
+    def _alarm(self, at: Look, loud: float) -> None:
+        """Calls for an audit, unless one has found nobody when things were much as bad."""
+        self._peak = max(self._peak, loud)
         if self.audit is not None:
-            self.audit.call(at.k)
             self._alarmed = self._alarmed or at.k
+            if loud > LOUDER * self._cleared:
+                self.audit.call(at.k)
 
     def _unexplained(self, at: Look) -> bool:
         """Whether an audit was called for so long ago that it has found nobody."""

@@ -15,7 +15,7 @@ from coke.maths.features.whitening import Whitening
 from coke.maths.ledger import Spent
 from coke.maths.losses import Loss
 from coke.maths.losses.problem import Problem
-from coke.settings.declaration import AUTO, Settings
+from coke.settings.declaration import AUTO, BROADCAST, Settings
 from coke.settings.rules import against_descent
 from coke.talk.place import SITES
 from coke.threads import OneThread
@@ -53,7 +53,8 @@ def resolved(settings: Settings) -> tuple[str, str]:
         "compiled rounds are COKE's": settings.fast,
     }
     why = "; ".join([*against_descent(settings), *(one for one, holds in asked.items() if holds)])
-    return ("coke", why) if why else ("tree-newton", "sums over a tree take the fewest bytes")
+    least = f"sums over a tree take the fewest bytes on {settings.links} links"
+    return ("coke", why) if why else ("tree-newton", least)
 
 
 def tol_of(settings: Settings, entry: Entry, loss: Loss) -> float | None:
@@ -78,6 +79,7 @@ def goal_of(settings: Settings, loss: Loss) -> Aim | None:
     return Aim(
         accuracy=settings.accuracy / finer, sweeps=settings.rounds, sums=loss.statistics,
         bend=loss.bend or loss.kappa, further=settings.sums and loss.smooth,
+        broadcast=settings.links == BROADCAST,
     )  # fmt: skip
 
 

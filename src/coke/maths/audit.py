@@ -142,9 +142,11 @@ class Flows:
         return {j: self._sum(here, j) / bound for j in self._names} if bound > 0 else {}
 
     def worse(self, stated: Mapping[str, Stated]) -> float:
-        """The middle one of R_i(θ_i)/R_i(0): above 1, most sites had better predict nothing."""
-        here = [n for n in self._names if n in stated and self.told[n].zero > 0]
-        return float(np.median([stated[n].loss / self.told[n].zero for n in here])) if here else 0.0
+        """The middle one of R_i(θ_i)/max(R_i(0), v): above 1, most had better predict nothing."""
+        v, here = self.zero / max(len(self._names), 1), [n for n in self._names if n in stated]
+        least = {n: max(self.told[n].zero, v) for n in here}
+        found = [stated[n].loss / least[n] for n in here if least[n] > 0]
+        return float(np.median(found)) if found else 0.0
 
     def _sum(self, stated: Mapping[str, Stated], j: str) -> float:
         sums: list[Array] = []

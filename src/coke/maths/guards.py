@@ -40,6 +40,7 @@ FADES = 20  # rounds in which what a liar has done fades once it is cut; in both
 LOOSE = 4.0  # … only what is so many times beyond a bound counts
 WARNS = (0.17, 1.2)  # parts of the bounds on an edge and on the own loss: from there on suspicious
 ALARMS = 0.2  # part of the bound on an edge of a known graph from which on an audit is called for
+LOUDER = 1.25  # times as loud as when an audit found nobody, before the next is called for
 FALLS_BACK = (2.0, 6.0)  # parts from which on an edge is closed that no audit has explained
 WORDS = 3.0  # times the largest model learnt alone, or √v, that a neighbour's may be in size …
 AHEAD = 1.5  # … where it is so many times the site's own

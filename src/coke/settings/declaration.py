@@ -20,7 +20,7 @@ Toml = dict[str, Any]
 AUTO, WAIT = "auto", "wait"
 HASHED = "hashed"  # levels of text, told by digests
 PUBLIC = "public"  # units known before any row
-BALANCED, ROWS = "balanced", "rows"
+BALANCED, BROADCAST, ROWS = "balanced", "broadcast", "rows"
 PLAIN: dict[str, Any] = {  # with model = "plain", and …
     "n_features": 100, "kernel": "gaussian", "frequencies": "drawn", "inputs": "scaled",
     "linear": 0.0, "weigh": "sites",
@@ -47,6 +47,7 @@ _network = partial(Knob, scope=Scope.RUN, faces=COMMANDS | Face.ESTIMATORS)  # m
 _learns = partial(Knob, faces=EVERYWHERE & ~Face.THEORY)  # where algorithms run …
 _trains = partial(Knob, faces=EVERYWHERE & ~Face.THEORY & ~Face.COMPARE)  # … and where one does
 _spends = partial(Knob, faces=Face.RUN | Face.NETWORK | Face.SITE | Face.ESTIMATORS, resume=True)
+_BUDGET = _spends("Budget of all sites together.", "[1, inf)", "a positive number")
 _here = partial(Knob, scope=Scope.SITE, faces=Face.SITE)  # of a site on a network
 
 
@@ -205,14 +206,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         f"of {_PROVEN}.", "(0, 1]", "a share above 0 and up to 1; 0.01 is usual")] = 0.01
     sums: Annotated[bool, _trains(
         "Whether a site's neighbour may see sums of gradients of the sites behind it.")] = True
+    links: Annotated[str, _learns("What one message to several neighbours costs.", choices={
+        "unicast": "a copy for each", BROADCAST: "one for all"})] = "unicast"
     guard: Annotated[bool, Knob(
         "Close the edge to a neighbour that an audit convicts or whose words no honest site has; "
         "tell claims by name.", faces=Face.NETWORK | Face.SITE)] = False
     memory: Annotated[float, MEMORY] = 500.0
-    max_bytes: Annotated[int | None, _spends(
-        "Budget of all sites together.", "[1, inf)", "a positive number")] = None
-    max_transmissions: Annotated[int | None, _spends(
-        "Budget of all sites together.", "[1, inf)", "a positive number")] = None
+    max_bytes: Annotated[int | None, _BUDGET] = None
+    max_transmissions: Annotated[int | None, _BUDGET] = None
     whitening: Annotated[str, _learns("Where coke's common basis comes from.", choices={
         "mixture": "of Gaussians", "moments": "one Gaussian", "gram": "the average Gram matrix",
         "sample": "public inputs", "range": "public ranges"})] = "mixture"
@@ -239,8 +240,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fast: Annotated[bool, Knob(
         "Compiled rounds (the extra fast): other last bits.",
         faces=Face.RUN | Face.NETWORK | Face.SITE)] = False
-    seed: Annotated[int, Knob(
-        "Seed of features, network, splits and synthetic rows.", "[0, inf)",
+    seed: Annotated[int, Knob("Seed of features, network, splits and synthetic rows.", "[0, inf)",
         "a whole number ≥ 0")] = 0
     data: DataTable = DataTable()
     features: Features = Features()

@@ -51,7 +51,17 @@ class DP(msgspec.Struct, frozen=True):
     classes: Any = ()
 
 
-class Auto(msgspec.Struct, frozen=True):
+class Coke(msgspec.Struct, frozen=True):
+    """COKE with nothing to tune; all as in `Auto`, `sums` for what its proof leaves to do."""
+
+    algorithm: ClassVar[str] = "coke"
+    whitening: str = "mixture"
+    sample: Any = None
+    sums: bool = True
+    memory: float = 500.0
+
+
+class Auto(Coke, frozen=True):
     """The cheapest method that will do, in a basis that the sites agree on.
 
     whitening : where it comes from: "mixture", "moments", "gram", "range" (of scale="public") or
@@ -59,27 +69,21 @@ class Auto(msgspec.Struct, frozen=True):
     sums : whether a site's neighbour may see sums of gradients of the sites behind it; without
         that the sites come to a consensus.
     memory : of `partial_fit`: ticks after which a row counts 1/e; infinite: always one.
+    links : what a message to several neighbours costs: a copy for each ("unicast") or one for all
+        ("broadcast").
     """
 
     algorithm: ClassVar[str] = "auto"
-    whitening: str = "mixture"
-    sample: Any = None
-    sums: bool = True
-    memory: float = 500.0
+    links: str = "unicast"
 
 
 class TreeNewton(msgspec.Struct, frozen=True):
-    """Newton's method by sums over a tree; `whitening` and `sample` as in `Auto`."""
+    """Newton's method by sums over a tree; all as in `Auto`."""
 
     algorithm: ClassVar[str] = "tree-newton"
     whitening: str = "mixture"
     sample: Any = None
-
-
-class Coke(Auto, frozen=True):
-    """COKE with nothing to tune; `sums` are for what its proof leaves to do."""
-
-    algorithm: ClassVar[str] = "coke"
+    links: str = "unicast"
 
 
 class CokePaper(msgspec.Struct, frozen=True):

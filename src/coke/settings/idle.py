@@ -76,6 +76,11 @@ def _whitened(seen: _Seen, key: str) -> str:
     return "" if some else f"{', '.join(seen.algorithms)} runs without a common basis"
 
 
+def _linked(seen: _Seen, key: str) -> str:
+    some = any(name == AUTO or ALGORITHMS[name].descends for name in seen.algorithms)
+    return "" if some else f"{', '.join(seen.algorithms)} says the same on all links"
+
+
 def _noised(seen: _Seen, key: str) -> str:
     return "" if seen.settings.privacy == "dp" else "nothing is noised without --privacy dp"
 
@@ -97,6 +102,7 @@ _RULES: Mapping[str, Callable[[_Seen, str], str]] = {
     "v": _tuned,
     "mu": _tuned,
     "eta": _tuned,
+    "links": _linked,
     "whitening": _whitened,
     "sample": _whitened,
     "delta": _noised,

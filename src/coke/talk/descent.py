@@ -5,7 +5,7 @@ The root orders, orders go down, and answers come up, each the sum of a subtree:
     COMMON    how to round           ↦ proof of what the sites have found before, and F(0)
     BEGIN     where from, and c      ↦ sites, F(0), F(u), and what the gradient at u is
     STEP      a change of u          ↦ F(u), and what the gradient at u is more than expected
-    SHIFT     the mean gradient      ↦ proof: Σ_i e_i and F(u)
+    SHIFT     the mean gradient      ↦ proof: Σ_i e_i
     HESSIAN   nothing                ↦ Σ_i A_i
     END       what was proven
 
@@ -39,9 +39,9 @@ from coke.maths.losses.risk import Risk
 from coke.talk.conversation import Talk, Turn
 from coke.talk.handover import Handed, Settled, Stage, handed
 from coke.talk.place import Place
-from coke.talk.tree import PROOF, above, mark_of, proven, read, steps
+from coke.talk.tree import ONE, PROOF, below, mark_of, proofs, proven, read, steps
 
-_COUNT, _ONE = struct.Struct("<Iff"), struct.Struct("<f")
+_COUNT = struct.Struct("<Iff")
 _LARGEST, _NOTHING = float(np.finfo(np.float32).max), (math.inf,)  # proven: no end can follow
 _ROUNDED = 0.02  # of what may be left to gain, to lose by rounding a common model
 
@@ -55,6 +55,7 @@ class Descent:
         self.u, self.k, self.done = np.zeros(risk.size), 0, False
         self.certificate: Certificate | None = None
         self._c, self._zero, self._excess = 1.0, math.nan, excess(risk)
+        self._worth = 0.0  # F(u) of the subtree, or less
         self._count, self._counts = 1, dict.fromkeys(place.children, 1)
         self._known, self._change, self._step = self.u, self.u, 0.0
         self._below = dict.fromkeys(place.children, self.u)
@@ -122,7 +123,7 @@ class Descent:
         c = kappa if self._goal.sums else newton.curvature(self._secant(at), kappa)
         A = risk.gram(0)
         own = A + (2.0 / kappa) * matrix(risk.G, len(A))
-        self._root = newton.Root(own, c, self._goal, self.place.shape.sites)
+        self._root = newton.Root(own, c, self._goal, self.place.shape)
         return self._encoded(self._root.began(start), c)
 
     def _secant(self, u: Array | None) -> float:
@@ -171,7 +172,7 @@ class Descent:
             self._step = 2.0 ** newton.exponent(order[1])
             self._moved(_told(order[2:], size)[0], shift=False)
         elif kind == END:
-            self._ended(order[1:])
+            self.certificate = self._certificate(proven(order[1:], self._proven))
         elif kind != HESSIAN:
             self._moved(_told(order[1:], size)[0], shift=True)
         return kind
@@ -191,10 +192,6 @@ class Descent:
         self._below = {n: known + (c * self._counts[n]) * x for n, known in self._below.items()}
         if not shift:
             self.u, self._change = self.u + x, x
-
-    def _ended(self, data: bytes) -> None:
-        """With what the root has proven, which is no less than what was proven below."""
-        self.certificate = self._certificate(proven(data, self._proven))
 
     def _certificate(self, told: Sequence[float]) -> Certificate:
         return Certificate(told[0], told[1], told[2], self._goal.accuracy, self._goal.slack)
@@ -216,12 +213,13 @@ class Descent:
         if self.place.parent is None:
             self._order = self._decided(whole, float(told[-1]), coarsest)
             return b""
-        head = _COUNT.pack(int(told[0]), *told[1:]) if first else _ONE.pack(*told)
+        values = [below(x) for x in told.tolist()[first:]]
+        head = _COUNT.pack(int(told[0]), *values) if first else ONE.pack(*values)
         return head + self._news(whole, first=first)
 
     def _added(self, heard: Mapping[str, bytes], *, first: bool) -> tuple[Array, float]:
         """The subtree's numbers, once its gradients are taken over; and their coarsest step."""
-        head, own = (_COUNT, [1.0, self._value(0.0 * self.u)]) if first else (_ONE, [])
+        head, own = (_COUNT, [1.0, self._value(0.0 * self.u)]) if first else (ONE, [])
         told, coarsest = np.array([*own, self._value(self.u)]), 0.0
         for child, data in heard.items():
             numbers = read(head, data[: head.size])
@@ -233,7 +231,9 @@ class Descent:
             raise MessageError(f"{told[0]:.0f} sites below, of {self.place.shape.sites} in all")
         if first:
             self._count, self._zero = int(told[0]), float(told[1])
-        return np.minimum(told, _LARGEST), coarsest
+        told = np.minimum(told, _LARGEST)
+        self._worth = float(told[-1])
+        return told, coarsest
 
     def _news(self, whole: Array, *, first: bool) -> bytes:
         """Of the subtree's gradient what the edge above does not know yet."""
@@ -251,18 +251,17 @@ class Descent:
         return self._encoded(self._root.after(self.u, gradient / N, *at))
 
     def _proof(self, heard: Mapping[str, bytes], *, first: bool) -> bytes:
-        """The subtree's Σ_i e_i, rounded up, and F(u), rounded down; and F(0), the first time."""
+        """The subtree's Σ_i e_i, rounded up; the first time F(u) and F(0), too, rounded down.
+
+        Later F(u) is what the sites have told with the gradient.
+        """
         gap = float(self._excess(self.gamma[None], self.u[None])[0])
-        objective, zero = self._value(self.u), self._value(0.0 * self.u) if first else 0.0
-        mark = mark_of(self.u) if first else b""
-        for data in heard.values():
-            if data[: len(mark)] != mark:
-                raise MessageError("a site below has come to another model: nothing is proven")
-            more = read(PROOF, data[len(mark) :])
-            gap, objective, zero = gap + more[0], objective + more[1], zero + more[2]
-        self._proven = told = above(gap), -above(-objective), -above(-zero)
+        mark, own = b"", (gap, self._worth, 0.0)
+        if first:
+            mark, own = mark_of(self.u), (gap, self._value(self.u), self._value(0.0 * self.u))
+        self._proven = told = proofs(own, heard.values(), mark)
         if self.place.parent is not None:
-            return mark + PROOF.pack(*told)
+            return mark + (PROOF.pack(*told) if first else ONE.pack(told[0]))
         self._zero = told[2] if first else self._zero
         self._order = self._judged((*told[:2], self._zero))
         return b""

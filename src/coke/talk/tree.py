@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import lt
 from zlib import crc32
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from coke.errors import MessageError
 from coke.maths.arrays import Array
 
+ONE = struct.Struct("<f")
 PROOF = struct.Struct("<fff")  # Σ_i e_i, F(u) and F(0): `coke.maths.losses.excess`
 
 
@@ -33,6 +34,11 @@ def above(x: float) -> float:
         return float(near if near >= x else np.nextafter(near, np.float32(np.inf)))
 
 
+def below(x: float) -> float:
+    """A float32 that is no more."""
+    return -above(-x)
+
+
 def read(form: struct.Struct, data: bytes) -> tuple[float, ...]:
     """The numbers in a message of that form; MessageError where they are none."""
     if len(data) != form.size:
@@ -49,3 +55,19 @@ def proven(data: bytes, least: Sequence[float]) -> tuple[float, ...]:
     if any(map(lt, found, least)):
         raise MessageError("an end of a descent that proves less than the sites below did")
     return found
+
+
+def proofs(
+    own: tuple[float, float, float], heard: Iterable[bytes], mark: bytes
+) -> tuple[float, float, float]:
+    """Σ_i e_i, rounded up, and F(u) and F(0), rounded down, of a site and those that it hears.
+
+    With a `mark` all must have come to its model; without one they tell Σ_i e_i alone.
+    """
+    gap, objective, zero = own
+    for data in heard:
+        if data[: len(mark)] != mark:
+            raise MessageError("a site below has come to another model: nothing is proven")
+        more = (*read(PROOF if mark else ONE, data[len(mark) :]), 0.0, 0.0)
+        gap, objective, zero = gap + more[0], objective + more[1], zero + more[2]
+    return above(gap), below(objective), below(zero)

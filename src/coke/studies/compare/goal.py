@@ -131,24 +131,28 @@ class Goal:
         )  # fmt: skip
 
 
-def advice(rows: Sequence[Row], measure: str) -> str:
-    """Which method to take, by bytes on the wire; and which other model predicts better."""
+def advice(rows: Sequence[Row], measure: str, *, broadcast: bool = False) -> str:
+    """Which method to take, by bytes on such links; and which other model predicts better."""
     better = _better(rows, measure)
-    return _cheapest(rows) + (f" {better}" if better else "")
+    return _cheapest(rows, broadcast=broadcast) + (f" {better}" if better else "")
 
 
-def _cheapest(rows: Sequence[Row]) -> str:
+def _cheapest(rows: Sequence[Row], *, broadcast: bool) -> str:
+    def spent(row: Row) -> int:
+        return row.bytes if broadcast else row.wire_bytes
+
     useful = [row for row in rows if row.reached and row.method != "coke-tuned"]
     if not useful:
         return "No method reached the goal: ask for less, or use more features or a smaller λ."
-    best = min(useful, key=lambda row: row.wire_bytes)
+    best = min(useful, key=spent)
     if best.method in ("local-only", "one-shot-average"):
         return f"Take {best.method}: on these data that is accurate enough, and nothing is cheaper."
     needs = best.method.startswith("tree") and best.method != "tree-newton"  # which hands over
     trees = ", if a spanning tree and a root are fine" if needs else ""
-    said = f"Take {best.method}{trees}: {sized(best.wire_bytes)} on the wire"
+    where = "by broadcasts" if broadcast else "on the wire"
+    said = f"Take {best.method}{trees}: {sized(spent(best))} {where}"
     ours = [row for row in useful if row.method == "coke" and row is not best]
-    return said + (f", coke {sized(ours[0].wire_bytes)}." if ours else ".")
+    return said + (f", coke {sized(spent(ours[0]))}." if ours else ".")
 
 
 def _better(rows: Sequence[Row], measure: str) -> str:
