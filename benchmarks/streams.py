@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -85,11 +87,11 @@ def beijing() -> Rows:
     return Rows(hours[..., :-1], hours[..., -1], 5.0)
 
 
-def elec2() -> Rows:
-    """Half hours dealt in turn to ten sites; without the price, as is the custom."""
+def elec2(*, price: bool = False) -> Rows:
+    """Half hours dealt in turn to ten sites; the price, of which the label is made, on demand."""
     table = _table("tables/elec2")
     labels = np.where(table.pop("class").astype(str) == "UP", 1.0, 0.0)
-    kept = [x.astype(np.float64) for name, x in table.items() if "nswprice" not in name]
+    kept = [x.astype(np.float64) for name, x in table.items() if price or "nswprice" not in name]
     X = np.column_stack(kept)
     return Rows(*_dealt((X - X.mean(axis=0)) / X.std(axis=0), labels, 10), 2.0, classes=True)
 
@@ -123,6 +125,25 @@ def least_squares(
                 ridge = (LAM + PRIOR / w) / N * max(s.w[g], 1.0)
                 theta[list(whole)] = solution(s.S[g] + ridge * np.eye(D), s.r[g])
     return off**2
+
+
+def hoeffding(rows: Rows, before: int = 0) -> float | None:
+    """Accuracy of one Hoeffding tree that sees every row, in order; None without river.
+
+    With the label of so many rows before as one more input, where that is above zero.
+    """
+    if find_spec("river") is None:
+        return None
+    river: Any = import_module("river.tree")
+    X, y = rows.X.reshape(-1, rows.X.shape[-1]), rows.y.ravel()
+    if before:
+        X = np.column_stack([X, np.r_[np.zeros(before), y[:-before]]])
+    tree, right = river.HoeffdingTreeClassifier(), 0
+    for x, label in zip(X.tolist(), y.tolist(), strict=True):
+        named = dict(enumerate(x))
+        right += tree.predict_one(named) == label
+        tree.learn_one(named, label)
+    return right / len(y)
 
 
 class Linearised(NamedTuple):

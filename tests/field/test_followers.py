@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from coke.learning.finishing import finished
+from coke.learning.model import load_model
 from coke.learning.streaming import Stream
 from kit.followers import PACE, Followers, rows_of
 
@@ -56,6 +57,22 @@ def test_others_go_on_without_one_that_is_away_and_with_it_once_it_is_back(tmp_p
         assert follow.pending.counts.taken == 400
         assert set(learnt.asymmetry.values()) == {0.0}
         assert follow.stream.live.all()
+
+
+def test_who_says_goodbye_is_not_waited_for(tmp_path: Path) -> None:
+    """However patient the others are; and its model is there meanwhile."""
+    net = Followers(tmp_path, rows_of(200, 4))
+    net.start()
+    net.until(partial(net.beyond, 60))
+    net.stop("s2")
+    assert load_model(tmp_path / "s2" / "state" / "model.coke").theta.shape == (1, 20)
+    net.until(lambda: min(net.ticks()[n] for n in ("s0", "s1", "s3")) >= 90)
+    net.start("s2")
+    net.wait()
+    for agent in net.agents.values():
+        assert agent.follow is not None
+        assert agent.follow.pending.counts.taken == 200
+        assert set(agent.outcome().asymmetry.values()) == {0.0}
 
 
 def are_the_simulation(net: Followers, rows: int) -> None:

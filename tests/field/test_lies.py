@@ -19,6 +19,7 @@ from coke.field.carriers.memory import Fault
 from coke.field.edge import LEAST, PATIENCE, STRIKES
 from coke.field.frames import CLOSING, Done, Said, Standing, Word, encode
 from coke.field.results import keep
+from coke.maths.algorithms.tree_newton import END
 from coke.maths.losses.excess import Certificate
 from coke.talk.conversation import Talk, Turn
 from coke.talk.descent import Descent
@@ -89,7 +90,7 @@ def test_a_root_cannot_prove_more_than_the_sites_below_did(nets: Nets) -> None:
     assert isinstance(good, Certificate)
     forged = np.array([0.0, 0.0, 1e30], "<f4").tobytes()
     with pytest.raises(MessageError, match="proves less"):
-        descent._ended(forged)
+        descent._taken(bytes([END]) + forged)
 
 
 # Epochs.

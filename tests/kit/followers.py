@@ -24,7 +24,7 @@ from coke.settings.reading import checked_settings
 from coke.settings.sites import checked_site
 from kit.problems import Array
 
-LONG = 40.0
+LONG = 300.0
 PACE = Pace(tick=0.002, again=0.01, longest=0.05, patience=float("inf"), linger=2)
 SETTINGS: dict[str, Any] = {
     "model": "plain", "lambda": 1e-3, "loss": "quadratic", "rounds": 200,

@@ -28,7 +28,7 @@ from coke.maths.losses.problem import Problem
 from coke.settings.reading import checked_settings
 from kit.ready import ready as agreed
 
-SIZES, d = (9, 30, 81), 2
+SIZES, d = (4, 30, 86), 2
 ALL = sum(SIZES)
 LIMITED = [name for name in LOSSES if name not in ("auto", OF_CLASSES)]
 

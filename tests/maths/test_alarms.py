@@ -11,10 +11,12 @@ from coke.maths.algorithms.alarms import Errors, Notices, latest
 from coke.maths.graph import adjacency, steps
 
 
-def seen(squares: np.ndarray) -> list[bool]:
+def seen(squares: np.ndarray, y: np.ndarray | None = None) -> list[bool]:
+    """Whether a site sees drift, row by row; nothing of the targets is predicted, or these are."""
     errors, found = Errors.none(1), []
-    for x in squares:
-        errors = errors.after(np.array([x]), np.ones(1, bool))
+    targets = np.sqrt(squares) if y is None else y
+    for x, target in zip(squares, targets, strict=True):
+        errors = errors.after(np.full((1, 2), x), np.array([[target]]), np.ones(1, bool))
         found.append(bool(errors.drift[0]))
     return found
 
@@ -29,9 +31,31 @@ def test_drift_is_seen_and_noise_is_not() -> None:
     assert any(seen(e2)[4000:4050])
 
 
+def test_errors_that_grow_with_what_there_is_to_predict_are_no_drift() -> None:
+    """A week with targets, and errors with them, three times as large; then errors alone grow."""
+    rng = np.random.default_rng(0)
+    y, e = rng.normal(size=2000), 0.3 * rng.normal(size=2000)
+    y[1000:1200] *= 3.0
+    e[1000:1200] *= 3.0
+    e[1800:] *= 4.0
+    found = seen(e**2, y)
+    assert not any(found[:1800])
+    assert any(found[1800:1850])
+
+
+def test_what_the_fast_layer_follows_is_no_drift() -> None:
+    """Errors of the common model alone."""
+    e2, errors = np.random.default_rng(0).normal(size=900) ** 2, Errors.none(1)
+    for t, x in enumerate(e2):
+        paid = np.array([[x if t < 600 else 50.0 * x, x]])
+        errors = errors.after(paid, np.array([[np.sqrt(x)]]), np.ones(1, bool))
+        assert not errors.drift[0]
+    assert errors.size[0] > 2.0  # but thresholds follow it
+
+
 def test_rows_that_are_not_there_change_nothing() -> None:
-    errors = Errors.none(2).after(np.ones(2), np.ones(2, bool))
-    again = errors.after(np.array([5.0, 7.0]), np.array([False, False]))
+    errors = Errors.none(2).after(np.ones((2, 2)), np.ones((2, 1)), np.ones(2, bool))
+    again = errors.after(np.array([[5.0, 7.0]] * 2), np.ones((2, 1)), np.array([False, False]))
     for a, b in zip(errors, again, strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -20,7 +20,7 @@ from coke.maths.arrays import Array
 from coke.maths.graph import Graph
 from coke.maths.losses import CLASSES, LOSSES
 from coke.settings.declaration import Features
-from coke.settings.groups import DKLA, DP, Agents, Auto, CokePaper, Diffusion, TreeNewton, Until
+from coke.settings.groups import DKLA, DP, Agents, Coke, CokePaper, Diffusion, TreeNewton, Until
 
 
 class COKEClassifier(ClassifierMixin, Consensus):
@@ -39,7 +39,7 @@ class COKEClassifier(ClassifierMixin, Consensus):
         n_agents: int = 10,
         graph: str | Graph = "random",
         edges: int | None = None,
-        algorithm: str | Auto | TreeNewton | CokePaper | DKLA | Diffusion | Algorithm = "auto",
+        algorithm: str | Coke | TreeNewton | CokePaper | DKLA | Diffusion | Algorithm = "auto",
         loss: str = "auto",
         model: str = "auto",
         features: Features | None = None,

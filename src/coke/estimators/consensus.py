@@ -32,7 +32,7 @@ from coke.settings.groups import (
     DKLA,
     DP,
     Agents,
-    Auto,
+    Coke,
     CokePaper,
     Diffusion,
     TreeNewton,
@@ -60,7 +60,7 @@ class Consensus(Streaming):
         n_agents: int = 10,
         graph: str | Graph = "random",
         edges: int | None = None,
-        algorithm: str | Auto | TreeNewton | CokePaper | DKLA | Diffusion | Algorithm = "auto",
+        algorithm: str | Coke | TreeNewton | CokePaper | DKLA | Diffusion | Algorithm = "auto",
         loss: str = "auto",
         model: str = "auto",
         features: Features | None = None,
@@ -168,7 +168,7 @@ class Consensus(Streaming):
         return tags
 
     def _public(self) -> Array:
-        assert isinstance(self.algorithm, Auto | TreeNewton)  # no other has a sample
+        assert isinstance(self.algorithm, Coke | TreeNewton)  # no other has a sample
         try:
             return np.asarray(validated(self, self.algorithm.sample, reset=False))
         except DataError as error:

@@ -19,6 +19,8 @@ from coke.field.pulses import Join, Rests
 from coke.field.ticking import Resumed, Ticking
 
 _NEAR = 25  # ticks that two sites may be apart for one of them to hold
+_LONGEST = 30.0  # seconds, of a patience without an end
+_ALONE = 5.0  # seconds after which who hears of nobody goes on
 _HOLDS = 3  # times in one's patience
 _SOON = 2  # ticks from a proposal on
 _LONG = 3  # times one's patience for a tick to come from which two wanted to go on
@@ -70,8 +72,9 @@ class Rejoin:
         now = self.desk.clock()
         self._began = now if self._began is None else self._began
         # Others wait for this site meanwhile, and must not lose their patience with it.
-        late = [n for n, since in self._held.items() if now - since > self.patience() / _HOLDS]
-        most = _LONG * self.patience()
+        patience = min(self.patience(), _LONGEST)
+        late = [n for n, since in self._held.items() if now - since > patience / _HOLDS]
+        most = _LONG * patience
         for name in [*late, *(n for n, since in self._wanted.items() if now - since > most)]:
             self._cancel(name)
         for name in self.desk.due(self.resting()):
@@ -110,7 +113,7 @@ class Rejoin:
             return True
         if self._at:
             return now < max(self._at.values())
-        return self._began is not None and clock - self._began > self.patience()
+        return self._began is not None and clock - self._began > min(self.patience(), _ALONE)
 
     def behind(self) -> bool:
         """Whether all edges rest, and a neighbour has come further."""
@@ -158,12 +161,12 @@ class Rejoin:
             self._target[name], self._wanted[name] = since, self.desk.clock()
 
     def _probed(self, sender: str, at: int) -> None:
+        if self._target.get(sender, at + 1) <= at:  # he has gone by
+            self._cancel(sender)
         if self.name > sender:
             if sender not in self._target:
                 self.desk.post([(sender, self._probe())])
             return
-        if self._target.get(sender, at + 1) <= at:
-            self._cancel(sender)
         if abs(at - self._now) > _NEAR:
             self.desk.post([(sender, self._probe())])  # so that he knows how far it is
         else:

@@ -287,6 +287,7 @@ class Follow:
         )  # fmt: skip
         width = len(self.mission.columns)
         self.store.streamed.write(packed(image, arrays, rows, width))
+        self.stream.model(0).save(self.store.folder / "model.coke")  # to predict with meanwhile
         self._number, self._imaged = image.number, self.stream.ticks
         self.store.stream.begin(self._number.to_bytes(8, "little"))
 

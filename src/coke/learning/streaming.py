@@ -75,7 +75,7 @@ class Stream:
         self._share, self.inputs = agreed.making.G, agreed.features.omega.shape[1]
         self.statistics = Streamed.empty(N, self.D, self.K)
         self.theta = np.zeros((N, self.K, self.D))  # θ_i (n, K, D), of the plain features
-        self.fast, self._errors = Fast.idle(N, self.K, self.D), Errors.none(N)
+        self.fast, self._errors = Fast.idle(N, self.K, self.D), Errors.none(N, self.K)
         self.clock, self.age, self.ticks = Clock(), 0, 0
         self.notices = self._silence()  # of drift, of a basis that does not fit
         self.basis: Basis | None = None
@@ -132,8 +132,8 @@ class Stream:
         mixed = self.fast.mixed(f)
         for i in here:
             found[i][at[i][0]] = mixed[i]
-        off = y - f[:, 0]
-        self._errors = self._errors.after(np.vecdot(off, off), there)
+        off = y[:, None] - np.stack([f[:, 0], mixed], axis=1)
+        self._errors = self._errors.after(np.vecdot(off, off), y, there)
         self.fast = self.fast.after(f, y, phi, there)
 
     def _warned(self) -> Asks[tuple[bool, bool]]:
@@ -163,7 +163,7 @@ class Stream:
         w = max(1.0, GROWTH * self.clock.w)
         self.statistics = self.statistics.scaled(w / np.maximum(self.statistics.w, w))
         self.clock = self.clock._replace(w=min(w, self.clock.w))
-        self._errors, self.age = Errors.none(len(self.theta)), 0
+        self._errors, self.age = Errors.none(len(self.theta), self.K), 0
         self.notices[:2] = self._silence()
         self.alarms.append(self.ticks)
 

@@ -43,8 +43,11 @@ def checked_site(plain: Toml) -> SiteSettings:
         raise ConfigError(f"site {table.name!r} has no neighbours: name at least one")
     if settings.data.file is None or settings.data.target is None:
         raise ConfigError(f"site {table.name!r}: name its rows, data.file, and data.target")
-    for reason in of_stream(settings) if settings.stream.time is not None else ():
+    comes = settings.stream.time is not None
+    for reason in of_stream(settings) if comes else ():
         raise ConfigError(reason)
+    if comes and settings.features.kernels:
+        raise ConfigError("kernels on an agent's stream, which has one: name it, or run it online")
     for one in KNOBS.values():
         if Face.SITE not in one.knob.faces and _value(settings, one.path) != one.default:
             raise ConfigError(f"{one.key} is for simulations: leave it out of a site's file")

@@ -37,7 +37,7 @@ class StreamTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         REFUSE: "an error"}, scope=Scope.SITE, faces=_BOTH)] = LEAVE
     first: Annotated[int, Knob(
         "Rows of a site before the sites agree on units and a model.", "[2, 100000]",
-        "from 2 to 100000 rows", faces=_BOTH)] = 50
+        "from 2 to 100000 rows", faces=_BOTH)] = 100
     wait: Annotated[float, Knob(
         "Seconds without a row after which a tick that others have ended is over.", "[0, inf)",
         "seconds from 0 on", scope=Scope.SITE, faces=Face.SITE)] = 10.0

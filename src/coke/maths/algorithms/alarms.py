@@ -1,4 +1,4 @@
-"""Drift: recent squared errors above three times the usual ones, at a third of the sites.
+"""Drift: squared errors three times the usual ones and a third of all, at a third of the sites.
 
 A site that sees it tells its neighbours, who pass it on, an edge a tick. Everybody counts the sites
 that have said so, and acts `reach` ticks after the notice that makes them enough, when it has come
@@ -16,7 +16,8 @@ from scipy import sparse
 from coke.maths.arrays import Array, Mask, Sizes
 
 SHARE = 3  # of the sites: one in so many must say so
-_FACTOR = 3.0
+_FACTOR = 3.0  # times the usual errors
+_PART = 1.0 / 3.0  # of the target's mean square around its centre
 _RECENT, _USUAL = 30.0, 500.0  # rows
 _ENOUGH = 60.0  # rows before anything is usual
 _MOST = 8.0  # usual ones, of a row: many large errors are drift, one is not
@@ -29,27 +30,44 @@ Marks = NDArray[np.int64]
 
 
 class Errors(NamedTuple):
-    """Mean squared errors of every site, recent and usual."""
+    """Mean squares of every site: errors of the common model, and of what a site has predicted."""
 
-    recent: Array  # (N,)
-    usual: Array  # (N,)
+    recent: Array  # (N,) of the common model
+    usual: Array  # (N,) likewise
     seen: Array  # (N,) rows
+    told: Array  # (N, 2) of what was predicted, fast layer and all: recent, usual
+    left: Array  # (N,) the recent ones of these, no row clipped
+    around: Array  # (N, 2) of y around its centre: recent, not clipped; usual
+    centre: Array  # (N, K) of y
 
     @classmethod
-    def none(cls, N: int) -> Errors:
+    def none(cls, N: int, K: int = 1) -> Errors:
         """Before the first row."""
-        return cls(np.zeros(N), np.zeros(N), np.zeros(N))
+        zero, two = np.zeros(N), np.zeros((N, 2))
+        return cls(zero, zero, zero, two, zero, two, np.zeros((N, K)))
 
-    def after(self, squares: Array, there: Mask) -> Errors:
-        """With one row more at the sites that are `there`, of these squared errors (N,)."""
-        seen = self.seen + there
-        paid = np.minimum(squares, np.where(self.seen < _ENOUGH, np.inf, _MOST * self.usual))
+    def after(self, paid: Array, y: Array, there: Mask) -> Errors:
+        """With one row more at the sites that are `there`.
 
-        def moved(mean: Array, rows: float) -> Array:
-            step = np.where(there, 1.0 / np.clip(seen, 1.0, rows), 0.0)
-            return mean + step * (paid - mean)
-
-        return Errors(moved(self.recent, _RECENT), moved(self.usual, _USUAL), seen)
+        Its squared errors (N, 2) of the common model, and of what was predicted; its target (N, K).
+        """
+        seen, far = self.seen + there, y - self.centre
+        usual = np.column_stack([self.usual, self.told[:, 1], self.around[:, 1]])
+        size = np.column_stack([paid, np.vecdot(far, far)])
+        most = np.where(self.seen[:, None] < _ENOUGH, np.inf, _MOST * usual)
+        base, told, around = np.minimum(size, most).T
+        share = np.sqrt(around / np.maximum(size[:, 2], 1e-300))
+        step = [np.where(there, 1.0 / np.clip(seen, 1.0, rows), 0.0) for rows in (_RECENT, _USUAL)]
+        steps = np.column_stack(step)
+        return Errors(
+            recent=self.recent + step[0] * (base - self.recent),
+            usual=self.usual + step[1] * (base - self.usual),
+            seen=seen,
+            told=self.told + steps * (told[:, None] - self.told),
+            left=self.left + step[0] * (paid[:, 1] - self.left),
+            around=self.around + steps * (np.column_stack([size[:, 2], around]) - self.around),
+            centre=self.centre + (step[1] * share)[:, None] * far,
+        )
 
     @property
     def size(self) -> Array:
@@ -58,8 +76,17 @@ class Errors(NamedTuple):
 
     @property
     def drift(self) -> Mask:
-        """(N,) who sees it."""
-        return (self.seen >= _ENOUGH) & (self.recent > _FACTOR * self.usual)
+        """(N,) who sees it.
+
+        Errors of what is predicted count, for to what the fast layer follows nobody need restart;
+        and they must be a third of what there is to predict, for where that swings more than usual,
+        as in a week of smog, errors grow by themselves. In its first 500 rows a site goes by the
+        common model: what it predicted while it began to learn is not usual.
+        """
+        (recent, usual), whole = self.told.T, self.around[:, 0]
+        young = self.recent > _FACTOR * self.usual
+        later = (recent > _FACTOR * usual) & (self.left > _PART * whole)
+        return (self.seen >= _ENOUGH) & np.where(self.seen < _USUAL, young, later)
 
 
 class Notices(NamedTuple):
