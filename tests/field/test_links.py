@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coke.errors import ConfigError, FileError, InputError, MessageError
@@ -55,6 +55,7 @@ def refused(carrier: Carrier, who: str, seen: list[Event]) -> bool:
     st.lists(st.tuples(st.sampled_from([stream.PING, FRAME, REFUSED]), st.binary(max_size=60))),
     st.lists(st.integers(0, 300)),
 )
+@example([(FRAME, bytes(41)), (FRAME, b"x"), (FRAME, bytes(40))], [3, 20, 46])
 def test_messages_are_the_same_however_they_are_cut(
     messages: list[tuple[int, bytes]], cuts: list[int]
 ) -> None:
