@@ -19,7 +19,7 @@ from kit.shaken import Shaken
 from kit.troubles import JOINS, Troubles
 
 NEAR = 10 * TOL  # of the optimum, once all are within the tolerance
-WORST = 17.5  # harm with the guard, as docs/trust.md has it
+WORST = 17.5  # harm with the guard, as docs/trust.md has it of networks in trouble
 
 
 class Aftermath:
