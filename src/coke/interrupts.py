@@ -1,11 +1,43 @@
-"""Ctrl-C where it would leave something half done."""
+"""Ctrl-C and SIGTERM where they would leave something half done, or be lost."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+
+STOPPED = 143  # the exit code of who was stopped by a signal
+
+
+@contextmanager
+def signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and Ctrl-C stop, and so does one that came within an outer block and was lost.
+
+    The outer one may raise SystemExit, which Python drops in callbacks, and imports have some.
+    """
+    own = _Stop(stop)
+    before = {n: signal.signal(n, own) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        if any(isinstance(one, _Stop) and one.came for one in before.values()):
+            stop()
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Stop:
+    """What a signal does: it stops; the same again ends at once."""
+
+    def __init__(self, stop: Callable[[], None]):
+        self._stop, self.came = stop, set[int]()
+
+    def __call__(self, number: int, frame: object) -> None:
+        if number in self.came:
+            raise SystemExit(STOPPED)
+        self.came.add(number)
+        self._stop()
 
 
 @contextmanager

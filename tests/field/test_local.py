@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from coke.cli.agent import STOPPED, _signals
+from coke.cli.agent import _exit
 from coke.errors import ConvergenceError
 from coke.field.local import _processes
+from coke.interrupts import STOPPED, signals
 from kit.field import Field, made_rows
 from kit.processes import LONG, ctrl_c, group, hearing, wait_until
 
@@ -110,10 +112,23 @@ def test_ctrl_c_twice_ends_agents_in_threads(tmp_path: Path) -> None:
     assert process.returncode == 130
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_was_lost_stops_what_comes_next(number: int) -> None:
+    """Python drops an exception of a callback, such as that of a lock of an import."""
+    stops = []
+    with hearing(), signals(_exit):
+        with suppress(SystemExit):  # stands in for the callback
+            signal.raise_signal(number)
+        with signals(lambda: stops.append(1)):
+            assert stops == [1]
+    with hearing(), signals(lambda: stops.append(2)):
+        assert stops == [1]
+
+
 def test_an_agent_ends_at_once_when_told_twice() -> None:
     """Once by Ctrl-C and once by SIGTERM is once: a start script and a terminal tell both."""
     stops = []
-    with hearing(), _signals(lambda: stops.append(1)):
+    with hearing(), signals(lambda: stops.append(1)):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
         assert len(stops) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from coke.cli.following import PEOPLE, Onlooker, machines
 from coke.cli.rolling import RollingLog
 from coke.errors import ConfigError, ConvergenceError
 from coke.field.carriers import CARRIERS
+from coke.interrupts import STOPPED, signals
 from coke.settings.declaration import SiteSettings
 from coke.settings.sites import expiry_warning, read_site
 from coke.talk.names import site_id
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from coke.field.mission import Mission
     from coke.field.store import Store
 
-STOPPED = 143  # by SIGTERM or Ctrl-C; the state is kept
 STRUCK = 3  # it has a model, but a neighbour was struck out on the way
 
 _agents = options.app()
@@ -66,7 +65,7 @@ def agent(
 
     Stops cleanly on SIGTERM or Ctrl-C; started again, it goes on where it was.
     """
-    with _signals(_exit):  # until there is an agent to stop, and after
+    with signals(_exit):  # until there is an agent to stop, and after
         settings = _with_page(read_site(site), page)
         _check_alone(settings)
         stamp = {"site": settings.site.name, "run": settings.site.run, "version": __version__}
@@ -189,7 +188,7 @@ def _run(
         if asked.leave:
             own.leave()
         with _shown(own, warnings, face) as watch:
-            with _signals(own.stop):
+            with signals(own.stop):
                 face.follow(mission.name, watch.statuses)
             if own.stopped:
                 _exit()
@@ -206,7 +205,7 @@ def _streaming(settings: SiteSettings, store: Store) -> Mission:
     """What an agent on a stream is for, once its source has given the first rows."""
     from coke.field.streams import stream_mission
 
-    with _signals(_exit):
+    with signals(_exit):
         return stream_mission(settings, store.folder, lambda: False, say) or _exit()
 
 
@@ -266,25 +265,6 @@ def _exit() -> NoReturn:
     raise SystemExit(STOPPED)
 
 
-@contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and Ctrl-C stop; the same again ends at once, which loses nothing either."""
-    came: set[int] = set()
-
-    def handle(number: int, frame: object) -> None:
-        if number in came:
-            _exit()
-        came.add(number)
-        stop()
-
-    before = {n: signal.signal(n, handle) for n in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _leave(own: Agent) -> dict[str, Any]:
     """Model, history and report in the state folder; and what there is to say."""
     from coke.data.files import write_file
@@ -296,5 +276,5 @@ def _leave(own: Agent) -> dict[str, Any]:
     document = {**keep(own), "report": str(path)}
     write_file(path, site_report(document, own.store.rounds(document["rounds"])).encode())
     site = own.mission.config.site
-    keep_model(Path(site.models), site.run, Path(document["model"]), site.keep)
+    keep_model(Path(site.models), site.run, Path(document["model"]), site.last_models)
     return document

@@ -222,8 +222,10 @@ class Agent:
                     self._descend.hand_over(f"{sender} has begun with rounds")
                 return
             if is_pulse(data):
-                if self.follow is not None:
-                    self.follow.hear(sender, decode_pulse(data))
+                pulse = decode_pulse(data)
+                if self.follow is None:
+                    raise MessageError(f"a {type(pulse).__name__} to a site without a stream")
+                self.follow.hear(sender, pulse)
                 return
             match decode_letter(data):
                 case Hello() as hello:

@@ -210,7 +210,7 @@ def run_network(
             found = Threads(configs, timeout, own).run()
             for config, one in zip(configs, found, strict=True):
                 site = config.site
-                keep_model(Path(site.models), site.run, Path(one["model"]), site.keep)
+                keep_model(Path(site.models), site.run, Path(one["model"]), site.last_models)
             return found
     if own is not None:
         raise InputError(

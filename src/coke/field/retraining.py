@@ -71,8 +71,10 @@ def _planned(path: Path, settings: SiteSettings, run: int, rows: Path | None) ->
     if new is not None:
         target = path.parent / f"rows-{run}{''.join(new.suffixes)}"
         change["data"] = {"file": target.name}
-        return NextRun(path, changed(text, change), (new, target), _old(path, base, run, site.keep))
-    return NextRun(path, changed(text, change), None, _old(path, base, run, site.keep))
+        return NextRun(
+            path, changed(text, change), (new, target), _old(path, base, run, site.last_models)
+        )
+    return NextRun(path, changed(text, change), None, _old(path, base, run, site.last_models))
 
 
 def _rows_of(name: str, folder: Path) -> Path:

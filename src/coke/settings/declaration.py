@@ -269,7 +269,7 @@ class SiteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: Annotated[str, _here("Folder for what the site must not forget.", path=True)] = "state"
     releases: Annotated[str, _here("Folder for what privacy dp noised.", path=True)] = "releases"
     models: Annotated[str, _here("Folder for the last models, one a run.", path=True)] = "models"
-    keep: Annotated[int, _here("How many of them are kept.", "[1, inf)", "at least 1")] = 5
+    last_models: Annotated[int, _here("How many of them are kept.", "[1, inf)", "at least 1")] = 5
     run: Annotated[int, Knob("Number of the run.", faces=Face.SITE)] = 1
     joins: Annotated[bool, _here("Whether the others have begun without it.")] = False
     patience: Annotated[float | str, _here(
