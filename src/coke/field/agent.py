@@ -221,13 +221,10 @@ class Agent:
                 elif is_word(data):
                     self._descend.hand_over(f"{sender} has begun with rounds")
                 return
-            if is_pulse(data):
-                pulse = decode_pulse(data)
-                if self.follow is None:
-                    raise MessageError(f"a {type(pulse).__name__} to a site without a stream")
-                self.follow.hear(sender, pulse)
+            if is_pulse(data) and self.follow is not None:
+                self.follow.hear(sender, decode_pulse(data))
                 return
-            match decode_letter(data):
+            match decode_letter(data):  # which refuses a stream's
                 case Hello() as hello:
                     self._meet.hear(sender, hello, training=training)
                 case Check() | Parted() as letter:
