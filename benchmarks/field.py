@@ -42,8 +42,9 @@ class Site(NamedTuple):
     at: dict[str, tuple[float, float]]  # phase ↦ clock, CPU seconds
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it has said so far."""
-        text = (self.folder / LOG).read_text().rpartition("\n")[0]
+        """What it has said so far; nothing before the agent has begun its log."""
+        log = self.folder / LOG
+        text = log.read_text().rpartition("\n")[0] if log.exists() else ""
         return [json.loads(line) for line in text.splitlines()]
 
     def look(self) -> bool:

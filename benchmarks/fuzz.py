@@ -1,8 +1,10 @@
 """`make bench-fuzz`: bytes that a neighbour made up, a million of them, at a site in every phase.
 
-Genuine frames of every kind, words, letters and messages of the agreement, are cut, lengthened,
-flipped, joined and given other kinds; some are bytes drawn at random. Each is heard by a site in
-training, one that has ended, one that has just begun, or in a conversation at any of its turns.
+Genuine frames of every kind, words, letters, those of streams and audits included, and messages of
+the agreement, with a guard and without, are cut, lengthened, flipped, joined and given other kinds;
+some are bytes drawn at random. Each is heard by a site in training, one that has ended, one that
+has just begun, or in a conversation at any of its turns; one in ten comes in parts over a link; and
+one in a hundred is a statement in an audit, every other of them signed anew by a liar.
 What is refused leaves the site's state as it was, to the last bit; what is not leaves one that can
 be written and read again; nothing else is ever raised, and memory does not grow.
 
@@ -22,14 +24,19 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from coke.errors import CokeError, MessageError
+from coke.field.auditing import NodeAudit
+from coke.field.carriers.stream import FRAME, REVOKED, Reader, packed
 from coke.field.frames import (
     CLOSING,
     LETTER,
+    TAG,
     Ask,
+    Audited,
     Check,
     Done,
     Frame,
@@ -47,9 +54,13 @@ from coke.field.frames import (
     encode,
 )  # fmt: skip
 from coke.field.node import Node
+from coke.field.pulses import Ends, Hand, Join, Rests, TickHere, TickSaid, TickWaits
+from coke.field.signing import SIGNATURE, Signer
 from coke.field.state import image, restored
 from coke.learning.case import Wanted
+from coke.learning.common import Common
 from coke.learning.ready import Ready, site_talk
+from coke.maths.audit import Flows, Vouched
 from coke.talk.conversation import Conversation
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -76,7 +87,7 @@ def genuine(node: Node) -> list[bytes]:
     end = next(iter(node.ends.values()))
     words = [w for w in (end.out, end.prev) if w is not None]
     words += [
-        Word(end.epoch, end.s + i, end.tag[:4], q, p)
+        Word(end.epoch, end.s + i, end.tag[:TAG], q, p)
         for i in range(3)
         for q in (0, 7, -1)
         for p in (b"", w_payload(words))
@@ -90,7 +101,9 @@ def genuine(node: Node) -> list[bytes]:
     letters: list[Letter] = [
         Hello({"lambda": "1", "coke": "0"}, back=True), Said(0, b"abc"), Said(CLOSING, bytes(40)),
         Ask(3), Want(), Totals((b"x", bytes(9))), Check(end.epoch, end.s, end.g, had=False),
-        Parted(), Proven(b"mark", bytes(12)),
+        Parted(), Proven(b"mark", bytes(12)), Audited(bytes(90)), TickSaid(7, 1, b"abc"),
+        TickWaits(7, 0), Rests(9), TickHere(4), Join(5, 0), Ends({1: 2, 3: 4}),
+        Join(5, 8, Hand(bytes(16), bytes(16), Common((5, 6), 4, 0, 2, 3, 1.0, (b"t",)), b"xyz")),
     ]  # fmt: skip
     every: list[Frame | Letter] = [*frames, *letters]
     return [encode(one) for one in every]
@@ -158,18 +171,75 @@ def training(count: int, draw: random.Random) -> Counter[str]:
 
 def conversations(count: int, draw: random.Random) -> Counter[str]:
     """The agreement of one site, in which the message of some turn is made up."""
-    found, net = Counter[str](), Net(Path("unused"), agents=4, edges=5)
-    missions = {n: net.mission(n) for n in net.names}
+    found = Counter[str]()
+    guarded: dict[str, Any] = {
+        "data": {"file": "rows", "target": "y", "test": 0.0},
+        "guard": True,
+        "model": "auto",
+    }
+    nets = [Net(Path("unused"), agents=4, edges=5)]
+    nets.append(Net(Path("unused"), agents=4, edges=5, **guarded))
+    missions = [{n: net.mission(n) for n in net.names} for net in nets]
 
-    def talks() -> dict[str, Conversation[Ready]]:
-        made = {}
-        for n, m in missions.items():
+    def talks(which: int) -> dict[str, Conversation[Ready]]:
+        made, net = {}, nets[which]
+        for n, m in missions[which].items():
             most = Wanted(m.wanted.basis, m.wanted.spread, 64)
             made[n] = Conversation(site_talk(m.rows, sorted(net.friends[n]), m.terms, most))
         return made
 
+    for i in range(count):
+        found[_lied(talks(i % 2), draw.randrange(60 if i % 2 == 0 else 120), draw)] += 1
+    return found
+
+
+def links(count: int, draw: random.Random) -> Counter[str]:
+    """Bytes as they come over a link, in parts."""
+    found, most = Counter[str](), 4096
+    whole = [
+        packed(kind, draw.randbytes(draw.randrange(300))) for kind in range(FRAME, REVOKED + 1)
+    ]
+    whole += [packed(FRAME, draw.randbytes(size)) for size in (0, 1, most, most + 1, 3 * most)]
     for _ in range(count):
-        found[_lied(talks(), draw.randrange(60), draw)] += 1
+        reader, data = Reader(most), b"".join(draw.choices(whole, k=draw.randrange(1, 4)))
+        data = mangled(data, whole, draw)
+        try:
+            while data:
+                part = draw.randrange(1, len(data) + 1)
+                for kind, said in reader.feed(data[:part]):
+                    assert len(said) <= (most if kind == FRAME else 1 << 20)
+                    found["heard"] += 1
+                data = data[part:]
+        except MessageError:
+            found["refused"] += 1
+    return found
+
+
+def audits(count: int, draw: random.Random) -> Counter[str]:
+    """Statements in an audit: mangled on their way, or made up by a site and signed by it."""
+    found, names, D = Counter[str](), ("a", "b", "c"), 6
+    keys = {name: Signer.drawn() for name in names}
+    near = {name: tuple(n for n in names if n != name) for name in names}
+    told = {n: Vouched(1.0, 1.0, 1.0, near[n], keys[n].public) for n in names}
+    liar = NodeAudit("b", Flows(told, 1.0), keys["b"], D)
+    liar.call(30)
+    liar.look(40, {}, 1.0, 1.0)
+    said = [post.data for post in liar.outbox]
+    for _ in range(count):
+        audit, data = (
+            NodeAudit("a", Flows(told, 1.0), keys["a"], D),
+            mangled(draw.choice(said), said, draw),
+        )
+        if draw.random() < 0.5:
+            body = data[:-SIGNATURE]
+            data = body + keys["b"].sign(liar._run + body)
+        try:
+            audit.hear("b", data, 40)
+            audit.look(60, {}, 1.0, 1.0)
+            found["heard"] += 1
+        except MessageError:
+            found["refused"] += 1
+        assert len(audit._heard) <= len(names)
     return found
 
 
@@ -197,11 +267,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     wanted = parser.parse_args()
     draw = random.Random(wanted.seed)
-    parts: dict[str, Callable[[int, random.Random], Counter[str]]] = {
-        "conversations": conversations, "training": training,
+    parts: dict[Callable[[int, random.Random], Counter[str]], int] = {
+        conversations: TALKS, audits: 100, links: 10, training: 1,
     }  # fmt: skip
-    for what, part in parts.items():
-        count = wanted.frames // TALKS if what == "conversations" else wanted.frames
+    for part, rare in parts.items():
+        count, what = wanted.frames // rare, part.__name__
         part(min(count, 200), draw)  # once, so that caches are full
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with np.errstate(all="ignore"):

@@ -6,8 +6,12 @@ mean loss of the honest sites' models on honest rows after 120 rounds, or up to 
 settled, by that of the honest optimum. Two liars that
 pull together, next to each other, on a sixth of the cases. And honest runs, where nobody should be
 cut or suspected: on the tables, and on hard ones (tests/kit/hard.py), with the bytes of the guard.
+Lies in every other conversation (tests/kit/hearsay.py, falsehoods.py) on as many cases: in the
+agreement on units and a model as it comes (`talks`), in the sums of a descent (`trees`, which are
+not gone down with the guard), in the proof at the end of rounds (`proofs`). And lies in rounds with
+a model as it comes (`defaults`).
 
-`--share 10` takes every tenth case, `--only liars`, `pairs` or `honest`, `--jobs 2` so many
+`--share 10` takes every tenth case, `--only liars`, `talks` and so on, `--jobs 2` so many
 processes, `--minutes 9` ends then. Results are kept in `--keep FILE`, and not made again: begin
 with a new file when the code has changed. Needs the data sets (COKE_DATA). Fails on a missed
 promise, or where not all is there.
@@ -21,6 +25,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy loads; others share the
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -34,15 +39,21 @@ import networkx as nx
 import numpy as np
 import pyarrow.parquet as pq
 
+from coke.data.site import Kept
 from coke.data.split import Index, deal
 from coke.data.tables import Rows, checked_rows
 from coke.errors import ConvergenceError
+from coke.learning.doubts import outdone
 from coke.learning.ready import Ready
+from coke.learning.terms import Terms
+from coke.settings.reading import checked_settings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from kit.falsehoods import PROOF_LIES, TREE_LIES, fallen, proven
 from kit.hard import hard_cases
-from kit.liars import LIES, Told, network
+from kit.hearsay import HEARSAY, heard, honest_floor, missed, overheard
+from kit.liars import LIES, Network, Told, network
 from kit.ready import held, ready
 
 N, ROWS, ROUNDS = 10, 1500, 120
@@ -59,6 +70,8 @@ BYTES = 2.0  # times as many with the guard, at most
 MEDIAN, P90, WORST = 1.2, 2.6, 12.0  # of the harm with the guard, at most
 HARD, FALSE = 200, 8  # hard tables, and how many of them may have a cut
 LOUD = 2.0  # harm that must not pass without a warning
+SWEEPS = 60  # of a descent at most: a lie can make it go on for as many as are allowed
+PARTS = ("liars", "pairs", "defaults", "talks", "trees", "proofs")
 
 
 class Case(NamedTuple):
@@ -69,13 +82,37 @@ class Case(NamedTuple):
     graph: str
     seed: int
 
-    def task(self, guard: bool = False) -> Ready:
+    def task(self, guard: bool = False, **settings: Any) -> Ready:
         """Its sites, which have agreed."""
+        given: dict[str, Any] = {
+            "data": {"scale": "standard"},
+            "features": {"n_features": 15, "sigma": "auto"},
+        }
+        return ready(self.kept(), self.links, guard=guard, **(given | settings))
+
+    @property
+    def links(self) -> nx.Graph:
+        """Who is whose neighbour."""
+        return GRAPHS[self.graph](self.seed)
+
+    @property
+    def liar(self) -> int:
+        """Never the hub of a star."""
+        return N - 1 if self.graph == "star" else 3
+
+    def kept(self, test: float = 0.0) -> Kept:
+        """The sites' rows."""
         rows, parts = _natural(self.seed) if self.sites == "natural" else self._dealt()
-        graph = GRAPHS[self.graph](self.seed)
-        features = {"n_features": 15, "sigma": "auto"}
-        data = {"scale": "standard"}
-        return ready(held(rows, parts), graph, data=data, features=features, guard=guard)
+        return held(rows, parts, test=test)
+
+    def terms(self, guard: bool, plain: bool) -> Terms:
+        """The defaults, but for the guard; or few features of the plain model."""
+        how: dict[str, Any] = {"guard": guard, "rounds": SWEEPS}
+        if plain:
+            features = {"n_features": 15, "sigma": "auto"}
+            how |= {"model": "plain", "lambda": 1e-3, "features": features}
+        columns = self.kept().X[0].shape[1]
+        return Terms(checked_settings(how), tuple(f"x{j}" for j in range(columns)))
 
     def _dealt(self) -> tuple[Rows, dict[object, Index]]:
         table = _read(self.table)
@@ -118,7 +155,7 @@ HONEST = [case._replace(seed=10 + i) for i in range(13) for case in CASES]  # 31
 class Job(NamedTuple):
     """One thing to measure."""
 
-    part: str  # "liars", "pairs", "honest" or "hard"
+    part: str  # one of `PARTS`, "honest" or "hard"
     number: int
     lie: str = ""
 
@@ -133,6 +170,10 @@ def jobs(share: int, only: str | None) -> list[Job]:
     every = {
         "liars": [Job("liars", i, lie) for i in range(len(CASES)) for lie in LIES],
         "pairs": [Job("pairs", i, lie) for i in range(len(CASES)) for lie in LIES][::6],
+        "defaults": [Job("defaults", i, lie) for i in range(len(CASES)) for lie in LIES],
+        "talks": [Job("talks", i, lie) for i in range(len(CASES)) for lie in HEARSAY],
+        "trees": [Job("trees", i, lie) for i in range(len(CASES)) for lie in TREE_LIES],
+        "proofs": [Job("proofs", i, lie) for i in range(len(CASES)) for lie in PROOF_LIES],
         "honest": [Job("honest", i) for i in range(len(HONEST))],
         "hard": [Job("hard", i) for i in range(HARD)],
     }
@@ -155,18 +196,99 @@ def measured(job: Job) -> dict[str, Any]:
         except ConvergenceError:
             return {"what": hard.name, "stopped": True}  # θ beyond what messages carry: it says so
     case = (HONEST if job.part == "honest" else CASES)[job.number]
+    if job.part in CONVERSATIONS:
+        return {"what": " ".join(map(str, case))} | CONVERSATIONS[job.part](case, job.lie)
+    if job.part == "defaults":
+        return {"what": " ".join(map(str, case))} | _by_default(case, job.lie)
     task = _task(case)
     found = {"what": " ".join(map(str, case)), "agreed": int(task.whitened[2].sum(axis=0)[2])}
     if job.part == "honest":
         by_name = case.task(guard=True)
         found["by_name"] = int(by_name.whitened[2].sum(axis=0)[2])
         return found | _told(network(task, True, {}, ROUNDS))
-    who = [task.names[-1 if case.graph == "star" else 3]]  # never the hub of a star
+    who = [task.names[case.liar]]
     if job.part == "pairs":
         who.append(task.names[-2 if case.graph == "star" else 4])
     lies = dict.fromkeys(who, LIES[job.lie])
     free, guarded = (network(task, guard, lies, ROUNDS) for guard in (False, True))
     return found | {"free": _told(free), "guarded": _told(guarded)}
+
+
+@lru_cache(maxsize=4)
+def _default(case: Case, guard: bool) -> Ready:
+    return case.task(guard, model="auto", lam="auto", features={})
+
+
+def _by_default(case: Case, lie: str) -> dict[str, Any]:
+    """A lie in rounds of a model as it comes."""
+    found = {}
+    for which, guard in (("free", False), ("guarded", True)):
+        task = _default(case, guard)
+        net = Network(task, guard, {task.names[case.liar]: LIES[lie]})
+        found[which] = _told(net.run(ROUNDS)) | {"doubted": _doubted(net)}
+    return found
+
+
+def _doubted(net: Network) -> int:
+    """Honest sites whose own rows tell them that something is wrong."""
+    task, way = net.task, net.task.case("coke")
+    each = enumerate(task.names)
+    thetas = {i: way.theta(net.nodes[name].theta[0]) for i, name in each if name in net.watches}
+    return sum(bool(outdone(task, theta, i)) for i, theta in thetas.items())
+
+
+@lru_cache(maxsize=4)
+def _floor(case: Case, guard: bool) -> float:
+    return honest_floor(case.kept(0.3), case.links, case.terms(guard, False), case.liar)[0]
+
+
+def talks(case: Case, lie: str) -> dict[str, Any]:
+    """A lie in a sum of the agreement; of the basis, by what rounds in it come to."""
+    found, plain = {}, lie.startswith("basis")
+    for which, guard in (("free", False), ("guarded", True)):
+        terms, way = case.terms(guard, plain), HEARSAY[lie]
+        if plain:
+            task, _ = overheard(case.kept(), case.links, terms, case.liar, way)
+            net = Network(task, guard, {})
+            found[which] = _told(net.run(ROUNDS)) | {"doubted": _doubted(net)}
+            continue
+        floor = _floor(case, guard)
+        told = heard(case.kept(0.3), case.links, terms, case.liar, way, floor)
+        found[which] = told._asdict() | {"alone": math.inf, "lost": 0}
+    return found
+
+
+def trees(case: Case, lie: str) -> dict[str, Any]:
+    """A lie in the sums of a descent, which a guard does not go down by."""
+    task = _tree(case)
+    fell, floor = fallen(task, "tree-newton", TREE_LIES[lie], case.liar), _tree_floor(case)
+    if fell.refused:
+        return {"free": {"harm": 1.0, "warned": N, "refused": fell.refused}}
+    theta = task.case("tree-newton").theta(next(iter(fell.u.values())))
+    warned = sum(bool(outdone(task, theta, i)) for i in range(N) if i != case.liar)
+    warned += N * (not fell.certified)  # all then say that nothing is proven
+    harm = missed(task, theta, case.liar) / floor
+    return {"free": {"harm": harm, "warned": warned, "certified": fell.certified}}
+
+
+@lru_cache(maxsize=2)
+def _tree(case: Case) -> Ready:
+    return overheard(case.kept(0.3), case.links, case.terms(False, True), case.liar, None)[0]
+
+
+@lru_cache(maxsize=2)
+def _tree_floor(case: Case) -> float:
+    return missed(_tree(case), _tree(case).optimum, case.liar)
+
+
+def proofs(case: Case, lie: str) -> dict[str, Any]:
+    """A lie in the proof of what rounds have come to, with the guard."""
+    harm, kept = proven(_task(case), PROOF_LIES[lie], case.liar)
+    told = {"harm": harm, "alone": math.inf, "warned": kept, "lost": 0}
+    return {"guarded": told}
+
+
+CONVERSATIONS = {"talks": talks, "trees": trees, "proofs": proofs}
 
 
 def _told(told: Told) -> dict[str, Any]:
@@ -175,17 +297,20 @@ def _told(told: Told) -> dict[str, Any]:
 
 def liars(part: str, found: Mapping[str, Any]) -> int:
     """Promises missed by lies."""
-    rows = {key: one for key, one in found.items() if key.startswith(part)}
+    rows = {key: one for key, one in found.items() if key.split()[0] == part}
     if not rows:
         return 0
-    harm = {which: [one[which]["harm"] for one in rows.values()] for which in ("free", "guarded")}
-    alone = sum(one["guarded"]["harm"] > one["guarded"]["alone"] for one in rows.values())
-    loud = {key: one for key, one in rows.items() if one["free"]["harm"] > LOUD}
-    silent = {key: one for key, one in loud.items() if not one["free"]["warned"]}
+    ways = [which for which in ("free", "guarded") if which in next(iter(rows.values()))]
+    harm = {which: [one[which]["harm"] for one in rows.values()] for which in ways}
+    guarded = [one["guarded"] for one in rows.values() if "guarded" in one]
+    alone = sum(one["harm"] > one["alone"] for one in guarded)
+    free = {key: one["free"] for key, one in rows.items() if "free" in one}
+    loud = {key: rows[key] for key, one in free.items() if one["harm"] > LOUD}
+    silent = {key: one for key, one in loud.items() if not _warned(one["free"])}
     for key, one in silent.items():
         print(f"silent: {key}, {one['what']}: {one['free']['harm']:.3g}")
     for key, one in rows.items():
-        if one["guarded"]["harm"] > P90:
+        if "guarded" in one and one["guarded"]["harm"] > P90:
             print(f"harm {one['guarded']['harm']:.3g}: {key}, {one['what']}")
     for which, values in harm.items():
         middle, most, worst = np.median(values), np.quantile(values, 0.9), np.max(values)
@@ -194,8 +319,15 @@ def liars(part: str, found: Mapping[str, Any]) -> int:
     print(f"{len(loud)}, {len(silent)} of them unnamed")
     if part == "pairs":
         return 0  # stated, not promised
+    if not guarded:
+        return bool(silent)
     told = np.median(harm["guarded"]), np.quantile(harm["guarded"], 0.9), np.max(harm["guarded"])
     return sum(int(a > b) for a, b in zip(told, (MEDIAN, P90, WORST), strict=True)) + bool(silent)
+
+
+def _warned(one: Mapping[str, Any]) -> int:
+    """Honest sites that say something."""
+    return int(one["warned"]) + int(one.get("doubted", 0))
 
 
 def honest(found: Mapping[str, Any]) -> int:
@@ -242,14 +374,14 @@ def _all(wanted: list[Job], options: argparse.Namespace) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--share", type=int, default=1, help="one case in so many")
-    parser.add_argument("--only", choices=["liars", "pairs", "honest"])
+    parser.add_argument("--only", choices=[*PARTS, "honest"])
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--keep", default="out/liars.jsonl")
     options = parser.parse_args()
     wanted = jobs(options.share, options.only)
     found = _all(wanted, options)
-    missed = liars("liars", found) + liars("pairs", found)
+    missed = sum(liars(part, found) for part in PARTS)
     if options.only in (None, "honest"):
         missed += honest(found)
     left = len(wanted) - len(found)

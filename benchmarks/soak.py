@@ -279,6 +279,7 @@ def main() -> None:
     minutes = float(sys.argv[1] if sys.argv[1:] else 10)
     with tempfile.TemporaryDirectory() as folder:
         settings = {"features": {"n_features": FEATURES, "sigma": 2.0}, "rounds": 10**9, "tol": 0.0}
+        settings["links"] = "broadcast"  # else edges are in reserve, unlike in `twin`
         field = Field(Path(folder) / "net", made_rows(100 * AGENTS), AGENTS, EDGES, **settings)
         wrong = soak(field, 60 * minutes)
     for what in wrong[:20]:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:  # a test that needs none of these loads none of them
     from kit.agents import Nets
     from kit.certificates import Authority
 
+# Before NumPy loads, as `make test` does: the last bits of a product depend on the threads.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 pytest.register_assert_rewrite(
     "kit.coding", "kit.commands", "kit.pair"
 )  # their failures show values, too

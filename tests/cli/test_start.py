@@ -73,6 +73,27 @@ def test_to_import_coke_is_to_import_little() -> None:
     assert run.stdout.strip() == "[]"
 
 
+READING = """
+import sys
+from coke.data.tables import read_rows
+from coke.engines.history import History
+from coke.field.agent import Agent
+rows = read_rows("rows.csv", "y")
+History("coke", "mse", ["a"]).to_parquet("history.parquet")
+print([n for n in ("pandas", "networkx") if n in sys.modules], rows.X.tolist(), rows.y.tolist())
+"""
+
+
+def test_an_agent_loads_no_graphs_and_reading_rows_and_histories_no_pandas(tmp_path: Path) -> None:
+    """Each takes a process a fifth of a second, and an agent has no other use for them."""
+    pytest.importorskip("pandas")
+    (tmp_path / "rows.csv").write_text("x,z,y\n1,2.5,3\n4,5,6\n")
+    run = subprocess.run(
+        [sys.executable, "-c", READING], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == "[] [[1.0, 2.5], [4.0, 5.0]] [3, 6]"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
     from importlib import import_module

@@ -57,5 +57,5 @@ def test_without_a_terminal_there_is_a_line_now_and_then(folder: Path, monkeypat
     monkeypatch.setattr(progress, "_EVERY", 0.0)
     run = coke("run", "small.toml", "--tol", 1e-3, cwd=folder)
     (line, *_) = [line for line in run.stderr.splitlines() if line.startswith("coke: ")]
-    assert "× tol" in line
+    assert "× what may be left" in line
     assert "rows/s" in line

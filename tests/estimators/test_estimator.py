@@ -33,6 +33,7 @@ from coke import (
     Until,
 )
 from coke.errors import CokeError, DataError, GraphError, InputError
+from coke.maths.ledger import HEADER
 
 SMALL: dict[str, Any] = {
     "n_agents": 3, "features": Features(n_features=30), "limits": Until(rounds=40),
@@ -185,7 +186,7 @@ def test_a_graph_of_ones_own_by_site_labels() -> None:
         model="plain", graph=graph, algorithm="coke-paper", features=Features(10), limits=Until(5)
     ).fit(X, y, SITES)
     # on a path the middle site's copies go to two neighbours
-    assert est.history_["wire_bytes"][-1] == 5 * 4 * 13 + 160 * sum(
+    assert est.history_["wire_bytes"][-1] == 5 * 4 * HEADER + 160 * sum(
         int(n) * d for n, d in zip(est.history_.spoke.sum(axis=0), (1, 2, 1), strict=True)
     )
 

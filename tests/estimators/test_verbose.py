@@ -29,7 +29,7 @@ def test_a_fit_says_nothing_unless_asked_to(kind: Any, capfd: Any, monkeypatch: 
     told = kind(**PLAIN, verbose=True).fit(X, KINDS[kind])
     out, err = capfd.readouterr()
     assert out == ""
-    assert "× accuracy" in err
+    assert "× what may be left" in err
     assert "rows/s" in err
     assert_array_equal(silent.thetas_, told.thetas_)
 

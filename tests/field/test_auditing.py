@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import networkx as nx
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coke.errors import MessageError
-from coke.field.auditing import APART, FALSE, TWICE, NodeAudit, rounded
+from coke.field.auditing import APART, FALSE, MOST, TWICE, NodeAudit, rounded
 from coke.field.edge import Edge, End, zero
 from coke.field.signing import FILE, Signer, genuine
 from coke.maths.algorithms.codecs import Float64
@@ -34,7 +37,7 @@ def _audits(graph: nx.Graph) -> dict[str, NodeAudit]:
         str(i): Vouched(1.0, 1.0, 1.0, tuple(map(str, graph[i])), keys[str(i)].public)
         for i in graph
     }
-    flows = Flows(told, float(len(told)))
+    flows = Flows(told, 1.0)
     return {name: NodeAudit(name, flows, keys[name], D) for name in told}
 
 
@@ -49,12 +52,17 @@ def _ends(
     return found
 
 
-def _flood(audits: dict[str, NodeAudit], k: int, mute: str = "") -> None:
+Lost = Callable[[str, str, bytes], bool]
+
+
+def _flood(
+    audits: dict[str, NodeAudit], k: int, mute: str = "", lost: Lost = lambda *_: False
+) -> None:
     """Until nobody has anything to pass on."""
     while any(audit.outbox for audit in audits.values()):
         for name, audit in audits.items():
             for to, data in list(audit.posts(dict.fromkeys(audit.flows.near[name]))):
-                if mute not in (name, to):
+                if mute not in (name, to) and not lost(name, to, data):
                     audits[to].hear(name, data, k)
 
 
@@ -65,17 +73,20 @@ def _called(audits: dict[str, NodeAudit]) -> int:
 
 
 def _judge(
-    audits: dict[str, NodeAudit], gamma: dict[tuple[str, str], float], mute: str = ""
+    audits: dict[str, NodeAudit],
+    gamma: dict[tuple[str, str], float],
+    mute: str = "",
+    lost: Lost = lambda *_: False,
 ) -> dict[str, str | None]:
     """Whom each convicts, once all have stated."""
     k = _called(audits)
-    for later in range(k, k + 12):
+    for later in range(k, k + 40):
         for name, audit in audits.items():
             if name != mute:
                 found = audit.look(later, _ends(audits, name, gamma), 1.0, 0.5)
                 if found is not None:
                     audit.__dict__.setdefault("convicted", found)
-        _flood(audits, later, mute)
+        _flood(audits, later, mute, lost)
     return {n: getattr(a.__dict__.get("convicted"), "who", None) for n, a in audits.items()}
 
 
@@ -91,6 +102,99 @@ def test_all_convict_the_one_where_a_pull_begins() -> None:
 def test_a_liar_that_states_nothing_and_passes_nothing_on_is_convicted_all_the_same() -> None:
     found = _judge(_audits(nx.cycle_graph(5)), PULL, mute="2")
     assert {found[n] for n in "0134"} == {"2"}
+
+
+def _first_copies() -> Lost:
+    """Whatever is sent is lost the first time."""
+    seen = set[tuple[str, str, bytes]]()
+
+    def lost(*frame: Any) -> bool:
+        new = frame not in seen
+        seen.add(frame)
+        return new
+
+    return lost
+
+
+@pytest.mark.parametrize("mute", ["", "2"])
+def test_what_is_lost_on_the_way_is_asked_for_until_it_is_there(mute: str) -> None:
+    """All come to the same verdict, and none convicts an honest site of which it knows a part."""
+    audits = _audits(nx.cycle_graph(5))
+    found = _judge(audits, PULL, mute, _first_copies())
+    assert {found[n] for n in "0134"} == {"2"}
+    assert {audits[n].flows.out for n in "0134"} == {frozenset("2")}
+    assert len({audits[n]._heard.keys() - {mute} == audits.keys() - {mute} for n in "0134"}) == 1
+
+
+def test_a_site_that_nobody_hears_is_convicted_of_nothing_by_a_part_of_its_edges() -> None:
+    """No sum is above 0.4 of its bound; but one edge has 0.8, of which half is passed on."""
+    audits = _audits(nx.cycle_graph(5))
+    unit = audits["0"].flows.node(2.5) / float(np.linalg.norm(np.arange(1.0, D + 1)))
+    gamma = {("4", "0"): 0.4 * unit, ("0", "1"): 0.8 * unit, ("1", "2"): 0.4 * unit}
+    found = _judge(audits, gamma, lost=lambda sender, *_: sender in ("1", "2"))
+    assert {found[n] for n in "034"} == {None}
+    assert all(audits[n].judged for n in "034")
+
+
+def test_a_call_that_was_lost_is_made_up_for_by_who_asks() -> None:
+    audits = _audits(nx.path_graph(3))
+    audits["0"].call(1)
+    list(audits["0"].posts({"1": None}))  # and lost
+    k = audits["0"]._due
+    for later in range(k, k + 5):
+        for name, audit in audits.items():
+            audit.look(later, _ends(audits, name, {}), 1.0, 0.5)
+        _flood(audits, later, lost=lambda sender, _, data: sender == "0" and len(data) > 64)
+    assert {audit._due for audit in audits.values()} == {k}
+
+
+def test_of_two_calls_at_a_time_all_follow_the_earlier() -> None:
+    """Or each half of the sites would wait for the other's statements."""
+    audits = _audits(nx.cycle_graph(5))
+    audits["0"].call(21)
+    audits["3"].call(27)
+    assert audits["0"]._due < audits["3"]._due
+    _flood(audits, 27)
+    assert {audit._due for audit in audits.values()} == {audits["0"]._due}
+
+
+def test_a_call_does_not_end_an_audit_that_is_not_judged_yet() -> None:
+    audits = _audits(nx.path_graph(3))
+    k = _called(audits)
+    audits["1"].look(k, _ends(audits, "1", {}), 1.0, 0.5)
+    audits["1"].call(k + APART)
+    assert audits["1"]._due == k
+
+
+def test_who_asks_again_and_again_is_told_so_often() -> None:
+    audits = _audits(nx.path_graph(3))
+    k = _called(audits)
+    audits["1"].look(k, _ends(audits, "1", {}), 1.0, 0.5)
+    list(audits["1"].posts({"0": None}))
+    told = 0
+    for _ in range(50):
+        audits["1"].hear("0", msgspec.msgpack.encode((k, bytes(1))), k)
+        told += len(list(audits["1"].posts({"0": None, "2": None})))
+    assert told == MOST
+    for wrong in ((k, b""), (k, bytes(2)), (-1, bytes(1)), (2**31, bytes(1))):
+        with pytest.raises(MessageError):
+            audits["1"].hear("0", msgspec.msgpack.encode(wrong), k)
+
+
+def test_who_was_started_again_signs_no_second_statement() -> None:
+    """Its neighbours speak of its edges, and it may ask for what it has stated itself."""
+    audits = _audits(nx.cycle_graph(5))
+    k = _called(audits)
+    for name, audit in audits.items():
+        audit.look(k, _ends(audits, name, {}), 1.0, 0.5)
+    _flood(audits, k)
+    audits["2"] = again = NodeAudit("2", audits["2"].flows, audits["2"].signer, D)
+    for later in range(k + 1, k + 8):
+        again.hear("1", msgspec.msgpack.encode((k, bytes(1))), later)
+        assert again.look(later, _ends(audits, "2", PULL), 1.0, 0.7) is None
+        _flood(audits, later)
+    assert again._heard["2"][0] == audits["0"]._heard["2"][0]
+    assert not any(audit.flows.out or audit._found for audit in audits.values())
 
 
 def test_honest_sites_convict_nobody() -> None:
@@ -117,7 +221,7 @@ def test_who_signs_two_statements_of_a_round_is_convicted_by_all() -> None:
     twin._due = k
     audits["2"].look(k, _ends(audits, "2", {}), 1.0, 0.5)
     twin.look(k, _ends(audits, "2", PULL), 1.0, 0.5)
-    (first, _), (second, _) = audits["2"].outbox[-1], twin.outbox[-1]
+    first, second = audits["2"].outbox[-1].data, twin.outbox[-1].data
     audits["1"].hear("2", first, k)
     audits["3"].hear("2", second, k)
     _flood(audits, k, mute="2")
@@ -128,7 +232,7 @@ def test_a_relay_cannot_make_up_what_others_state() -> None:
     audits = _audits(nx.path_graph(3))
     k = _called(audits)
     audits["0"].look(k, _ends(audits, "0", {}), 1.0, 0.5)
-    data = audits["0"].outbox[-1][0]
+    data = audits["0"].outbox[-1].data
     forged = audits["1"]._signed((0, k, 0.5, []))  # of site 0, signed by site 1
     for wrong in (forged, data[:-1] + bytes([data[-1] ^ 1]), data[:40] + data[41:], b""):
         with pytest.raises(MessageError):
@@ -155,8 +259,13 @@ def test_calls_are_few_and_near() -> None:
     ahead = audits["0"]._signed((0, 10**6, 0.0, None))
     audits["1"].hear("0", ahead, k)
     assert audits["1"]._due == k
+    audits["1"].judged = k
     audits["1"].call(k + APART)
     assert audits["1"]._due > k + APART
+    audits["1"].judged = before = audits["1"]._due
+    for at, now in ((k + 4 * APART, k + 6 * APART), (k + 4 * APART + 1, k + 4 * APART)):
+        audits["1"].hear("0", audits["0"]._signed((0, at, 0.0, None)), now)
+        assert audits["1"]._due == before
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=D, max_size=D))

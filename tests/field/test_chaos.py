@@ -13,7 +13,7 @@ from kit.chaos import Found, shaken
 from kit.plans import planned
 
 CALM = 4, 6, 10, 16, 22, 48, 56  # honest ones, short: by rounds, over the tree, sites that return
-LIED = 3, 5, 17, 91  # with a liar
+LIED = 3, 5, 17, 91, 20173  # with a liar
 
 
 @pytest.mark.parametrize("seed", CALM)

@@ -73,6 +73,22 @@ def test_loss_changes_no_bit(nets: Nets, algorithm: str) -> None:
     are_the_simulation(net, net.agents.values())
 
 
+def test_fewer_links_than_there_are_change_no_bit(nets: Nets) -> None:
+    """Rounds go along the tree and a few edges; the others stay closed, and nobody misses them."""
+    net = nets(agents=7, edges=17, **TREE | {"algorithm": "coke", "links": "unicast"})
+    net.memory.fault = lossy(2, loss=0.1, twice=0.1)
+    net.start()
+    net.until(lambda: net.rounds() >= 5)
+    net.stop(*net.names[:3])
+    net.start(*net.names[:3])
+    net.wait()
+    are_the_simulation(net, net.agents.values())
+    nodes = [net.node(name) for name in net.names]
+    assert all(node.reserve == sorted(node.setup.reserve) for node in nodes)
+    assert sum(len(node.reserve) for node in nodes) >= 10
+    assert not any(agent.outcome().lost for agent in net.agents.values())
+
+
 def test_sites_that_sleep_are_waited_for(nets: Nets) -> None:
     """Half of them, in the middle of a descent; and all of them, once more when it is over."""
     net = nets(agents=5, edges=6, **TREE)
@@ -242,7 +258,7 @@ def test_garbage_leads_to_rounds_and_a_proof_of_these(
 def _last(frame: bytes) -> bool:
     letter = decode_letter(frame) if frame[0] == TALK else None
     if isinstance(letter, Said):
-        return len(letter.message) == 13 and letter.message[0] == END
+        return len(letter.message) == 7 and letter.message[0] == END
     return isinstance(decode_letter(frame), Proven) if frame[0] > TALK else False
 
 

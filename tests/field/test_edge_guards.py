@@ -76,7 +76,7 @@ def test_a_lost_memory_is_noticed() -> None:
     assert edges.complete(edge, ahead).epoch == 1
 
 
-def test_places_are_a_lattice() -> None:
+def test_visited_are_a_lattice() -> None:
     """The larger (epoch, closed) wins at both ends; the smaller is told."""
     edge = line()
     ends: list[End] = [edges.zero(edge, Standing(e, c)) for e in (0, 1, 2) for c in (False, True)]
@@ -115,4 +115,4 @@ def test_a_payload_that_is_none_is_refused(payload: bytes, step: int) -> None:
         Coarse().decode(payload, D)
     except MessageError:
         with pytest.raises(MessageError):
-            edges.hear(edge, edges.zero(edge), Word(7, step, bytes(4), 0, payload))
+            edges.hear(edge, edges.zero(edge), Word(7, step, bytes(2), 0, payload))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from coke.field.frames import CHECK, CHECKED, DONE, PARTED, Standing, Word, decode
+from coke.field.frames import CHECK, CHECKED, DONE, PARTED, Standing, Word, decode, is_word
 from coke.field.node import Node
 from coke.maths.algorithms.stopping import NEVER
 from kit import driven
@@ -179,7 +179,7 @@ def _last(frame: bytes) -> object:
     """What tells a frame of the ending from others: a countdown's words, DONE and last letters."""
     if frame[0] in (DONE, CHECK, CHECKED, PARTED):
         return frame[0]
-    word = decode(frame, 100) if frame[0] < 16 else None
+    word = decode(frame, 100) if is_word(frame) else None
     return (word.step,) if isinstance(word, Word) and word.quiet < 0 else None
 
 

@@ -21,7 +21,10 @@ from coke.errors import ConfigError, DataError, MessageError
 from coke.field import feeding
 from coke.field.feeding import Inflow, Offset, open_inflow
 from coke.field.frames import decode_pulse, encode
-from coke.field.pulses import Ends, Join, Rests, TickSaid, TickWaits
+from coke.field.pulses import Ends, Hand, Join, Rests, TickHere, TickSaid, TickWaits
+from coke.field.streams import First
+from coke.learning.common import Common
+from coke.settings.sites import checked_site
 
 
 def came(inflow: Inflow, offset: Offset) -> tuple[list[Any], Offset, list[str]]:
@@ -98,6 +101,25 @@ def test_what_cannot_be_followed_is_refused_by_name(tmp_path: Path) -> None:
         open_inflow("zenoh://nowhere")
 
 
+def test_a_guard_of_a_stream_is_refused_with_the_reason() -> None:
+    site = {"name": "a", "network": "n", "neighbours": {"b": ""}}
+    plain = {"data": {"file": "rows.csv", "target": "y"}, "site": site, "guard": True}
+    assert checked_site(plain).guard
+    with pytest.raises(ConfigError, match="guard: audits are of the rounds of a batch"):
+        checked_site({**plain, "stream": {"time": "t"}})
+
+
+@pytest.mark.parametrize("y", [np.array([0.5, np.nan, -1.0]), np.array(["a", "b", "a"])])
+def test_first_rows_are_read_as_they_were_kept(tmp_path: Path, y: Any) -> None:
+    """A gap among them, too: else a site that was started again would agree on other things."""
+    kept = First("quadratic", rows(1, 2, 3)._replace(y=y), {"at": 5}, ("x",), dates=False)
+    kept.keep(tmp_path / "first.coke")
+    again = First.read(tmp_path / "first.coke")
+    np.testing.assert_array_equal(again.rows.y, y)
+    assert again.rows.y.dtype == y.dtype
+    assert (again.offset, again.columns, again.loss) == (kept.offset, kept.columns, kept.loss)
+
+
 def rows(*ticks: int, y: float = 0.0) -> Timed:
     X = np.array([[float(tick)] for tick in ticks])
     return Timed(X, np.full(len(ticks), y), None, np.array(ticks))
@@ -136,15 +158,19 @@ def test_what_waits_is_remembered() -> None:
     assert pending.counts == again.counts == (3, 2, 0, 1, 1, 0)
 
 
+COMMON = st.builds(
+    Common, alarms=st.lists(st.integers(0, 99), max_size=3).map(tuple), agreed=st.integers(0, 99),
+    owed=st.integers(0, 99), since=st.integers(0, 9), age=st.integers(0, 99),
+    w=st.floats(0, 99), totals=st.lists(st.binary(max_size=9), max_size=2).map(tuple),
+)  # fmt: skip
+HANDS = st.builds(Hand, st.just(bytes(16)), st.just(bytes(8)), COMMON, st.binary(max_size=12))
 ANY = st.one_of(
     st.builds(TickSaid, st.integers(0, 2**32 - 1), st.integers(0, 255), st.binary(max_size=40)),
     st.builds(TickWaits, st.integers(0, 2**32 - 1), st.integers(0, 255)),
     st.builds(Rests, st.integers(0, 2**32 - 1)),
     st.builds(Ends, st.dictionaries(st.integers(0, 2**32 - 1), st.integers(-9, 2**40))),
-    st.builds(
-        Join, st.integers(0, 99), st.integers(0, 99), st.integers(-1, 9), st.just(bytes(16)),
-        st.none() | st.just((1.5, 1, 2, 3, (4,), True)), st.binary(max_size=12),
-    ),
+    st.builds(TickHere, st.integers(0, 2**32 - 1)),
+    st.builds(Join, st.integers(0, 99), st.integers(-1, 99), st.none() | HANDS),
 )  # fmt: skip
 
 
@@ -159,3 +185,14 @@ def test_letters_of_streams_come_back(pulse: Any) -> None:
 def test_any_bytes_are_a_letter_or_are_refused(kind: int, data: bytes) -> None:
     with suppress(MessageError):
         decode_pulse(bytes([kind]) + data)
+
+
+@given(COMMON, COMMON, COMMON)
+def test_two_that_differ_come_to_the_same_whoever_asks(a: Common, b: Common, c: Common) -> None:
+    """merge is commutative and idempotent, and never goes back: so a network comes to one."""
+    one = a.merged(b)
+    assert one.alarms == b.merged(a).alarms
+    assert one._replace(totals=()) == b.merged(a)._replace(totals=())
+    assert one.merged(a).merged(b) == one.merged(b) == one.merged(one) == one
+    assert one.merged(c).agreed >= one.agreed
+    assert one.merged(c).alarms[-1:] >= one.alarms[-1:]

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from coke.learning.finishing import finished
 from coke.learning.model import load_model
@@ -41,7 +42,7 @@ def test_whoever_dies_when_leaves_no_trace(tmp_path: Path) -> None:
 
 def test_others_go_on_without_one_that_is_away_and_with_it_once_it_is_back(tmp_path: Path) -> None:
     """Duals cancel on every edge to the bit, and no row is lost or counted twice."""
-    pace = PACE._replace(patience=0.05)
+    pace = PACE._replace(patience=0.5)
     net = Followers(tmp_path, rows_of(400, 4), pace=pace, stream={"wait": 0.3})
     net.start()
     net.until(lambda: min(net.ticks().values()) >= 60)
@@ -51,12 +52,63 @@ def test_others_go_on_without_one_that_is_away_and_with_it_once_it_is_back(tmp_p
     net.start("s1")
     net.until(lambda: min(net.ticks().values()) >= 300)
     net.wait()
+    are_even(net, 400)
+
+
+@pytest.mark.parametrize("who", ["s0", "s1", "s2", "s3"])
+def test_a_basis_that_is_due_waits_for_nobody_who_is_away(tmp_path: Path, who: str) -> None:
+    """Whoever dies a tick before it, at whatever place in the tree; back again, all go on alike."""
+    pace = PACE._replace(patience=0.5)
+    net = Followers(tmp_path, rows_of(160, 4), pace=pace, stream={"wait": 0.3}, upto=10)
+    net.start(finishing=False)
+    net.until(partial(net.beyond, 9))
+    net.kill(who)
+    net.feed()
+    others = [name for name in net.names if name != who]
+    net.until(lambda: min(net.ticks()[n] for n in others) >= 60)
+    net.start(who, finishing=False)
+    net.until(partial(net.beyond, 159))
+    net.finish()
+    net.wait()
+    are_even(net, 160)
+
+
+def test_twenty_deaths_and_two_absences_cost_the_others_next_to_nothing(tmp_path: Path) -> None:
+    """Each row counts once, duals cancel, and who was never away errs within 1.005 of before."""
+    T, step, away = 270, 10, {60: "s1", 130: "s4"}
+    pace, rng = PACE._replace(patience=0.5), np.random.default_rng(0)
+    net = Followers(tmp_path, rows_of(T, 6), pace=pace, stream={"wait": 0.3}, upto=40)
+    net.start(finishing=False)
+    for fed in range(40, T, step):
+        here = [name for name in net.names if name in net.threads]
+        net.until(lambda here=here, fed=fed: min(net.ticks()[n] for n in here) >= fed - 2)  # type: ignore[misc]
+        if fed in away:
+            net.kill(away[fed])
+        elif fed - 40 < 22 * step:
+            who = str(rng.choice(here))
+            net.kill(who)
+            net.start(who, finishing=False)
+        if fed - 100 in away:
+            net.start(away[fed - 100], finishing=False)
+        net.feed(fed + step)
+    net.until(partial(net.beyond, T - 1))
+    net.finish()
+    net.wait()
+    are_even(net, T)
+    clean, others = net.undisturbed(), sorted({*net.names} - {*away.values()})
+    paid = [net.agents[name].follow.score.mean for name in others]  # type: ignore[union-attr]
+    assert np.mean(paid) <= 1.005 * np.mean([clean[name] for name in others])
+
+
+def are_even(net: Followers, rows: int) -> None:
+    """Duals cancel on every edge to the bit, no row is lost or counted twice; all have a basis."""
     for name in net.names:
         follow, learnt = net.agents[name].follow, net.agents[name].outcome()
         assert follow is not None
-        assert follow.pending.counts.taken == 400
+        assert follow.pending.counts.taken == rows
         assert set(learnt.asymmetry.values()) == {0.0}
         assert follow.stream.live.all()
+    assert len({agent.follow.stream.mark for agent in net.agents.values()}) == 1  # type: ignore[union-attr]
 
 
 def test_who_says_goodbye_is_not_waited_for(tmp_path: Path) -> None:

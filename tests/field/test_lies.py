@@ -10,22 +10,30 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from coke.errors import MessageError
+from coke.field import closing
 from coke.field import edge as edges
 from coke.field.agreeing import EARLY_BYTES, Agreeing
 from coke.field.carriers.base import Allowance
 from coke.field.carriers.memory import Fault
 from coke.field.edge import LEAST, PATIENCE, STRIKES
-from coke.field.frames import CLOSING, Done, Said, Standing, Word, encode
+from coke.field.frames import CLOSING, Done, Said, Standing, Word, decode, encode, is_word
 from coke.field.results import keep
+from coke.learning.case import Case
+from coke.learning.ready import Ready
 from coke.maths.algorithms.tree_newton import END
 from coke.maths.losses.excess import Certificate
 from coke.talk.conversation import Talk, Turn
 from coke.talk.descent import Descent
+from coke.talk.handover import Settled
 from coke.talk.place import Summed, Total
+from coke.talk.tree import ending
 from coke.talk.wave import wave
 from kit.agents import PACE, B, Nets, forger, others
+from kit.descents import root_of
+from kit.falsehoods import PROOF_LIES, LyingDescent
 from kit.pair import line
 
 # Endings.
@@ -57,7 +65,7 @@ def test_nobody_s_word_alone_ends_a_run_as_converged(
 
 def test_a_forged_done_is_no_convergence_either(nets: Nets) -> None:
     def fault(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
-        if sender == B and frame[0] < 16:
+        if sender == B and is_word(frame):
             return frame, encode(Done(0, 3))
         return (frame,)
 
@@ -88,7 +96,7 @@ def test_a_root_cannot_prove_more_than_the_sites_below_did(nets: Nets) -> None:
     assert isinstance(descent, Descent)
     good = descent.certificate
     assert isinstance(good, Certificate)
-    forged = np.array([0.0, 0.0, 1e30], "<f4").tobytes()
+    forged = ending((0.0, 0.0, 1e30))
     with pytest.raises(MessageError, match="proves less"):
         descent._taken(bytes([END]) + forged)
 
@@ -122,11 +130,11 @@ def _resetting(every: int) -> Fault:
     seen = {"words": 0}
 
     def fault(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
-        if sender != B or frame[0] >= 16:
+        if sender != B or not is_word(frame):
             return (frame,)
         seen["words"] += 1
-        epoch = int.from_bytes(frame[1:3], "little")
-        return (encode(Standing(epoch + 1, False)),) if seen["words"] % every == 0 else (frame,)
+        again = encode(Standing(decode(frame, 100).epoch + 1, False))
+        return (again,) if seen["words"] % every == 0 else (frame,)
 
     return fault
 
@@ -193,3 +201,28 @@ def test_the_wave_asks_for_no_more_sites_than_it_may() -> None:
     talk = wave("a", ["b"], 2)
     turn = next(talk)
     assert set(turn.tell) == {"b"}
+
+
+def test_a_root_that_tells_another_model_at_the_end_is_not_believed(
+    nets: Nets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the guard: whoever has come to a model by rounds keeps it, and says why."""
+    net = nets(algorithm="coke", guard=True)
+    root = root_of(net)
+
+    def told(ready: Ready, case: Case, i: int, settled: Settled | None = None) -> Descent:
+        assert case.goal is not None
+        given = ready.places[i], case.problem.train, case.goal, settled
+        lies = ready.places[i].name == root
+        lie = PROOF_LIES["proof: a root tells −u"]
+        return LyingDescent(lie, *given) if lies else Descent(*given)
+
+    monkeypatch.setattr(closing, "descent_of", told)
+    net.start()
+    net.wait()
+    best = net.task().case("coke").problem.optimum
+    for name in others(net, root):
+        learnt = net.agents[name].outcome()
+        assert learnt.certificate is None
+        assert_allclose(learnt.theta, best, atol=0.05 * np.abs(best).max())
+        assert any("not near" in event.why for event in net.events[name])

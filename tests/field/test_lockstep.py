@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from scipy import sparse
+from scipy.sparse.csgraph import laplacian
 
 from coke.engines.process import simulate
 from coke.errors import ConfigError, ConvergenceError, InputError
@@ -195,10 +198,16 @@ def test_what_cannot_be_in_lockstep_is_refused(monkeypatch: pytest.MonkeyPatch) 
             _elastic(checked_site(_file(**wrong)), None)
 
 
-def test_weights_beyond_the_neighbours_are_refused(
-    tracked: Nets, monkeypatch: pytest.MonkeyPatch
+def _by_size(G: sparse.csr_array) -> sparse.csr_array:
+    """I − L/(N + 1): on a site's own edges, but of a number that it does not know."""
+    return sparse.csr_array(sparse.eye_array(G.shape[0]) - laplacian(G) / (G.shape[0] + 1.0))
+
+
+@pytest.mark.parametrize("far", [lambda G: metropolis(G) @ metropolis(G), _by_size])
+def test_weights_that_need_more_than_the_neighbours_are_refused(
+    tracked: Nets, monkeypatch: pytest.MonkeyPatch, far: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(Tracking, "weights", lambda self, G: metropolis(G) @ metropolis(G))
+    monkeypatch.setattr(Tracking, "weights", lambda self, G: far(G))
     net = tracked(agents=4, edges=3)
     net.start()
     net.until(lambda: bool(net.errors))

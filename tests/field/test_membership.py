@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 
 from coke.errors import ConvergenceError, FileError
 from coke.field.carriers.memory import Fault, faithful
-from coke.field.frames import CHECK, CLOSED, TALK, TOTALS, Standing, Totals, encode
+from coke.field.frames import CHECK, CLOSED, TALK, TOTALS, Standing, Totals, encode, is_word
 from coke.field.store import Store
 from kit.agents import (
     GOAL,
@@ -71,6 +71,66 @@ def joined(net: Net, newcomer: str) -> None:
     net.friends, net.names = friends, everybody
     net.table[newcomer] = {"joins": True}
     net.start()
+
+
+def thinned(nets: Nets, spared: bool) -> tuple[Net, str, frozenset[str]]:
+    """A network in the middle of its rounds, a site to leave, and those it has in reserve.
+
+    One that lingers for as long as it takes: an inner site of the tree, or one with a reserve.
+    """
+    net = nets(agents=7, edges=17, links="unicast", pace=PACE._replace(linger=LONG))
+    net.start()
+    net.until(lambda: net.rounds() >= 10)
+    places = {n: at.places[0] for n in net.names if (at := net.agents[n].agreed) is not None}
+    assert all(net.node(n).reserve for n in net.names if places[n].reserve)
+    gone = next(n for n, at in places.items() if (at.reserve if spared else at.children))
+    return net, gone, places[gone].reserve
+
+
+def hang_together(net: Net, gone: str) -> None:
+    """All links but to that site are open, and the others find their optimum."""
+    rest = others(net, gone)
+    assert net.distance(*rest) <= GOAL
+    for n in rest:
+        assert not net.node(n).reserve
+        assert net.node(n).open.keys() == net.friends[n] - {gone}
+    assert net.asymmetry(*rest) == 0
+
+
+@pytest.mark.parametrize("spared", [False, True], ids=["an inner site", "one with a reserve"])
+def test_where_a_site_leaves_links_in_reserve_are_opened(nets: Nets, spared: bool) -> None:
+    """All of them but its own: those it had in reserve know before it goes, if by nobody else."""
+    net, gone, spare = thinned(nets, spared)
+
+    def fault(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
+        return () if gone not in (sender, receiver) and receiver in spare else (frame,)
+
+    net.memory.fault = fault
+    net.agents[gone].leave()
+    net.wait(gone)
+    assert not any(gone in net.node(n).reserve for n in spare)
+    net.memory.fault = faithful
+    net.wait()
+    hang_together(net, gone)
+
+
+def test_whoever_opens_a_link_to_a_site_that_has_left_is_answered(nets: Nets) -> None:
+    """Where the letters that would have closed it for good are lost."""
+    net, gone, spare = thinned(nets, spared=True)
+    opened = set[str]()
+
+    def fault(sender: str, receiver: str, frame: bytes) -> tuple[bytes, ...]:
+        if sender == gone and gone in net.node(receiver).reserve:
+            return ()
+        if receiver == gone and sender in spare and is_word(frame):
+            opened.add(sender)
+        return (frame,)
+
+    net.memory.fault = fault
+    net.agents[gone].leave()
+    net.wait()
+    assert opened == spare
+    hang_together(net, gone)
 
 
 def test_a_site_that_joins_is_in_the_answer(nets: Nets) -> None:

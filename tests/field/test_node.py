@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -10,6 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from coke.engines.process import simulate
+from coke.field.frames import encode
 from coke.field.node import Node
 from coke.maths.algorithms.codecs import Coarse, Coded, Float64
 from coke.maths.algorithms.coke import COKE, Geometric, Schedule, Shrinking
@@ -97,14 +99,16 @@ def test_sums_off_the_grid_are_not_the_simulations() -> None:
 def test_sites_that_wait_all_stop_after_the_simulations_last_round(
     algorithm: COKE, tol: float
 ) -> None:
-    """And within 3 tol of the optimum."""
+    """And within 3 tol of the optimum; the farthest site is as far as the simulation says."""
     case = SMALL._replace(algorithm=algorithm)
-    *_, last = simulate(Problem(case.risk), case.graph, algorithm, rounds=900, tol=tol)
-    assert last.settled
     world = World(case, Faults(), tol=tol)
-    for _ in range(last.k + 1):
-        assert not any(node.done for node in world.nodes.values())
+    for last in simulate(Problem(case.risk), case.graph, algorithm, rounds=900, tol=tol):
         world.tick()
+        assert not any(node.done for node in world.nodes.values())
+        assert max(node.away for node in world.nodes.values()) == last.away
+    assert last.settled
+    assert last.away <= 1.0
+    world.tick()
     assert all(node.done and node.free and node.k == last.k for node in world.nodes.values())
     assert not any(node.short for node in world.nodes.values())
     thetas = np.concatenate([node.theta for node in world.nodes.values()])
@@ -138,6 +142,25 @@ def test_limits_end_all_after_the_simulations_last_round(
     assert Ledger(*np.sum([n.ledger for n in nodes], axis=0).tolist()) == last.ledger
     world.tick()
     assert all(node.free for node in world.nodes.values())
+
+
+def test_long_headers_are_booked_as_in_a_simulation() -> None:
+    """Where the farthest site may be 130 steps away counts outgrow the short header."""
+    reach, tol, bare = 130, 1e3, 0
+    world = World(SMALL, Faults(), tol=tol)
+    for agent in world.agents.values():
+        agent.node = agent.node._replace(setup=replace(agent.node.setup, reach=reach))
+    far = np.full(len(SMALL.graph), reach)
+    problem, how = Problem(SMALL.risk), SMALL.algorithm
+    for r in simulate(problem, SMALL.graph, how, rounds=900, tol=tol, reach=far):
+        world.tick()
+        nodes = list(world.nodes.values())
+        assert Ledger(*np.sum([n.ledger for n in nodes], axis=0).tolist()) == r.ledger
+        sent = [end.out for n in nodes for end in n.ends.values() if end.out is not None]
+        bare += sum(len(encode(word)) for word in sent)
+    assert r.settled
+    assert r.ledger.wire_bytes == bare
+    assert bare > 2 * SMALL.graph.number_of_edges() * 6 * r.k + 5
 
 
 ROUGH = {

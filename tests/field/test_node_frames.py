@@ -145,7 +145,7 @@ def test_whoever_has_finished_is_not_waited_for_once_his_words_are_heard() -> No
         assert (NEIGHBOUR in heard.missing()) == (said > END.s)
         assert heard.round(force=True).node.done  # and not for ever
     owed = RUNNING._replace(done=True).hear(
-        NEIGHBOUR, Word(END.epoch, END.s - 1, b"else", 0, b"", again=True)
+        NEIGHBOUR, Word(END.epoch, END.s - 1, b"el", 0, b"", again=True)
     )
     assert END.prev is not None
     assert dict(owed.frames) == {NEIGHBOUR: END.prev}

@@ -6,6 +6,7 @@ A sample; `make bench-liars` tries all lies on real rows.
 from __future__ import annotations
 
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -22,16 +23,17 @@ from coke.maths.graph import build_graph
 from coke.maths.ledger import Ledger
 from coke.settings.reading import checked_settings
 from kit.agents import B, Nets, made_rows, others
+from kit.hard import hard_cases
 from kit.liars import LIES, lying, network
 from kit.ready import held, ready
 
 
 @cache
-def _task() -> Ready:
+def _task(ring: bool = False) -> Ready:
     rows = made_rows(600)
     noisy = rows._replace(y=rows.y + np.random.default_rng(5).normal(size=len(rows.y)))
     sites = held(noisy, deal(noisy.y, 6, seed=0))
-    graph = build_graph("random", 6, edges=9, seed=1)
+    graph = build_graph("ring", 6, seed=1) if ring else build_graph("random", 6, edges=9, seed=1)
     return ready(sites, graph, data={"scale": "standard"}, features={"n_features": 8, "sigma": 2.0})
 
 
@@ -51,6 +53,22 @@ def test_a_liar_is_named_and_cut_before_it_owns_the_answer(lie: str) -> None:
     assert guarded.harm <= 2.6
     assert free.harm <= 2 or who in {name for _, name in free.warned}
     assert not free.lost
+
+
+@pytest.mark.parametrize("lie", ["to one only", "-10 θ*", "two faces"])
+def test_who_cuts_a_liar_is_not_cut_for_what_that_does_to_its_model(lie: str) -> None:
+    """The other duals pull on as if the edge were there: θ leaps, and comes back."""
+    task = _task(ring=True)
+    told = network(task, True, {task.names[2]: LIES[lie]}, 100)
+    assert {who for _, who in told.lost} == {task.names[2]}
+    assert told.harm <= 1.1
+
+
+@pytest.mark.parametrize(("case", "rounds"), [(5, 120), (55, 60), (75, 60), (95, 60)])
+def test_honest_sites_of_hard_tables_are_not_cut(case: int, rounds: int) -> None:
+    """Few rows with far targets ask for large models, and are far from the optimum for long."""
+    (hard,) = islice(hard_cases(case + 1), case, None)
+    assert not network(hard.ready(), True, {}, rounds).lost
 
 
 class Lying(Mission):

@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coke.errors import ConfigError, InputError
+from coke.field import feeding
 from coke.field.carriers.address import Endpoint, Spot
-from coke.field.carriers.base import Allowance
+from coke.field.carriers.base import Allowance, Event
 from coke.field.carriers.zenoh import ZenohCarrier, _access_control
+from coke.field.feeding import open_inflow
 from kit.certificates import Authority
 from kit.sessions import LONG, PLAIN, address, heard, identity, outsider, site, until
 
@@ -222,3 +224,44 @@ def test_a_site_whose_own_certificate_has_run_out_says_so(ca: Authority) -> None
         assert until(lambda: a.refusals() == 1)
         assert "EXPIRED" in a.events()[0].why
         assert a.alive() == b.alive() == frozenset()
+
+
+def test_rows_on_a_key_come_in_order_and_what_is_no_row_is_counted() -> None:
+    """By a router on loopback, as `[data] file = "zenoh://HOST:PORT/KEY"` follows it."""
+    where = address().removeprefix("tls/")
+    config = zenoh.Config()
+    for path, value in (
+        ("mode", '"router"'), ("listen/endpoints", f'["tcp/{where}"]'),
+        ("scouting/multicast/enabled", "false"),
+    ):  # fmt: skip
+        config.insert_json5(path, value)
+    found, news = list[Any](), list[Event]()
+    with zenoh.open(config) as router:
+        inflow = feeding._Key(f"zenoh://{where}/plant/north")
+
+        def came() -> bool:
+            table, _, events = inflow.read({})
+            found.extend([] if table is None else table.to_pylist())
+            news.extend(events)
+            return bool(found)
+
+        def told() -> bool:
+            """Until the router knows of the subscriber, nobody hears what is put."""
+            router.put("plant/north", b'{"t": 1, "y": 0.5}', congestion_control=BLOCK)
+            return came()
+
+        assert until(told)
+        router.put("plant/north", b"no row", congestion_control=BLOCK)
+        router.put("plant/south", b'{"t": 9, "y": 9.0}', congestion_control=BLOCK)
+        router.put("plant/north", b'{"t": 2, "y": null}', congestion_control=BLOCK)
+        router.put("plant/north", b'{"t": 3, "y": 1.5}', congestion_control=BLOCK)
+        assert until(lambda: came() and found[-1]["t"] == 3)
+        inflow.close()
+    assert [row for row in found if row["t"] > 1] == [{"t": 2, "y": None}, {"t": 3, "y": 1.5}]
+    assert [(event.kind, event.who) for event in news] == [("odd", "plant/north")]
+
+
+def test_a_key_without_a_router_is_refused_by_its_address() -> None:
+    where = address().removeprefix("tls/")
+    with pytest.raises(ConfigError, match="no router there"):
+        open_inflow(f"zenoh://{where}/plant/north")

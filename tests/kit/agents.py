@@ -19,7 +19,7 @@ from coke.field.agent import Agent, Status
 from coke.field.carriers.base import Event
 from coke.field.carriers.memory import Fault, Memory, faithful
 from coke.field.edge import End
-from coke.field.frames import Word, decode, encode
+from coke.field.frames import Word, decode, encode, is_word
 from coke.field.mission import Mission
 from coke.field.node import Node
 from coke.field.phases import Pace
@@ -226,7 +226,7 @@ def forger(forge: Callable[[Word], Word | None], sender: str, *receivers: str) -
     """What the words of a sender become on the way to these receivers, by default all."""
 
     def fault(a: str, b: str, frame: bytes) -> tuple[bytes, ...]:
-        if a == sender and (b in receivers or not receivers) and frame[0] < 16:
+        if a == sender and (b in receivers or not receivers) and is_word(frame):
             word = decode(frame, 100)
             made = forge(word) if isinstance(word, Word) else None
             return (frame,) if made is None else (encode(made),)

@@ -14,7 +14,7 @@ from coke.field.agent import Agent
 from coke.field.carriers.memory import Fault
 from coke.field.frames import TALK
 from coke.learning.ready import Ready
-from coke.learning.train import train
+from coke.learning.train import Effects, train
 from coke.maths.algorithms.coke import COKE, State
 from coke.maths.algorithms.stopping import at_first
 from coke.maths.ledger import Ledger, Spent
@@ -57,12 +57,14 @@ def root_of(net: Net) -> str:
 
 
 def are_the_simulation(net: Net, agents: Iterable[Agent]) -> None:
-    """The model, its proof, sweeps and bytes, to the bit; but for rounds made in vain."""
-    trained = train(net.task(), net.settings["algorithm"])
+    """The model, its proof, sweeps, bytes, how far it was, to the bit; but for rounds in vain."""
+    away = list[float]()
+    effects = Effects(watch=lambda _, record: away.append(record.away), handled=False)
+    trained = train(net.task(), net.settings["algorithm"], effects)
     assert trained.theta is not None
     assert trained.certificate is not None
     assert trained.certificate.holds
-    spent = np.zeros(3, np.int64)
+    spent, told = np.zeros(3, np.int64), list[list[float]]()
     for agent, theta in zip(agents, trained.theta, strict=True):
         assert agent.agreed is not None
         end = agent.outcome()
@@ -73,7 +75,10 @@ def are_the_simulation(net: Net, agents: Iterable[Agent]) -> None:
         assert agent.node is not None
         vain = agent.node.ledger if agent._descend.done else Ledger()
         spent += np.subtract(end.ledger, vain)
+        told.append([line["away"] for line in agent.lines()])
     assert_array_equal(spent, trained.ended.ledger)
+    root = np.min if trained.name == "tree-newton" else np.max  # who foresees it, or the farthest
+    assert_array_equal(root(told, axis=0), away)
 
 
 def started(ready: Ready, sites: Mapping[str, Descent]) -> State:

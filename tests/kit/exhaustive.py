@@ -2,9 +2,15 @@
 
 A state is what all sites hold in memory and on disk and what is on its way. Sites wake, send,
 resend, are killed and start again from their image; letters arrive in any order, twice, or never.
-In every state that can be reached two ends at the same step must agree; and from every one it must
-still be possible to complete all steps. The functions under test are those of `coke.field.edge`;
-a mutant of tests/machines.py replaces some of them.
+In every state that can be reached two ends at the same step must agree, and a closed end must hold
+nothing; and from every one it must still be possible to complete all steps. The functions under
+test are those of `coke.field.edge`; a mutant of tests/machines.py replaces some of them.
+
+Both ends may be closed and only one know the last of it, where letters are lost: nobody repeats
+them but a site that leaves, for a while. So one end may stay in reserve and the other be closed for
+good. Such an edge needs nothing, as closed ends hold nothing. But whoever knows less may open it
+any time, when it hears that sites have come or gone: that is always allowed, and must still come to
+an edge that is closed at both ends alike, or complete.
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ from typing import NamedTuple, TypeVar
 
 from coke.field import edge as edges
 from coke.field.edge import Edge, End
-from coke.field.frames import Frame, Standing, Word
+from coke.field.frames import Frame, Standing, Word, decode, encode
 from kit.machines import Model, line
 
 T = TypeVar("T")
@@ -67,7 +73,8 @@ class Search:
         return self._number(key, self.ends, end)
 
     def frame(self, frame: Frame) -> int:
-        """Its number."""
+        """Its number, once it is written as bytes and read again."""
+        frame = decode(encode(frame), 1)
         return self._number((type(frame), frame), self.frames, frame)
 
     def _number(self, key: object, table: list[T], value: T) -> int:
@@ -89,7 +96,9 @@ class Search:
 
     def _first(self, i: int) -> tuple[int, ...]:
         """A site's ends before its first round."""
-        at = Standing(self.model.begins[i], False) if self.model.begins else edges.FIRST
+        at = edges.RESERVE if self.model.spare else edges.FIRST
+        if self.model.begins:
+            at = Standing(self.model.begins[i], False)
         return tuple(self.end(edges.zero(self.line(i, n), at)) for n in self.places[i])
 
     # what can happen to one site
@@ -191,10 +200,20 @@ class Search:
             if closings:
                 turn = edges.reopen if end.closed else edges.close
                 after.append((turn(edge, end), (resets, closings - 1, rollbacks)))
+                if self.model.spare and end.standing == edges.RESERVE:
+                    after.append((edges.shut(edge, end), (resets, closings - 1, rollbacks)))
+            other = self._other(s, i, place).standing
+            if end.closed and other.closed and end.standing < other:
+                after.append((edges.reopen(edge, end), s.left))
             for new, left in after:
                 told = self._with(s, i, self.changed(site, place, self.end(new)))
                 way = self.ways.index((i, self.places[i][place]))
                 yield self._sent(told._replace(left=left), way, self.frame(new.standing))
+
+    def _other(self, s: State, i: int, place: int) -> End:
+        """The other end of that edge."""
+        n = self.places[i][place]
+        return self.ends[s.sites[n].ends[self.places[n].index(i)]]
 
     # what must hold
 
@@ -205,13 +224,13 @@ class Search:
             yield one, s.sites[b].ends[self.places[b].index(a)]
 
     def agrees(self, one: int, other: int) -> bool:
-        """I1 and I2."""
+        """I1 and I2, and that what is closed counts for nothing."""
         if (one, other) not in self._agree:
             a, b = self.ends[one], self.ends[other]
             same = a.standing != b.standing or (
                 abs(a.s - b.s) <= 1 and (a.s != b.s or _mirror(a, b))
             )
-            self._agree[one, other] = same
+            self._agree[one, other] = same and _nothing(a) and _nothing(b)
         return self._agree[one, other]
 
     def right(self, s: State) -> bool:
@@ -278,6 +297,12 @@ class Search:
 
 def _mirror(a: End, b: End) -> bool:
     return bool(a.tag == b.tag and a.own == b.cp and a.cp == b.own and a.g == -b.g)
+
+
+def _nothing(end: End) -> bool:
+    """Whether a closed end has no word that it waits with, and adds nothing to any sum."""
+    said = end.s or end.out or any(end.box) or end.own.any() or end.cp.any() or end.g.any()
+    return not (end.closed and said)
 
 
 def _reaching(goals: list[int], before: dict[int, list[int]]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from coke.field.carriers.memory import Fault, Memory, faithful
 from coke.field.phases import Pace
 from coke.field.store import Store
 from coke.field.streams import StreamMission, first_of, opened
+from coke.learning.near import Arrived
 from coke.learning.online import Replay, open_online
 from coke.maths.graph import build_graph
 from coke.settings.reading import checked_settings
@@ -49,7 +50,7 @@ class Followers:
 
     def __init__(
         self, folder: Path, rows: pd.DataFrame, *, fault: Fault = faithful, pace: Pace = PACE,
-        stream: dict[str, Any] | None = None, **settings: Any,
+        stream: dict[str, Any] | None = None, upto: int | None = None, **settings: Any,
     ):  # fmt: skip
         self.folder, self.memory, self.pace, self.rows = folder, Memory(fault), pace, rows
         self.names = sorted(set(rows["site"]))
@@ -60,10 +61,20 @@ class Followers:
         self.events: dict[str, list[Event]] = {name: [] for name in self.names}
         self.phase: dict[str, str] = {}
         self.threads: dict[str, threading.Thread] = {}
+        self.lines: dict[str, list[str]] = {}
+        self.fed = 0
         for name in self.names:
             (folder / name).mkdir(parents=True)
             own = rows[rows["site"] == name].drop(columns="site")
-            own.to_csv(folder / name / "rows.csv", index=False)
+            self.lines[name] = own.to_csv(index=False).splitlines(keepends=True)
+        self.feed(upto)
+
+    def feed(self, upto: int | None = None) -> None:
+        """So many rows of each site in all: the tick of its last has not ended there."""
+        for name, lines in self.lines.items():
+            with (self.folder / name / "rows.csv").open("a") as file:
+                file.writelines(lines[self.fed : None if upto is None else 1 + upto])
+        self.fed = 1 + (upto or 0)
 
     def start(self, *names: str, finishing: bool = True) -> None:
         for name in names or self.names:
@@ -73,6 +84,12 @@ class Followers:
             self.threads[name] = live
         for name in names or self.names:
             self.threads[name].start()
+
+    def finish(self) -> None:
+        """The streams end with their sources; until then a pause is none."""
+        for agent in self.agents.values():
+            assert agent.follow is not None
+            agent.follow.finishing = True
 
     def _agent(self, name: str, finishing: bool) -> Agent:
         at = self.names.index(name)
@@ -140,18 +157,39 @@ class Followers:
             found[name] = follow.stream.ticks if begun else -1  # type: ignore[union-attr]
         return found
 
+    def undisturbed(self) -> dict[str, float]:
+        """Every site's squared error of a row, in the target's units, with nobody away."""
+        replay, paid = self.opened_replay(), np.zeros((len(self.names), 2))
+        stream, tick, model = replay.feed.stream, replay.feed.stream.tick, replay.feed._scores
+
+        def seen(rows: Sequence[Arrived]) -> list[Array]:
+            told = tick(rows)
+            for own, f, one in zip(paid, told, rows, strict=True):
+                off = model.scaling.predictions(f) - model.scaling.predictions(one.y)
+                own += float((off**2).sum()), len(one.y)
+            return told
+
+        stream.tick = seen  # type: ignore[method-assign]
+        for _ in replay.run():
+            pass
+        return dict(zip(self.names, (paid[:, 0] / paid[:, 1]).tolist(), strict=True))
+
     def replay(self) -> Replay:
         """The same in one process."""
+        replay = self.opened_replay()
+        for _ in replay.run():
+            pass
+        return replay
+
+    def opened_replay(self) -> Replay:
+        """Before its first row."""
         self.rows.to_csv(self.folder / "all.csv", index=False)
         settings = checked_settings({
             **self.settings, "graph": {"kind": "random"},
             "data": {"file": str(self.folder / "all.csv"), "target": "y", "site": "site"},
             "stream": {k: v for k, v in self.stream.items() if k != "wait"},
         })  # fmt: skip
-        replay = open_online(settings, None, PLAINLY.say)
-        for _ in replay.run():
-            pass
-        return replay
+        return open_online(settings, None, PLAINLY.say)
 
     def theta(self) -> Array:
         """What the sites have come to (N, K·D), in the last basis."""

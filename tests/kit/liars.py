@@ -171,9 +171,10 @@ def vouched(
     talks = {}
     for i, place in enumerate(task.places):
         near, key = tuple(sorted(place.degrees)), signers[place.name].public
-        own = vouching(train.rows(slice(i, i + 1)), near, key)
+        rows = 1.0 if task.agreement.terms.by_rows else float(train.T[i])
+        own = vouching(train.rows(slice(i, i + 1)), near, key, rows)
         if place.name in boasting:
-            own = own._replace(bend=1e9, zero=1e9, size=1e9)
+            own = own._replace(bend=1e9, zero=1e9, size=1e9, rows=1.0)
         talks[place.name] = vouch(partial(swept, place, []), place, own)
     found, ledgers = together(talks)
     return found[task.names[0]], signers, sum(one.wire_bytes for one in ledgers.values())
@@ -191,7 +192,7 @@ class Network:
         self.usual = min((N - 1) / task.graph.number_of_edges(), 1.0)
         assert isinstance(way.algorithm, COKE)
         self.honest = np.array([name not in liars for name in task.names])
-        self.flows, best = Flows(self.told, N * way.spread**2), way.problem.optimum
+        self.flows, best = Flows(self.told, way.spread**2), way.problem.optimum
         for i, name in enumerate(task.names):
             risk = way.problem.train.rows(slice(i, i + 1))
             setup = Setup(

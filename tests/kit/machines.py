@@ -63,6 +63,7 @@ class Model:
     resets: int = 0
     closings: int = 0
     rollbacks: int = 0
+    spare: bool = False  # edges are in reserve, and opened or shut for good by `closings`
     begins: tuple[int, ...] = ()  # orders of a descent after which each site goes on by rounds
     machine: Machine = Machine()
     most: int = 2_000_000  # states
@@ -74,6 +75,25 @@ SENDS_FIRST = Machine(durable_first=False)
 RECOMPUTES = Machine(kept=lambda end: end._replace(box=(None, None), out=None))
 ONE_WORD = Machine(complete=lambda edge, end: edges.complete(edge, end)._replace(prev=None))
 NOTHING_OUTSTANDING = Machine(outstanding=False)
+
+
+def _deaf(edge: Edge, end: End, frame: Frame) -> edges._Reply:
+    """Whoever keeps an edge in reserve does not hear that the other has opened it."""
+    if end.standing == edges.RESERVE:
+        return edges._Reply(end, end.standing)
+    return edges.hear(edge, end, frame)
+
+
+DEAF_IN_RESERVE = Machine(hear=_deaf)
+
+
+def _mute(edge: Edge, end: End, frame: Frame) -> edges._Reply:
+    """Whoever has closed an edge does not answer one that opens it from the reserve."""
+    reply = edges.hear(edge, end, frame)
+    return reply._replace(answer=None) if end.closed and end.epoch else reply
+
+
+MUTE_WHEN_SHUT = Machine(hear=_mute)
 
 
 def _own_beginning(edge: Edge, end: End, frame: Frame) -> edges._Reply:

@@ -8,8 +8,8 @@ import numpy as np
 
 from coke.data.split import split
 from coke.data.tables import Rows
+from coke.learning.near import Arrived
 from coke.learning.ready import Ready, agree
-from coke.learning.streaming import Arrived
 from coke.learning.terms import Terms
 from coke.maths.graph import build_graph
 from coke.settings.reading import checked_settings
@@ -29,7 +29,7 @@ def sites_of(X: Array, y: Any, *, L: int = 10, sigma: float = 2.0, **settings: A
     rows = Rows(X.reshape(T * N, d), np.asarray(y).reshape(T * N), None, columns)
     parts = {f"s{n}": np.arange(n, T * N, N) for n in range(N)}
     kept = split(parts, test=0.0, seed=0).kept(rows, numbers=not classes)
-    return agree(kept, build_graph("random", N, seed=1), Terms(chosen, columns))
+    return agree(kept, build_graph("random", N, seed=1), Terms(chosen, columns, streams=True))
 
 
 def wavy(T: int, N: int = 4, d: int = 2, seed: int = 0) -> tuple[Array, Array]:

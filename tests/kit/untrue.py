@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from coke.field.frames import Done, Standing, Word, decode, encode
+from coke.field.frames import Done, Standing, Word, decode, encode, is_word
 
 Frames = tuple[bytes, ...]
 Untruth = Callable[[bytes, Word | None, random.Random], Frames]
@@ -63,7 +63,7 @@ class Untrue:
 
     def __call__(self, sender: str, receiver: str, frame: bytes) -> Frames:
         """What arrives."""
-        if sender != self._liar or not frame or frame[0] >= 16:
+        if sender != self._liar or not is_word(frame):
             return (frame,)
         word = decode(frame, 10**4)
         if not isinstance(word, Word) or word.step < FROM:

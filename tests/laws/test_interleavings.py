@@ -8,6 +8,8 @@ import pytest
 
 from kit.exhaustive import Search
 from kit.machines import (
+    DEAF_IN_RESERVE,
+    MUTE_WHEN_SHUT,
     NOTHING_OUTSTANDING,
     ONE_WORD,
     OWN_BEGINNING,
@@ -22,7 +24,8 @@ MODELS = {
     "two steps": Model(),
     "news or silence": Model(steps=1, silence=True, flight=1),
     "resets": Model(flight=1, resets=1),
-    "closed and opened": Model(steps=1, flight=1, closings=2),
+    "closed and opened": Model(steps=1, flight=1, closings=3),
+    "kept in reserve, opened or shut": Model(steps=1, flight=1, closings=2, spare=True),
     "a disk that is empty again": Model(flight=1, rollbacks=1),
     "after a descent": Model(flight=1, begins=(1, 2)),
     "after a descent, resets": Model(steps=1, flight=1, begins=(2, 1), resets=1),
@@ -42,6 +45,14 @@ MUTANTS: dict[str, tuple[Model, Machine]] = {
     "writes its word anew after a restart": (Model(1, 1, silence=True), RECOMPUTES),
     "keeps one word only": (Model(2, 1), ONE_WORD),
     "completes without the next word": (Model(2, 1, rollbacks=1), NOTHING_OUTSTANDING),
+    "does not hear that a reserve is needed": (
+        Model(1, 1, closings=1, spare=True),
+        DEAF_IN_RESERVE,
+    ),
+    "does not answer who opens what is shut": (
+        Model(1, 1, closings=1, spare=True),
+        MUTE_WHEN_SHUT,
+    ),
     "takes any beginning for its own": (Model(1, 1, begins=(1, 2)), OWN_BEGINNING),
 }
 

@@ -90,7 +90,10 @@ def test_an_algorithm_without_a_basis_agrees_on_none(nets: Nets) -> None:
     """With units and all rounds given, nothing is said before round 1 but who knows whom."""
     net = nets(algorithm="dkla", rho=0.05, rounds=3, tol=0)
     ledger, last = ended(net), twin(net, rounds=3)
-    talk = [net.agents[name] for name in net.names]
-    assert all(agent.agreed is not None for agent in talk)
+    for name in net.names:
+        agreed = net.agents[name].agreed
+        assert agreed is not None
+        assert agreed.second is not None
+        assert agreed.second.basis is None
     flood = np.array(ledger) - np.array(last.ledger)
     assert 0 < flood[1] < 300

@@ -136,8 +136,8 @@ def test_what_it_says_is_what_it_chose() -> None:
     assert f"of the judge are linear {judged.judged[LINEAR]:.3g}, plain" in why
     assert judged.judged.keys() == {LINEAR, PLAIN, TUNED}
     assert f"{judged.lead:.1f} standard errors ahead of plain" in why
-    simple = judged._replace(best=judged.best._replace(name=LINEAR), lead=-0.5)
-    assert "tuned is not clearly better" in simple.words(columns)[-1]
+    assert judged.lead > 0
+    assert judged.best.name == min(judged.judged, key=judged.judged.__getitem__)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -149,6 +149,19 @@ def test_a_model_does_not_flatter_itself(seed: int) -> None:
     table = Table(X[:900], y[:900], X[900:], y[900:])
     est = COKERegressor(**RING).fit(table.X, table.y)
     assert table.error(est) < 1.03 * table.linear()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_few_rows_at_small_sites_do_not_ask_for_too_small_a_ridge(seed: int) -> None:
+    """Seven sites of eight or nine rows: neither a line nor a model that runs after the noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(1060, 4))
+    y = X[:, 0] + np.sin(2 * X[:, 1]) + 0.3 * rng.normal(size=1060)
+    table = Table(X[:60], y[:60], X[60:], y[60:])
+    sites = np.arange(60) % 7
+    est = COKERegressor().fit(table.X, table.y, sites)
+    plain = COKERegressor(model="plain").fit(table.X, table.y, sites)
+    assert table.error(est) < 1.1 * min(table.error(plain), table.linear())
 
 
 # What is given.

@@ -14,7 +14,7 @@ from coke import DP, Agents, COKEClassifier, COKERegressor, Features, Until, loa
 from coke.errors import CokeError, ConfigError
 from coke.learning.finishing import finished
 from coke.learning.kernels import kernel_features, mixed
-from coke.learning.several import Several
+from coke.learning.several import Several, stream_of
 from coke.learning.streaming import Stream
 from coke.maths.algorithms.trial import LOOKS
 from coke.maths.features.features import MAPPINGS, FeatureSettings, draw_features, gram
@@ -174,3 +174,15 @@ def test_what_cannot_be_compared_is_refused(
     est = COKERegressor(2, features=Features(**features), **more)
     with pytest.raises(CokeError, match=said):
         est.fit(np.zeros((9, 2)), np.zeros(9))
+
+
+def test_a_stream_with_several_kernels_begins_where_nobody_tells_of_columns() -> None:
+    """In the rows' own units no bandwidth follows from anything, and none is needed."""
+    X, y = wave(40)
+    kernels = [0.05, 1.0, 50.0]
+    ready = sites_of(X[:1], y[:1], features={"n_features": 20, "kernels": kernels})
+    stream = stream_of(ready, np.inf)
+    for x, v in zip(X, y, strict=True):
+        stream.tick(arrived(x, v))
+    assert isinstance(stream, Several)
+    assert [one.ready.agreement.sigma for one in stream.running] == kernels

@@ -11,7 +11,8 @@ import pytest
 
 from coke.data.tables import read_rows
 from coke.learning.finishing import finished
-from coke.learning.streaming import Arrived, Stream
+from coke.learning.near import Arrived
+from coke.learning.streaming import Stream
 from coke.maths.losses.problem import Quadratic
 from kit.problems import Array
 from kit.streaming import arrived, sites_of, wavy

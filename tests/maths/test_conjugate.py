@@ -1,4 +1,4 @@
-"""Conjugate gradients whose products are coarse sums."""
+"""Ridge regression for several ridges at once, whose products are coarse sums."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from coke.maths.choice import conjugate
 from coke.maths.choice.conjugate import Conjugate, first_step
 
 RNG = np.random.default_rng(3)
+TIMES = (1.0, 5.0, 25.0, 125.0)
 
 
 def ridge(D: int, K: int, N: int = 4, spread: float = 0.5) -> tuple[list[Array], Array, Array]:
@@ -21,8 +22,10 @@ def ridge(D: int, K: int, N: int = 4, spread: float = 0.5) -> tuple[list[Array],
     return A, 0.5 * np.eye(D), b / np.linalg.norm(b, axis=0)
 
 
-def steps(A: list[Array], R: Array, b: Array, n: int, *, coarse: bool) -> Conjugate:
-    at = Conjugate.start(R, b)
+def steps(
+    A: list[Array], R: Array, b: Array, n: int, *, coarse: bool, times: tuple[float, ...] = (1.0,)
+) -> Conjugate:
+    at = Conjugate.start(R, b, times)
     for _ in range(n):
         told = [part @ at.p / at.step for part in A]
         at = at.after(np.sum(np.rint(told) if coarse else told, axis=0))
@@ -33,10 +36,24 @@ def steps(A: list[Array], R: Array, b: Array, n: int, *, coarse: bool) -> Conjug
 def test_exact_products_reach_the_solution_in_as_many_steps_as_unknowns(
     D: int, K: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """For every ridge, in whatever order they are looked at."""
     monkeypatch.setattr(conjugate, "_NEAR", 1e-9)
     A, R, b = ridge(D, K)
-    at = steps(A, R, b, D, coarse=False)
-    assert_allclose(at.u, np.linalg.solve(sum(A, R), b), atol=1e-7)
+    at = steps(A, R, b, D, coarse=False, times=TIMES)
+    for many in TIMES:
+        assert_allclose(at.u(many), np.linalg.solve(sum(A, many * R), b), atol=1e-7)
+
+
+def test_for_one_ridge_they_are_conjugate_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textbook ones, step by step."""
+    monkeypatch.setattr(conjugate, "_NEAR", 1e-9)
+    A, R, b = ridge(15, 1)
+    H, u, g, p = sum(A, R), np.zeros_like(b), b, b
+    for n in range(1, 6):
+        length = np.sum(g * g) / np.sum(p * (H @ p))
+        u, left = u + length * p, g - length * (H @ p)
+        g, p = left, left + np.sum(left * left) / np.sum(g * g) * p
+        assert_allclose(steps(A, R, b, n, coarse=False).u(1.0), u, atol=1e-8)
 
 
 @pytest.mark.parametrize(("D", "K"), [(5, 1), (60, 1), (200, 3)])
@@ -44,23 +61,34 @@ def test_coarse_sums_come_near(D: int, K: int) -> None:
     """Within a tenth of the solution after nine steps, in the norm of the problem."""
     A, R, b = ridge(D, K)
     b = np.rint(b / first_step(D)) * first_step(D)
-    H = sum(A, R)
-    best = np.linalg.solve(H, b)
-    off = steps(A, R, b, 9, coarse=True).u - best
-    assert (np.vecdot(off.T, (H @ off).T) < 0.1**2 * np.vecdot(best.T, (H @ best).T)).all()
+    at = steps(A, R, b, 9, coarse=True, times=TIMES)
+    for many in TIMES:
+        H = sum(A, many * R)
+        best = np.linalg.solve(H, b)
+        off = at.u(many) - best
+        assert (np.vecdot(off.T, (H @ off).T) < 0.1**2 * np.vecdot(best.T, (H @ best).T)).all()
 
 
-def test_what_is_left_follows_the_solution() -> None:
-    """A step along p takes as much of Hp from it, by sums as they were told."""
+def test_where_the_ridge_is_uneven_eight_sweeps_serve_all_ridges() -> None:
+    """R is near one where rows say nothing and near zero elsewhere: A itself is off by half."""
+    D = 60
+    r = np.logspace(-3, 0, D) / 1.01
+    X = RNG.normal(size=(3 * D, D)) * np.sqrt(1 - r)
+    A, R, b = [X.T @ X / (3 * D)], np.diag(r), np.sqrt(1 - r)[:, None] * RNG.normal(size=(D, 1))
+    b /= np.linalg.norm(b)
+    at = steps(A, R, b, 8, coarse=False, times=TIMES)
+    for many in TIMES:
+        H = A[0] + many * R
+        best = np.linalg.solve(H, b)
+        off = at.u(many) - best
+        assert float((off * (H @ off)).sum()) < 0.1 * float((best * (H @ best)).sum())
+
+
+def test_directions_are_orthonormal_and_their_products_as_told() -> None:
     A, R, b = ridge(20, 2)
-    at = Conjugate.start(R, b)
-    for _ in range(2):
-        total = np.rint(sum(A) @ at.p / at.step)
-        before, at = at, at.after(total)
-        told = total * before.step + before.R @ before.p
-        length = (at.u - before.u)[0] / before.p[0]
-        assert (length > 0).all()
-        assert_allclose(before.g - at.g, length * told, atol=1e-12)
+    at = steps(A, R, b, 4, coarse=False, times=TIMES)
+    assert_allclose(at.Q.T @ at.Q, np.eye(at.Q.shape[1]), atol=1e-12)
+    assert_allclose(at.AQ, sum(A) @ at.Q, atol=1e-12)
 
 
 def test_once_little_is_left_or_nothing_was_asked_it_stays() -> None:
@@ -69,15 +97,17 @@ def test_once_little_is_left_or_nothing_was_asked_it_stays() -> None:
     b[:, 1] = 0
     at = steps(A, R, b, 30, coarse=False)
     assert not at.p.any()
-    assert np.isfinite(at.u).all()
-    assert not at.u[:, 1].any()
+    assert np.isfinite(at.u(1.0)).all()
+    assert_allclose(at.u(1.0)[:, 1], 0, atol=1e-12)
     again = at.after(np.zeros_like(b))
-    assert_allclose(again.u, at.u)
+    assert_allclose(again.u(1.0), at.u(1.0))
 
 
 def test_sums_that_lie_do_not_make_it_blow_up() -> None:
-    """A direction of negative curvature is not followed."""
+    """Whatever was told, what is found is finite, and so is the next direction."""
     _, R, b = ridge(6, 1)
-    at = Conjugate.start(R, b)
-    wild = at.after(-100 * at.p / at.step)
-    assert_allclose(wild.u, 0)
+    at = Conjugate.start(R, b, TIMES)
+    for lie in (-100.0, 1e9, 0.0, -0.5):
+        wild = at.after(lie * at.p / at.step)
+        assert np.isfinite(wild.p).all()
+        assert all(np.isfinite(wild.u(many)).all() for many in TIMES)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
-from coke.maths.guards import HonestBounds
+from coke.maths.guards import HonestBounds, added, leaning, weighed
 from kit.problems import GRAPHS
 
 
@@ -60,3 +61,41 @@ def test_an_edge_is_weighed_by_what_it_costs() -> None:
     assert bounds.pulls(np.array([3.0, 4.0])) == 2.5
     assert bounds.suffers(1.0) == 2.0
     assert HonestBounds(H, edge=0.0, loss=0.0).suffers(1.0) == 0.0
+
+
+@given(st.integers(5, 12), st.integers(0, 10**6))
+def test_sums_by_name_are_near_those_of_sites_that_are_alike_and_one_moves_them_little(
+    n: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    told = rng.integers(900, 1100, size=(n, 4))
+    told[:, 3] *= -1
+    assert (np.abs(added(told) - told.sum(axis=0)) <= 200).all()
+    assert_array_equal(weighed(np.abs(told)), np.abs(told).sum(axis=0))
+    lied = told.copy()
+    lied[0] = rng.choice([-1, 1], size=4) * 10 ** rng.integers(6, 12, size=4)
+    assert (np.abs(added(lied) - told.sum(axis=0)) <= 3000).all()
+
+
+@given(st.integers(6, 12), st.integers(0, 10**6))
+def test_what_most_sites_find_is_between_what_two_of_them_find(n: int, seed: int) -> None:
+    """Whatever the first of them says, and however sure it is."""
+    rng = np.random.default_rng(seed)
+    w, x = rng.integers(100, 200, size=(n, 1)), rng.integers(-50, 50, size=(n, 3))
+    w[0], x[0] = 10 ** rng.integers(0, 12), 10 ** rng.integers(0, 6) * rng.choice([-1, 1], size=3)
+    total, leans = leaning(w, w * x)
+    assert total <= 200 * (n - 1) + 4 * 200
+    rest = np.sort(x[1:], axis=0)
+    found = leans / total
+    assert (found >= rest[0] - 1).all()
+    assert (found <= rest[-1] + 1).all()
+
+
+def test_who_has_nothing_to_say_moves_no_sum() -> None:
+    """And what few have counts, where it may: one class at one site."""
+    told = np.array([[100], [110], [90], [0], [0]])
+    assert added(told) == 300
+    classes = 100 * np.eye(5, dtype=np.int64)
+    assert_array_equal(weighed(classes), 100)
+    classes[0, 0] = 10**9
+    assert_array_equal(weighed(classes), [400, 100, 100, 100, 100])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from coke.errors import MessageError
 from coke.maths.choice.errors import NOISES, coefficients, heights, left_out
 from coke.maths.choice.evidence import lines
 from coke.maths.features.features import gram as kernel
@@ -52,7 +53,7 @@ def test_with_all_rows_at_one_site_errors_over_1_minus_h_are_those_of_fits_witho
     n, D = 30, 6
     Phi, y, R = RNG.normal(size=(n, D)), RNG.normal(size=n), 0.05 * np.eye(D)
     whole = np.linalg.solve(Phi.T @ Phi / n + R, Phi.T @ y / n)
-    found = (y - Phi @ whole) / (1 - heights(Phi, R, 1.0, n))
+    found = (y - Phi @ whole) / (1 - heights(Phi, R, 1.0, n)[0])
     for t in range(n):
         rest = np.arange(n) != t
         u = np.linalg.solve(Phi[rest].T @ Phi[rest] / n + R, Phi[rest].T @ y[rest] / n)
@@ -67,6 +68,14 @@ def test_heights_of_one_site_of_many_are_near_those_with_all_rows(rows: int) -> 
     Phi = np.sqrt(1 - 0.02) * RNG.normal(size=(rows, D))
     S = Phi.T @ Phi / rows + R
     exact = np.einsum("td,td->t", Phi, np.linalg.solve(S, Phi.T).T) / rows
-    found = heights(Phi[:n], R, n / rows, rows)
+    (found,) = heights(Phi[:n], R, n / rows, rows)
     assert ((found > 0) & (found < 1)).all()
     assert_allclose(found.mean(), exact.mean(), rtol=0.15)
+
+
+@pytest.mark.parametrize("ridge", [1.5, -2.0, 1e300])
+def test_numbers_that_leave_no_basis_to_judge_in_are_refused(ridge: float) -> None:
+    """A liar's rows or inputs can come to such a ridge; it was a crash."""
+    Phi = RNG.normal(size=(10, 4))
+    with pytest.raises(MessageError, match="no basis"):
+        heights(Phi, ridge * np.eye(4), 0.1, 100.0, (1.0, 3.0))

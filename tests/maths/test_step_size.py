@@ -10,12 +10,16 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from coke.data.site import Kept
 from coke.engines.process import simulate
+from coke.learning.links import links_of
 from coke.maths.algorithms.coke import COKE, automatic
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph, adjacency, build_graph
 from coke.maths.losses.problem import Problem, Quadratic
+from coke.talk.thinning import thinned
 from kit.problems import case, shape_of
+from kit.ready import ready
 
 KAPPA = 2.0
 
@@ -78,3 +82,23 @@ def test_it_takes_no_more_rounds_and_bytes_to_one_percent() -> None:
         ratios.append(np.array(cost(problem, graph, ours)) / theirs)
     assert (np.exp(np.log(ratios).mean(axis=0)) <= 1.05).all()
     assert np.max(ratios) <= 1.5
+
+
+def test_fewer_links_have_the_step_of_so_many() -> None:
+    """Only `coke`'s rounds on unicast links are on fewer; what follows a descent has all."""
+    rows = [np.random.default_rng(i).normal(size=(20, 3)) for i in range(12)]
+    X, y = tuple(x[:, :2] for x in rows), tuple(x[:, 2] for x in rows)
+    none = tuple(x[:0] for x in X), tuple(x[:0] for x in y)
+    sites = Kept(tuple(f"s{i}" for i in range(12)), X, y, *none)
+    graph = build_graph("random", 12, edges=40, seed=0)
+    here = ready(sites, graph, loss="quadratic")
+    thin, whole = here.case("coke"), here.case("tree-newton")
+    shape = here.agreement.shape
+    for one, links in ((thin, thinned(shape)), (whole, shape)):
+        assert isinstance(one.algorithm, COKE)
+        assert one.algorithm.rho == automatic(KAPPA, links, one.spread).rho
+    assert links_of(here, thin).number_of_edges() < 25
+    assert links_of(here, whole).number_of_edges() == 40
+    assert links_of(here, here.case("dkla")).number_of_edges() == 40
+    wide = ready(sites, graph, loss="quadratic", links="broadcast")
+    assert links_of(wide, wide.case("coke")).number_of_edges() == 40

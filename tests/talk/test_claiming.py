@@ -81,6 +81,20 @@ def test_a_relay_that_changes_a_claim_for_some_is_found_out() -> None:
         _vouched(graph, {relay: lie})
 
 
+def test_other_totals_of_the_agreement_are_found_out() -> None:
+    """Whatever was told to some and not to others, in any sum before."""
+    places = _places(nx.cycle_graph(5))
+
+    def talks(odd: str) -> dict[str, Talk[dict[str, Vouched]]]:
+        totals = {n: (b"units", b"other" if n == odd else b"choice") for n in places}
+        sweeps = {n: partial(swept, place, []) for n, place in places.items()}
+        return {n: vouch(sweeps[n], p, _own(p), totals[n]) for n, p in places.items()}
+
+    assert len(together(talks(""))[0]) == len(places)
+    with pytest.raises(MessageError, match="other claims or totals"):
+        together(talks("s3"))
+
+
 def test_two_claims_of_one_name_are_refused() -> None:
     with pytest.raises(MessageError, match="two claims"):
         gathered("a", b"x", [gathered("a", b"y", [])])

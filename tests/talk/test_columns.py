@@ -15,7 +15,7 @@ from coke.data.coding import TOLD, ColumnCoding, ToldColumn
 from coke.data.raw import DATE, NUMBER, TEXT
 from coke.errors import MessageError
 from coke.maths.choice.quantiles import Quantiles
-from coke.talk.columns import ToldRaw, _decoded, _listed, _Medians
+from coke.talk.columns import ToldRaw, _decoded, _listed, _Medians, _merged
 
 GOOD = ToldRaw(
     30.0,
@@ -150,3 +150,25 @@ def test_quantiles_that_cannot_be_are_refused(change: dict[str, Any]) -> None:
     one = Quantiles.of(np.arange(30.0), 30.0)
     with pytest.raises(MessageError, match="cannot be"):
         Quantiles.decode(one._replace(**change).encode())
+
+
+def test_one_site_names_levels_for_four_of_its_like_at_most() -> None:
+    """By name: who claims 10⁹ rows of levels that nobody else has takes none from the others."""
+    honest = ToldRaw(100.0, (ToldColumn(TEXT, 100.0, levels={"a": 60, "b": 40}),))
+    made_up = {f"x{i}": 10**9 // 50 for i in range(50)}
+    lie = ToldRaw(1e9, (ToldColumn(TEXT, 1e9, levels=made_up),))
+    (found,) = ToldRaw.believed([honest] * 9 + [lie]).columns
+    assert {"a": 540, "b": 360}.items() <= found.levels.items()
+    assert sum(n for word, n in found.levels.items() if word in made_up) + found.rest <= 400
+    (plain,) = ToldRaw.believed([honest] * 10).columns
+    assert dict(plain.levels) == {"a": 600, "b": 400}
+
+
+def test_one_site_moves_a_median_within_the_others_rows() -> None:
+    rng = np.random.default_rng(0)
+    honest = [[Quantiles.of(rng.normal(size=50), 50.0)] for _ in range(9)]
+    lie = [Quantiles(1e15, np.full(17, 1e9))]
+    for most, far in ((True, False), (False, True)):
+        (told,) = _decoded(_merged([*honest, lie], most=most), 1)
+        assert told is not None
+        assert (abs(told.median) > 3) == far

@@ -16,18 +16,12 @@ from coke.errors import MessageError
 from coke.learning.descending import Descending, descent_of
 from coke.learning.ready import Ready
 from coke.learning.train import train
-from coke.maths.algorithms.tree_newton import (
-    BEGIN,
-    END,
-    HESSIAN,
-    SHIFT,
-    STEP,
-    decoded,
-    stepped,
-)
+from coke.maths.algorithms.steps import decoded, stepped
+from coke.maths.algorithms.tree_newton import BEGIN, END, HESSIAN, SHIFT, STEP
 from coke.maths.losses.excess import values
 from coke.talk.conversation import outcome
 from coke.talk.descent import Descent
+from coke.talk.tree import ending, lengthened, proven, short
 from kit.hard import HardCase, hard_cases
 
 CASES = list(hard_cases(25, seed=7))
@@ -71,7 +65,8 @@ def test_both_ends_of_an_edge_know_the_same(case: HardCase) -> None:
     for _ in found.sweeps():
         sites = found._sites
         for child, parent in above.items():
-            assert_array_equal(sites[child]._known, sites[parent]._below[child])
+            here = sites[parent]._walked.here
+            assert_array_equal(sites[child]._walked.here.above, here.below[child])
         duals = np.array([site.gamma for site in sites.values()])
         assert np.abs(duals.sum(axis=0)).max() <= 1e-14 * np.abs(duals).sum(axis=0).max()
 
@@ -201,3 +196,36 @@ def test_one_site_alone_needs_nobody() -> None:
     outcome(site.talk())
     assert site.certificate is not None
     assert site.certificate.holds
+
+
+@given(st.just(0.0) | st.floats(1e-36, 1e300))  # what is less may be flushed to zero
+def test_a_short_number_is_no_less_and_hardly_more(x: float) -> None:
+    found = lengthened(short(x))
+    assert found >= x
+    assert found <= 1.01 * x or x > 3e38
+
+
+@given(st.lists(st.just(0.0) | st.floats(1e-36, 3e38), min_size=3, max_size=3))
+def test_an_end_never_claims_more_than_was_proven(told: list[float]) -> None:
+    """More is left to gain than was found, of less; and what the root tells it stands by."""
+    gap, *others = proven(ending(told), told)
+    assert gap >= told[0]
+    for found, x in zip(others, told[1:], strict=True):
+        assert 0.99 * x <= found <= x
+    with pytest.raises(MessageError, match="proves less"):
+        proven(ending(told), [1.02 * gap + 1e-30, *told[1:]])
+
+
+def test_what_sites_remember_of_moves_saves_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models next to free of noise take many orders, which go along earlier ones in part."""
+    rng = np.random.default_rng(2)
+    X = [rng.normal(size=(40, 3)) for _ in range(6)]
+    y = [np.sin(2.0 * x[:, 0]) * x[:, 1] for x in X]
+    settings = next(hard_cases(1, seed=9)).settings
+    case = HardCase("smooth", X, y, nx.cycle_graph(6), settings)
+    more = {"lambda": 1e-5, "features": {"n_features": 60, "sigma": 1.0}}
+    usual = descended(case.ready(**more)).spent.sum(axis=0)
+    monkeypatch.setattr("coke.maths.algorithms.visited._TOLD", 1e30)  # all coefficients are zero
+    without = descended(case.ready(**more)).spent.sum(axis=0)
+    assert usual[1] < 0.9 * without[1]
+    assert usual[2] < 0.9 * without[2]

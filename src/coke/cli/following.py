@@ -99,7 +99,9 @@ def _table(name: str, status: Status) -> Table:
     table.add_row("sent", f"{words}; {sent.transmissions} in all, {shown('bytes', sent.bytes)}")
     if isfinite(status.away):
         ends = "" if status.countdown is None else f", ends in {status.countdown} rounds"
-        table.add_row("progress", f"{status.away:.3g} × tol, loss {status.loss:.4g}{ends}")
+        table.add_row(
+            "progress", f"{status.away:.3g} × what may be left, loss {status.loss:.4g}{ends}"
+        )
     if status.refused:
         table.add_row("refused", f"{status.refused} frames that made no sense")
     return table

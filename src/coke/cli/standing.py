@@ -22,7 +22,7 @@ def show_sites(found: Sequence[dict[str, Any]], as_json: bool) -> None:
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in _COLUMNS:
-        table.add_column({"missing": "waits for", "away": "moves/tol"}.get(name, name))
+        table.add_column({"missing": "waits for", "away": "left/allowed"}.get(name, name))
     for one in found:
         table.add_row(*(escape(legible(_cell(key, one[key]))) for key in _COLUMNS))
     out = Screen(highlight=False)

@@ -73,6 +73,14 @@ class ToldColumn(NamedTuple):
         counts = {word: self.levels.get(word, 0) + other.levels.get(word, 0) for word in both}
         return ToldColumn(self.what, n, mean, ends, counts, self.rest + other.rest)._few()
 
+    def counted(self, part: float) -> ToldColumn:
+        """As if there were this part of the rows."""
+        counts = {word: int(n * part) for word, n in self.levels.items()}
+        named = {word: n for word, n in counts.items() if n}
+        n = self.n * part
+        rest = max(n - sum(named.values()), 0.0) if self.what == TEXT else 0.0
+        return self._replace(n=n, levels=named, rest=rest)
+
     def _few(self) -> ToldColumn:
         """The most frequent levels; of equals, the first."""
         ranked = sorted(self.levels.items(), key=lambda one: (-one[1], one[0]))

@@ -94,7 +94,8 @@ def _numbers(values: Any, what: str) -> NDArray[Any]:
         return np.asarray(days.cast(pa.float64(), safe=False)) / _DAY
     same = pa.types.is_floating(values.type)
     x = values if same else values.cast(pa.float64(), safe=False)
-    return np.asarray(x.to_numpy(zero_copy_only=False))
+    gaps = x.null_count > 0  # `to_numpy`, which makes them NaN, loads pandas where there is one
+    return np.asarray(x.to_numpy(zero_copy_only=False) if gaps else np.from_dlpack(x))
 
 
 def _microseconds(kind: Any) -> Any:

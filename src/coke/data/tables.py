@@ -99,8 +99,9 @@ def read_rows(
 
 def _whole(values: pa.ChunkedArray) -> bool:
     """Whether no value is missing; of numbers, without Arrow's functions, which take a while."""
-    floats = pa.types.is_floating(values.type)
-    return values.null_count == 0 and not (floats and not np.isfinite(values.to_numpy()).all())
+    if values.null_count or not pa.types.is_floating(values.type):
+        return values.null_count == 0
+    return bool(np.isfinite(np.from_dlpack(values.combine_chunks())).all())
 
 
 def checked_rows(
@@ -255,8 +256,11 @@ def column(table: pa.Table, name: str) -> Labels:
         raise DataError(_missing({name: values.null_count}))
     if pa.types.is_temporal(values.type):
         values = values.cast(pa.string())
+    whole = values.combine_chunks()
+    if pa.types.is_integer(whole.type) or pa.types.is_floating(whole.type):
+        return np.asarray(np.from_dlpack(whole))  # `to_numpy` loads pandas where there is one
     try:
-        return np.asarray(values.combine_chunks().to_numpy(zero_copy_only=False))
+        return np.asarray(whole.to_numpy(zero_copy_only=False))
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"column {name!r} cannot be read: {error}; text must be UTF-8") from error
 
@@ -269,7 +273,7 @@ def inputs_of(table: pa.Table, names: Sequence[str]) -> Array:
         raise DataError(_missing(holes))
     X = np.empty((table.num_rows, len(names)))
     for j, name in enumerate(names):
-        X[:, j] = table[name].to_numpy()
+        X[:, j] = column(table, name)
     return X
 
 

@@ -132,8 +132,10 @@ class History:
 
     def table(self) -> pa.Table:
         """As an Arrow table."""
-        columns: dict[str, Any] = {name: self[name] for name in self.names}
-        flat = pa.array(self.spoke.ravel(), type=pa.bool_())
+        columns: dict[str, Any] = {name: _arrow(self[name]) for name in self.names}
+        spoke = self.spoke
+        bits = pa.py_buffer(np.packbits(spoke, bitorder="little"))
+        flat = pa.Array.from_buffers(pa.bool_(), spoke.size, [None, bits])
         columns["spoke"] = pa.FixedSizeListArray.from_arrays(flat, len(self.labels.sites))
         labels = msgspec.json.encode(self.labels)
         return pa.table(columns).replace_schema_metadata({_KEY: labels})
@@ -188,6 +190,11 @@ class History:
         columns = [table[name].to_pylist() for name in self.names]
         self._spoke = list(spoke)
         self._rows = list(zip(*columns, strict=True))
+
+
+def _arrow(x: NDArray[Any]) -> pa.Array:
+    """Numbers (T,) as they lie; `pa.array` would load pandas, wherever there is one."""
+    return pa.Array.from_buffers(pa.from_numpy_dtype(x.dtype), len(x), [None, pa.py_buffer(x)])
 
 
 def _said(schema: pa.Schema) -> str:

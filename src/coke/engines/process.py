@@ -14,10 +14,11 @@ from coke.engines.fingerprint import fingerprint
 from coke.errors import ConvergenceError, InputError
 from coke.maths.algorithms.algorithm import Algorithm, State
 from coke.maths.algorithms.coke_compiled import fused
+from coke.maths.algorithms.nearness import Nearness
 from coke.maths.algorithms.stopping import Account, Here, Limits, Quiet, Stopping, at_first
 from coke.maths.arrays import Array, Mask
 from coke.maths.graph import Graph, Steps, adjacency, checked_graph
-from coke.maths.ledger import Ledger, Spent
+from coke.maths.ledger import STEPS, Ledger, Spent
 from coke.maths.losses.problem import Problem, Score, pooled
 from coke.talk.conversation import Post, Talk, nobody_else, together
 from coke.threads import OneThread
@@ -36,6 +37,9 @@ class Record(NamedTuple):
     score: Score  # mean losses
     consensus_gap: float  # max_i ‖θ_i − mean θ‖
     optimality_gap: float  # max_i ‖θ_i − θ*‖
+    away: (
+        float  # how far the farthest is from what ends the run, in parts of what may be left; or ∞
+    )
     settled: bool  # to the tolerance asked for: all agents stop after this round
     state: State  # to go on from here, or to read θ_i
     spent: Spent  # (N, 3) the ledger agent by agent
@@ -70,6 +74,7 @@ def simulate(
     max_bytes: int | None = None,
     max_transmissions: int | None = None,
     reach: Steps | None = None,
+    near: Nearness | None = None,
     spent: Spent | None = None,
     scored: Container[int] | None = None,
     resume: Checkpoint | None = None,
@@ -78,17 +83,17 @@ def simulate(
 
     Agents stop earlier, without a coordinator: all after the same round (see
     `coke.maths.algorithms.stopping`), once nobody moved, disagreed with a neighbour or held back
-    news by more than `tol`. Each has an equal share of a budget; the first whose next message would
-    exceed it stays silent and ends the run. `reach` (N,) is how many steps the farthest agent is
-    away from each, at most; without it they are searched for. `spent` (N, 3) is what the agents
-    have sent before round 1.
+    news by more than `tol`, or all are `near` enough for a proof. Each has an equal share of a
+    budget; the first whose next message would exceed it stays silent and ends the run. `reach` (N,)
+    is how many steps the farthest agent is away from each, at most; without it they are searched
+    for. `spent` (N, 3) is what the agents have sent before round 1.
 
     Training losses are free in every round. Test and global losses are computed in the rounds in
     `scored` (such as `range(0, 1001, 10)`; None: all) and the last one, and are NaN elsewhere. The
     caller may stop earlier by not asking for more. `resume` goes on after a checkpoint, with the
     same bits as if nothing had happened. Arguments are checked here, before the first round.
     """
-    limits, N = Limits(rounds, tol, max_bytes, max_transmissions, reach), len(problem.train.T)
+    limits, N = Limits(rounds, tol, max_bytes, max_transmissions, reach, near), len(problem.train.T)
     A = adjacency(checked_graph(graph, range(N)))
     stop = Stopping(limits.checked(), Here.all(A))
     nothing = np.zeros((N, 3), np.int64) if spent is None else spent
@@ -185,7 +190,7 @@ def records(run: _Runner, at: Account, looks: Looks, threads: OneThread) -> Iter
         yield Record(
             k=at.k, spoke=spoke, ledger=at.ledger, score=score,
             consensus_gap=consensus, optimality_gap=optimality,
-            settled=at.settled, state=run.state, spent=at.spent, quiet=at.quiet,
+            away=at.away, settled=at.settled, state=run.state, spent=at.spent, quiet=at.quiet,
         )  # fmt: skip
 
 
@@ -202,13 +207,14 @@ class _Together:
         self._fused = fused(problem, self._W, algorithm, self._own) if stop.idle else None
 
     def round(self, at: Account) -> Account:
-        found = None if self._fused is None else self._fused(self.state, at.spent, at.k + 1)
+        brief = self._fused if at.k < STEPS else None  # it knows of one header only
+        found = None if brief is None else brief(self.state, at.spent, at.k + 1)
         if found is not None:
             self.state, spent, self._gaps = found
             return self._stop.booked(at, spent)
         s, said = self._algorithm.speak(self._own, self.state, at.k + 1)
         last = self.state.hat
-        now = self._stop.after(at, said, s.theta, self._algorithm.told(last))
+        now = self._stop.after(at, said, s, self._algorithm.told(last))
         if now.over is not None:
             s = s._replace(hat=np.where(now.over, last, s.hat))
         self.state = self._algorithm.listen(self._own, s, self._W @ s.hat)

@@ -27,7 +27,6 @@ from coke.field.agreeing import Agree
 from coke.field.carriers.base import Carrier, Event
 from coke.field.closing import Close
 from coke.field.descending import Descend
-from coke.field.edge import why_closed
 from coke.field.frames import (
     LETTER,
     Audited,
@@ -69,7 +68,7 @@ class Status(NamedTuple):
     spoke: bool  # whether the last round's words had news
     loss: float
     ledger: Ledger
-    away: float  # how far from tol: 1 or less once this site is content
+    away: float  # what is left in parts of what may be: 1 or less once content; ∞: nothing tells
     countdown: int | None
     events: tuple[Event, ...]
     refused: int  # frames that made no sense
@@ -239,7 +238,9 @@ class Agent:
     def _status(self, name: str, phase: Phase) -> Status:
         node, desk, sweeps = self._train.node, self.desk, self.sweeps
         words = () if node is None else tuple(end.out for end in node.ends.values())
-        sweep = sweeps[-1] if node is None and sweeps else {"spoke": False, "loss": np.nan}
+        sweep = {"spoke": False, "loss": np.nan, "away": np.inf}
+        if node is None and sweeps:
+            sweep = sweeps[-1]
         ledger = self._agree.spent
         if self.follow is not None and self.follow.begun:
             _, ledger, sweep["loss"] = self.follow.told
@@ -252,7 +253,7 @@ class Agent:
             spoke=bool(sweep["spoke"] or any(word and word.payload for word in words)),
             loss=sweep["loss"] if node is None else self._train.loss,
             ledger=ledger if node is None else node.spent,
-            away=np.inf if node is None else node.away,
+            away=sweep["away"] if node is None else node.away,
             countdown=None if node is None or node.countdown == NEVER else node.countdown,
             refused=desk.refused.total(),
         )
@@ -289,7 +290,7 @@ class Agent:
             pull=float(rho * np.sqrt(np.vecdot(pulls, pulls))),
             lacking=None if node.need is None else node.setup.lacking(node.need),
             closed=self._close.found,
-            lost={n: why_closed(end) for n, end in node.ends.items() if end.closed},
+            lost=node.lost(),
             suspects={} if node.setup.watch is None else dict(node.setup.watch.suspects),
         )
 

@@ -2,22 +2,26 @@
 
 Whoever is alarmed calls for an audit in a round to come. In that round every site states the duals
 of its edges, rounded alike at both ends, and its loss; statements go from neighbour to neighbour
-over every edge, so that a liar stops none that has another way. When they are there, or after as
-many rounds again, each site adds them up (`coke.maths.audit`): of sites that carry more than their
-own rows can ask for the one that carries most lies. Its neighbours close their edges to it.
+over every edge, so that a liar stops none that has another way. Whoever lacks some asks its
+neighbours for them, once a round, so that what is lost on the way comes later. When all are there,
+or nothing new has come for `MOST` rounds, each site adds them up (`coke.maths.audit`): of sites
+that carry more than their own rows can ask for the one that carries most lies. Its neighbours close
+their edges to it.
 
 Signatures are by keys that all sites claimed by name. A site that signs two statements of a round,
 or one that its neighbour knows to be false of their edge, has lied as well: of the first there is
 proof for all, the second is for the neighbour to act on. A call costs all sites some bytes, so none
-is heard within `APART` rounds of the last.
+is heard within `APART` rounds of the last, or as long after its own. Who was started again after
+the round of an audit may have stated its edges before, and leaves it at that.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -32,16 +36,22 @@ from coke.maths.guards import FIRST, WARNS
 from coke.talk.claiming import digest_of
 
 APART = 20  # rounds between audits, at least
-STEP, MOST = 5, 10  # audits are in rounds that it divides, and that many to come at most
+STEP, MOST = 5, 10  # audits are in rounds that it divides, and that many to come at most; so many
+# rounds without news end one, and so many times a neighbour is told what it lacks
 FINE = 2  # powers of two that a dual is stated more finely than its root mean square
 CONVICTS = 0.6  # of the bound on a node …
 LEADS = 1.5  # … or times the next, where most sites' models are worse than none
 CARRIES = "carries more than its own rows can ask for"
 TWICE = "has signed two statements of one round"
 FALSE = "states of our edge what is not so"
+_Read = TypeVar("_Read")
 _DOMAIN = b"coke audit "
 _Edge = tuple[int, int, int, int, bytes]  # neighbour, epoch, step, exponent, whole numbers
 _Body = tuple[int, int, float, list[_Edge] | None]  # who, round, loss, edges; None: a call
+_Asked = tuple[int, bytes]  # round, and a bit for each site whose statement is there
+_BODY: msgspec.msgpack.Decoder[_Body] = msgspec.msgpack.Decoder(_Body)
+_ASKED: msgspec.msgpack.Decoder[_Asked] = msgspec.msgpack.Decoder(_Asked)
+_ASKS = msgspec.msgpack.encode((0, b""))[0]  # their first byte: no statement has it
 
 
 class Conviction(NamedTuple):
@@ -49,6 +59,14 @@ class Conviction(NamedTuple):
 
     who: str
     why: str
+
+
+class Post(NamedTuple):
+    """What is to be sent."""
+
+    data: bytes
+    sender: str = ""  # who had it
+    to: str = ""  # the only one to have it; else all who may lack it
 
 
 def rounded(gamma: Array) -> tuple[int, Array]:
@@ -66,56 +84,84 @@ class NodeAudit:
     flows: Flows
     signer: Signer
     size: int  # numbers of a dual
-    outbox: list[tuple[bytes, str]] = field(default_factory=list)  # statements, and who had them
+    outbox: list[Post] = field(default_factory=list)
     spent: int = 0  # bytes posted
+    complete: bool = False  # whether all sites have stated their edges in the last audit
     judged: int = 0  # the round of the last audit that is over …
     _due: int = 0  # … and of the last that was called
     _heard: dict[str, tuple[bytes, Stated]] = field(default_factory=dict)  # of the one that is due
-    _proof: Conviction | None = None
+    _told: Counter[str] = field(default_factory=Counter)  # how often who was told what it lacked
+    _news: tuple[int, int] = (0, 0)  # how many were heard when the last was, and in which round
+    _began: int | None = None  # the round in which this site has begun to look
+    _found: list[Conviction] = field(default_factory=list)  # that are still to be acted on
 
     def call(self, k: int) -> None:
         """All are to state their edges in a round to come."""
         at = STEP * -(-max(k + min(len(self.flows.told), MOST), FIRST) // STEP)
         if self._taken(at, k):
-            self._post(self._signed((self._index(self.name), at, 0.0, None)), "")
+            self.outbox.append(Post(self._signed((self._index(self.name), at, 0.0, None))))
 
     def _taken(self, at: int, k: int) -> bool:
-        """Whether an audit in that round is new, and may be."""
-        late = max(self._due, self.judged)
-        if not (late + (APART if late else 0) < at <= k + 4 * len(self.flows.told) + 2 * STEP):
+        """Whether an audit in that round may be; of those called for at a time, the earliest is."""
+        first = max(self.judged + APART + 1 if self.judged else 1, k - APART)
+        last = k + 4 * len(self.flows.told) + 2 * STEP
+        if self._due > self.judged:
+            last = min(last, self._due - 1)
+        if at % STEP or not first <= at <= last:
             return False
-        self._due, self._heard = at, {}
+        self._due, self._heard, self._told, self._news = at, {}, Counter(), (0, 0)
         return True
 
     def look(self, k: int, ends: Mapping[str, End], rho: float, loss: float) -> Conviction | None:
         """States what is due in this round, and says who lies once that is clear."""
-        if self._proof is not None:
-            found, self._proof = self._proof, None
-            return self._out(found)
+        self._began = k if self._began is None else self._began
+        if self._found:
+            return self._found.pop()
         if not self._due or k < self._due or self.judged >= self._due:
             return None
-        if self.name not in self._heard:
+        if self.name not in self._heard and self._due >= self._began:
             self._state(ends, rho, loss)
         if wrong := self._contradicted():
             return self._out(Conviction(wrong, FALSE))
-        all_ = self.flows.near.keys() <= self._heard.keys()
-        if not all_ and k < self._due + min(len(self.flows.told), MOST):
+        missing = self.flows.near.keys() - self._heard.keys()
+        if missing and self._waits(k):
             return None
-        self.judged = self._due
+        self.judged, self.complete = self._due, not missing
         return self._carries()
 
+    def _waits(self, k: int) -> bool:
+        """Whether more may come: asks for it where a round has brought nothing."""
+        heard, since = self._news
+        if len(self._heard) > heard or not since:
+            self._news = len(self._heard), k
+            return True
+        if k > since + 1:
+            bits = np.array([name in self._heard for name in sorted(self.flows.told)])
+            wants: _Asked = (self._due, np.packbits(bits).tobytes())
+            self.outbox.append(Post(msgspec.msgpack.encode(wants)))
+        return k < since + MOST
+
     def _carries(self) -> Conviction | None:
-        """Who carries most, if it is too much; where most sites are dragged, if it stands out."""
+        """Who carries most, if it is too much; where most sites are dragged, if it stands out.
+
+        Bounds are those of the optimum. Where most models are worse than none the network is far
+        from it, by a liar or because it has only begun, and no bound holds. But sums add up to
+        zero: who drags all others has the sum of theirs. Who states nothing has no such excuse. Of
+        silent ones side by side each site closes its own edges to them.
+        """
         stated = {n: one for n, (_, one) in self._heard.items()}
-        parts = self.flows.parts(stated)
-        order = sorted(parts, key=parts.__getitem__, reverse=True)
-        if len(order) < 3 or order[0] == self.name:  # of two, nobody can say who lies
+        order = sorted(self.flows.loads(stated), key=lambda load: load.part, reverse=True)
+        if len(order) < 3 or self.name in order[0].who:  # of two, nobody can say who lies
             return None
-        most, next_ = parts[order[0]], max([parts[n] for n in order[1:]], default=0.0)
-        dragged = self.flows.worse(stated) > WARNS[1] and most > LEADS * next_
-        if not (most > CONVICTS or dragged):
+        (who, most, room), next_ = order[0], order[1].part
+        dragged, silent = self.flows.worse(stated) > WARNS[1], who[0] not in stated
+        bounded = silent or not dragged
+        if not ((bounded and most > CONVICTS * room) or (dragged and most > LEADS * next_)):
             return None
-        return self._out(Conviction(order[0], f"{CARRIES}: {most:.2g} times"))
+        found = [Conviction(n, f"{CARRIES}: {most:.2g} times") for n in who]
+        near = [one for one in found if one.who in self.flows.near[self.name]]
+        self._found += map(self._out, near if len(who) > 1 else found)
+        return self._found.pop() if self._found else found[0]
 
     def _out(self, found: Conviction) -> Conviction:
         self.flows = self.flows.without(found.who)
@@ -123,7 +169,7 @@ class NodeAudit:
 
     def _contradicted(self) -> str | None:
         """A neighbour that states another dual of its edge here, of the same moment."""
-        own = self._heard[self.name][1].duals
+        own = self._heard[self.name][1].duals if self.name in self._heard else {}
         for name, dual in own.items():
             theirs = self._heard[name][1].duals.get(self.name) if name in self._heard else None
             if name not in self.flows.out and theirs is not None and contradict(theirs, dual):
@@ -139,38 +185,55 @@ class NodeAudit:
                 edges.append((self._index(name), end.epoch, end.s, e, packed))
         data = self._signed((self._index(self.name), self._due, float(np.float32(loss)), edges))
         self._heard[self.name] = (data, self._read(data)[2])
-        self._post(data, "")
+        self.outbox.append(Post(data))
 
     def hear(self, sender: str, data: bytes, k: int) -> None:
-        """A call or a statement that came from a neighbour: kept and passed on where it is new."""
+        """A call or a statement that came from a neighbour: kept and passed on where it is new.
+
+        Or what the neighbour asks for, which is a call where this site has heard none.
+        """
+        if data[:1] == bytes([_ASKS]):
+            return self._asked(sender, data, k)
         who, at, stated, call = self._read(data)
         if call:
             if self._taken(at, k):
-                self._post(data, sender)
-            return
+                self.outbox.append(Post(data, sender))
+            return None
         if at != self._due and not self._taken(at, k):
-            return
+            return None
         before = self._heard.get(who)
         if before is None:
             self._heard[who] = (data, stated)
         elif before[0] != data and who != self.name and who not in self.flows.out:
-            self._proof = Conviction(who, TWICE)
+            self._found.append(self._out(Conviction(who, TWICE)))
         else:
+            return None
+        return self.outbox.append(Post(data, sender))
+
+    def _asked(self, sender: str, data: bytes, k: int) -> None:
+        """Tells a neighbour what it lacks, so many times."""
+        at, mask = _decoded(data, _ASKED)
+        names = sorted(self.flows.told)
+        if len(mask) != -(-len(names) // 8) or not 0 < at < 2**31:
+            raise MessageError(f"{len(mask)} bytes and round {at} ask for no statements")
+        if at != self._due:
+            self._taken(at, k)
             return
-        self._post(data, sender)
+        had = np.unpackbits(np.frombuffer(mask, np.uint8), count=len(names))
+        lacks = [n for n, there in zip(names, had, strict=True) if n in self._heard and not there]
+        if lacks and self._told[sender] < MOST:
+            self._told[sender] += 1
+            self.outbox += [Post(self._heard[n][0], to=sender) for n in lacks]
 
     def posts(self, neighbours: Mapping[str, object]) -> Iterator[tuple[str, bytes]]:
         """What to send to whom: not to those who had it, or have it from where it comes from."""
         out, self.outbox = self.outbox, []
-        for data, sender in out:
+        for data, sender, to in out:
             had = {sender, *self.flows.near.get(sender, ())}
             for name in neighbours:
-                if name not in had:
+                if name == to or not (to or name in had):
                     self.spent += len(data)
                     yield name, data
-
-    def _post(self, data: bytes, sender: str) -> None:
-        self.outbox.append((data, sender))
 
     def _index(self, name: str) -> int:
         return sorted(self.flows.told).index(name)
@@ -190,10 +253,7 @@ class NodeAudit:
         names = sorted(self.flows.told)
         if len(data) > SIGNATURE + 64 + len(names) * (64 + 10 * self.size):
             raise MessageError(f"a statement of {len(data)} bytes, of {len(names)} sites")
-        try:
-            index, at, loss, edges = msgspec.msgpack.decode(body, type=_Body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise MessageError(f"{len(data)} bytes are no statement: {error}") from error
+        index, at, loss, edges = _decoded(body, _BODY)
         if not (0 <= index < len(names) and 0 < at < 2**31 and 0 <= loss < math.inf):
             raise MessageError("a statement of a site, a round or a loss that cannot be")
         if not genuine(self.flows.told[names[index]].key, self._run + body, signature):
@@ -207,3 +267,10 @@ class NodeAudit:
             raise MessageError("a dual of a size that cannot be")
         n = unpack_integers(packed, self.size).astype(np.float64)
         return Dual(epoch, step, np.ldexp(n, e))
+
+
+def _decoded(data: bytes, reader: msgspec.msgpack.Decoder[_Read]) -> _Read:
+    try:
+        return reader.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MessageError(f"{len(data)} bytes are no statement: {error}") from error

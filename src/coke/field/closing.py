@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from coke.errors import CokeError
+from coke.errors import CokeError, MessageError
 from coke.field.agreeing import Agree
 from coke.field.carriers.base import Event
 from coke.field.mission import Mission
@@ -30,11 +30,19 @@ from coke.learning.ready import Ready
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger
 from coke.maths.losses.excess import Certificate
+from coke.maths.losses.risk import Risk
 from coke.talk.conversation import Talk
 from coke.talk.handover import Settled
 from coke.talk.sums import swept
 
 PATIENCE = 6  # times as long as a site lingers at the end
+_COSTS, _SLACK = 0.1, 0.01  # of a site's loss, and of that of no model: under a guard, a common one
+
+
+def near(risk: Risk, own: Array, u: Array) -> bool:
+    """Whether to have u instead costs little: all sites bend κ/2 on average in a common basis."""
+    at, zero = (float(risk.losses(x[None])[0]) for x in (own, 0.0 * own))
+    return 0.5 * risk.kappa * float((u - own) @ (u - own)) <= _COSTS * at + _SLACK * zero
 
 
 @dataclass
@@ -61,7 +69,8 @@ class Close:
         """From what training has come to; after a crash, with what was heard."""
         ready, node = self.agreed.result, self.training.trained
         assert ready is not None  # the phases before are over
-        whole = node.done and not node.wide and set(node.open) == set(self.agreed.first)
+        used = set(self.agreed.first) - node.setup.reserve
+        whole = node.done and not node.wide and set(node.open) == used
         case, proven = self.mission.case(ready), self.training.descend.done
         self._talks = whole and (case.closes or (case.goal is not None and not proven))
         if self._talks:
@@ -77,6 +86,12 @@ class Close:
         if case.goal is not None and not self.training.descend.done:
             descent = descent_of(ready, case, 0, self._settled(ready, node))
             yield from descent.talk()
+            guard, own = ready.agreement.terms.settings.guard, node.theta[0]
+            if guard and not near(node.setup.risk, own, descent.u):
+                raise MessageError(
+                    "the common model is not near the one that this site has come to, which it "
+                    "keeps: the root of the tree, or a site on the way, has told another"
+                )
             self.u, self.certificate = descent.u, descent.certificate
         if not case.closes:
             return NOTHING_CLOSED

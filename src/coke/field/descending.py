@@ -13,7 +13,6 @@ its parent takes it for the parent's: also one that had gone on to rounds.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -29,7 +28,7 @@ from coke.learning.descending import descent_of
 from coke.maths.algorithms.tree_newton import END
 from coke.talk.conversation import Talk
 from coke.talk.descent import Descent
-from coke.talk.tree import PROOF, mark_of, read
+from coke.talk.tree import PROOF, ending, mark_of, read
 
 PATIENCE = 3  # times as long as a site lingers at the end, without a link
 
@@ -84,7 +83,7 @@ class Descend:
             before = self.lines[-1]["transmissions"] if self.lines else began
             spoke = spent.transmissions > before
             loss = times * descent.loss
-            line = {"round": descent.k, "spoke": spoke, "loss": loss, "away": math.inf}
+            line = {"round": descent.k, "spoke": spoke, "loss": loss, "away": descent.away}
             self.lines.append({**line, **spent._asdict()})
 
     def over(self) -> bool:
@@ -130,8 +129,8 @@ class Descend:
             return False
         if waits != [descent.place.parent] or sender not in self.agreed.first:
             return False
-        read(PROOF, letter.proof)  # or it is refused
-        self.agreed.instead(waits[0], bytes([END]) + letter.proof)
+        told = read(PROOF, letter.proof)  # or it is refused
+        self.agreed.instead(waits[0], bytes([END]) + ending(told))
         self._given_up = self._given_up and not descent.done
         self.desk.news.append(Event("proven", sender, "has told the end of the descent"))
         return self.done

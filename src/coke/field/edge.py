@@ -31,7 +31,7 @@ from coke.talk.handover import Base
 STRIKES = 3  # an end that had to start again so often is closed …
 PATIENCE = 2 * STRIKES  # … and from then on stays so, until an operator opens it
 LEAST = 20  # steps that an epoch must last, or whoever ends it earns a strike
-FIRST = Standing(0, False)
+FIRST, RESERVE = Standing(0, False), Standing(0, True)  # where edges begin
 CHAIN = 16  # bytes of the digest over all completed words
 
 
@@ -197,6 +197,11 @@ def bump(edge: Edge, end: End) -> End:
 def close(edge: Edge, end: End, strikes: int = 0) -> End:
     """The edge is no more, in this epoch: it counts in no sum."""
     return zero(edge, Standing(end.epoch, True), max(end.strikes, strikes))
+
+
+def shut(edge: Edge, end: End) -> End:
+    """Closed for good, where it was closed until it would be needed."""
+    return zero(edge, Standing(_later(edge, end), True), end.strikes)
 
 
 def why_closed(end: End) -> str:

@@ -7,11 +7,13 @@ but for what a pipe or a key had delivered and nobody had written down yet.
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import sys
 import threading
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -204,26 +206,31 @@ class _Key:
         where, _, key = address.removeprefix(ZENOH).partition("/")
         if not (where and key):
             raise ConfigError(f"{address!r}: expected {ZENOH}HOST:PORT/KEY")
-        self._lines, self._session = _Lines(), _opened(where)
+        self._key, self._lines, self._session = key, _Lines(), _opened(where)
         self._ear = self._session.declare_subscriber(key, self._heard)
-        self.odd = 0
+        atexit.register(self.close)  # a thread inside zenoh when Python ends aborts the process
 
     def _heard(self, sample: Any) -> None:
         self._lines.put(bytes(sample.payload))
 
+    def close(self) -> None:
+        """Nothing more will come."""
+        atexit.unregister(self.close)
+        self._session.close()
+
     def read(self, offset: Offset) -> Some:
-        rows = []
-        for line in self._lines.taken():
-            try:
+        rows, lines = [], self._lines.taken()
+        for line in lines:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 rows.append(
                     msgspec.json.decode(line, type=dict[str, float | int | str | bool | None])
                 )
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                self.odd += 1
+        odd = len(lines) - len(rows)
+        news = (Event("odd", self._key, f"{odd} messages were no JSON object: lost"),) * (odd > 0)
         if not rows:
-            return Some(None, offset)
+            return Some(None, offset, news)
         try:
-            return Some(pa.Table.from_pylist(rows), offset)
+            return Some(pa.Table.from_pylist(rows), offset, news)
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise DataError(f"rows that do not fit together: {error}; mend their sender") from error
 

@@ -2,7 +2,8 @@
 
 The words of training, and where an end of an edge stands:
 
-    WORD    flags 1 | epoch 2 | step 4 | tag 4 | quiet 2 | payload: none, or the codec's bytes
+    WORD    flags 1 | step 2 | tag 2 | quiet 1 | payload: none, or the codec's bytes; epoch 0
+    LONG    flags 1 | epoch 2 | step 4 | tag 2 | quiet 2 | payload: where these do not fit a WORD
     CTL     flags 1 | epoch 2           my end of the edge is here, open or closed
     DONE    flags 1 | epoch 2 | said 4  I have said so many words in this epoch, and say no more
 
@@ -18,6 +19,7 @@ Letters, for all else that sites tell each other; their flags are 64 and up:
     PARTED  flags 1                             and you have mine
     PROVEN  flags 1 | mark 4 | proof 12         the tree's root has ended a descent to that model
     AUDIT   flags 1 | statement, signed         a call for an audit, or what a site states in one
+            flags 1 | round, bits, msgpack      the statements that I have; tell me the others
 
 Those of streams are in `coke.field.pulses`. Little endian. Every length is checked before anything
 is read. A word, CTL or DONE has one meaning for every value and one spelling:
@@ -39,12 +41,13 @@ from coke.field.pulses import TICK, Pulse, decode_tick, encode_tick
 from coke.maths.algorithms.integers import refuse
 from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
-from coke.maths.ledger import HEADER, LETTERHEAD
+from coke.maths.ledger import COUNTS, HEADER, LETTERHEAD, LONG, STEPS
 
 R = TypeVar("R")
-TAG = 4  # bytes of the chain that a word shows
+TAG = 2  # bytes of the chain that a word shows
 TOP = 2**16 - 1  # the last epoch
-NEWS, AGAIN, SHORT, WIDE = 1, 2, 4, 8  # bits of a word's flags
+NEWS, AGAIN, SHORT, WIDE = 1, 2, 4, 8  # bits of a word's flags …
+FLAGS, FAR = 15, 48  # … of all of them, and with a long header
 OPEN, CLOSED, DONE = 16, 17, 32  # flags of CTL and DONE …
 DONE_AGAIN, DONE_SHORT = 1, 2  # … whose last bits say more
 LETTER = 64  # the first flags of a letter, which are
@@ -53,9 +56,10 @@ MOST = 4096  # messages of a conversation on one edge: a thousand sweeps and mor
 CLOSING = 2**15  # the number of the first after the last round
 SETTINGS = 2**16  # bytes of all settings
 
-_WORD, _CTL, _DONE = struct.Struct("<BHI4sh"), struct.Struct("<BH"), struct.Struct("<BHI")
+_WORD, _FAR = struct.Struct("<BH2sb"), struct.Struct("<BHI2sh")
+_CTL, _DONE = struct.Struct("<BH"), struct.Struct("<BHI")
 _TALK, _PROVEN = struct.Struct("<BH"), struct.Struct("<B4s12s")
-assert (_WORD.size, _TALK.size) == (HEADER, LETTERHEAD)
+assert (_WORD.size, _FAR.size, _TALK.size) == (HEADER, LONG, LETTERHEAD)
 
 
 class Word(NamedTuple):
@@ -138,7 +142,7 @@ class Proven(NamedTuple):
 
 
 class Audited(NamedTuple):
-    """A call for an audit, or what a site states in one: see `coke.field.auditing`."""
+    """A call for an audit, a statement or who asks for some: see `coke.field.auditing`."""
 
     data: bytes
 
@@ -184,13 +188,20 @@ def encode(frame: Frame | Letter) -> bytes:
 def _of_word(word: Word) -> bytes:
     epoch, step, tag, quiet, payload, again, short, wide = word
     flags = NEWS * bool(payload) | AGAIN * again | SHORT * short | WIDE * wide
-    return _WORD.pack(flags, epoch, step, tag, quiet) + payload
+    if fits(epoch, step, quiet):
+        return _WORD.pack(flags, step, tag, quiet) + payload
+    return _FAR.pack(FAR | flags, epoch, step, tag, quiet) + payload
+
+
+def fits(epoch: int, step: int, quiet: int) -> bool:
+    """Whether a word has the short header."""
+    return epoch == 0 and step < STEPS and abs(quiet) < COUNTS
 
 
 def decode(data: bytes, size: int) -> Frame:
     """The frame, or MessageError; the payload for `size` numbers is left to the codec."""
     kind = data[0] if data else LETTER
-    if kind <= NEWS | AGAIN | SHORT | WIDE:
+    if kind <= FLAGS or FAR <= kind <= FAR | FLAGS:
         return _word(data, size)
     wanted = {OPEN: _CTL.size, CLOSED: _CTL.size}.get(kind, _DONE.size)
     refuse(len(data) != wanted, f"{len(data)} bytes where {wanted} would do")
@@ -203,14 +214,19 @@ def decode(data: bytes, size: int) -> Frame:
 
 def is_word(data: bytes) -> bool:
     """Whether a frame is a word of a round, whatever it says."""
-    return len(data) >= HEADER and data[0] <= NEWS | AGAIN | SHORT | WIDE
+    kind = data[0] if data else LETTER
+    return len(data) >= (HEADER if kind <= FLAGS else LONG) and kind & ~FLAGS in (0, FAR)
 
 
 def _word(data: bytes, size: int) -> Word:
+    flags, brief = data[0] & FLAGS, data[0] <= FLAGS
+    head = HEADER if brief else LONG
     # No codec writes more than this for so many numbers.
-    refuse(not HEADER <= len(data) <= HEADER + 2 + 8 * size, f"a word of {len(data)} bytes")
-    flags, epoch, step, tag, quiet = _WORD.unpack_from(data)
-    payload = data[HEADER:]
+    refuse(not head <= len(data) <= head + 2 + 8 * size, f"a word of {len(data)} bytes")
+    read = (_WORD if brief else _FAR).unpack_from(data)[1:]
+    epoch, step, tag, quiet = (0, *read) if brief else read
+    refuse(fits(epoch, step, quiet) != brief, f"a header of {head} bytes that is not the shortest")
+    payload = data[head:]
     refuse(bool(flags & NEWS) != bool(payload), f"flags {flags} and {len(payload)} payload bytes")
     refuse(quiet <= -NEVER, f"a countdown of {-quiet}")
     refuse(bool(flags & SHORT) and quiet >= 0, "an end declared without a countdown")

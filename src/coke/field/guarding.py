@@ -10,7 +10,8 @@ With `guard` all know the graph and each other's keys, and what is suspicious ca
 convicted there loses its edges for good, before θ moves by them. So does a neighbour whose words
 are of no honest size, at once, and one that no audit has cleared a while after it was called. When
 somebody was cut, or has come or gone, what was done takes a while to fade: until then nobody is to
-blame.
+blame. Who has closed an edge is pulled by the others as if it were there, its model leaps, and its
+next word says why: neighbours that would cut it for that would be cut by theirs.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class Watch:
     suspects: dict[str, str] = field(default_factory=dict)  # who, and why
     _since: int = 0  # the round from which on it looks …
     _wide: bool = False  # … as far as known
-    _alarmed: int = 0  # the round of the first alarm that no audit has explained
+    _alarmed: int = 0  # the round of the first alarm that no audit has explained …
+    _least: float = 0.0  # … since they were as loud as that, and no less
     _peak: float = 1.0  # the loudest alarm so far, in parts of what is suspicious …
     _cleared: float = 0.0  # … and how loud they were when an audit found nobody
 
@@ -87,7 +89,9 @@ class Watch:
     @cached_property
     def _model(self) -> float:
         """The size of the largest model that anybody learns alone, or this site does, or √v."""
-        alone, known = self.risk.alone()[0], 0.0 if self.audit is None else self.audit.flows.model
+        alone, known = self.risk.alone()[0], 0.0
+        if self.audit is not None:
+            known = self.audit.flows.model(self._bounds.least)
         return float(max(np.sqrt(self._bounds.loss), np.sqrt(alone @ alone), known))
 
     def cut(self, at: Look) -> str | None:
@@ -117,10 +121,11 @@ class Watch:
 
     def _seen(self, at: Look) -> str | None:
         """Whom this site closes by what it sees itself."""
-        fresh = at.k < max(FIRST, self._since)
-        for found in self._measured(at):
+        measured = self._measured(at)
+        self._eased(at, max(one.part / one.warns for one in measured))
+        for found in measured:
             sure = found.why == SPEAKS
-            room = LOOSE if fresh and not sure else 1.0
+            room = LOOSE if at.k < max(0 if sure else FIRST, self._since) else 1.0
             if found.part > room * found.warns:
                 self.suspects.setdefault(found.who, f"{found.why}: {found.part:.2g} times")
                 self._alarm(at, found.part / found.warns)
@@ -129,6 +134,16 @@ class Watch:
             if sure or self._unexplained(at):
                 return found.who
         return None
+
+    def _eased(self, at: Look, loud: float) -> None:
+        """Bounds are of the optimum: where it gets better they may be met yet, so patience is new.
+
+        It is not without end, as what was the least counts.
+        """
+        if not self._alarmed:
+            self._least = loud
+        elif LOUDER * loud < self._least:
+            self._alarmed, self._least = at.k, loud
 
     def _alarm(self, at: Look, loud: float) -> None:
         """Calls for an audit, unless one has found nobody when things were much as bad."""
@@ -139,8 +154,12 @@ class Watch:
                 self.audit.call(at.k)
 
     def _unexplained(self, at: Look) -> bool:
-        """Whether an audit was called for so long ago that it has found nobody."""
-        return 0 < self._alarmed <= at.k - 2 * FADES
+        """Whether an audit was called for so long ago that it has found nobody.
+
+        Where all have stated their edges, what these add up to has spoken for everybody for now.
+        """
+        wait = 4 if self.audit is not None and self.audit.complete else 2
+        return 0 < self._alarmed <= at.k - wait * FADES
 
     def _measured(self, at: Look) -> list[_Measured]:
         """The largest word, the worst edge, and the worst for this site where its loss says so."""

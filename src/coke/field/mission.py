@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 from msgspec.structs import asdict
 
@@ -33,13 +32,14 @@ from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array
 from coke.maths.audit import Flows
-from coke.maths.graph import Graph, Shape, adjacency
+from coke.maths.graph import Graph, Shape, adjacency, networks
 from coke.maths.ledger import Ledger
 from coke.maths.losses import LOSSES, NUMBERS
 from coke.privacy.share import Signing
 from coke.settings.declaration import WAIT, SiteSettings
 from coke.settings.sites import compared, digest_of
 from coke.talk.place import Place
+from coke.talk.thinning import thinned
 
 if TYPE_CHECKING:
     from coke.field.agreeing import Agree
@@ -119,7 +119,7 @@ def _guessed(me: str, near: Mapping[str, int], joint: bool) -> Graph:
     Those they share have more neighbours than anybody.
     """
     names = sorted(near)
-    graph = nx.empty_graph(len(names))
+    graph = networks().empty_graph(len(names))
     graph.add_edges_from((names.index(me), n) for n, name in enumerate(names) if name != me)
     for n, name in enumerate(names):
         beyond = range(near[name] - graph.degree[n])
@@ -186,12 +186,15 @@ class Mission:
             name=self.name,
             risk=case.problem.train,
             algorithm=case.algorithm,
-            limits=Limits(config.rounds, case.tol, config.max_bytes, config.max_transmissions),
+            limits=Limits(
+                config.rounds, case.tol, config.max_bytes, config.max_transmissions, near=case.near
+            ),
             reach=place.reach,
             sites=ready.agreement.N,
             spent=spent,
             weights={} if case.algorithm.elastic else _weights(place, case.algorithm),
             watch=self._watch(ready, case),
+            reserve=place.reserve if case.thin else frozenset(),
         )
 
     def _watch(self, ready: Ready, case: Case) -> Watch | None:
@@ -199,11 +202,12 @@ class Mission:
         if ready.noised is not None or not case.algorithm.elastic:
             return None
         risk, v, N = case.problem.train, case.spread**2, ready.agreement.N
-        usual = (N - 1) / max(ready.agreement.shape.edges, 1)
+        shape = ready.agreement.shape
+        usual = (N - 1) / max((thinned(shape) if case.thin else shape).edges, 1)
         watch = Watch(risk, N, v if risk.sums is not None else 0.0, min(usual, 1.0) or 1.0)
         told = {} if ready.second is None else ready.second.told
         if self.name in told and self.signer is not None:  # not of a site that came later
-            flows = Flows(told, N * v)
+            flows = Flows(told, v)
             watch.audit = NodeAudit(self.name, flows, self.signer, risk.size)
         return watch
 

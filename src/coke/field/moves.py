@@ -12,6 +12,7 @@ once the words of all neighbours are there; an edge that starts again or closes 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -21,7 +22,7 @@ import numpy as np
 from scipy import sparse
 
 from coke.errors import ConvergenceError, InputError
-from coke.field.edge import FIRST, Edge, End, zero
+from coke.field.edge import FIRST, RESERVE, Edge, End, zero
 from coke.field.frames import Standing
 from coke.field.guarding import Look, Watch
 from coke.maths.algorithms.algorithm import Algorithm
@@ -61,6 +62,7 @@ class Setup:
     weights: Mapping[str, float] = field(default_factory=dict)  # w_in in lockstep, itself included
     watch: Watch | None = None  # looks at what the edges do to the site
     handed: Handed = NOT_HANDED  # what edges begin with
+    reserve: frozenset[str] = frozenset()  # neighbours whose edge is closed until sites come or go
     # Not for `replace` to take over: they follow from the fields above.
     _edges: dict[str, Edge] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -102,7 +104,8 @@ class Setup:
     def ends(self, neighbours: Iterable[str]) -> dict[str, End]:
         """The edges before round 1: open, and nothing said."""
         at, known = Standing(self.handed.at, False), self.handed.bases
-        return {n: zero(self.edge(n), at if n in known else FIRST) for n in sorted(neighbours)}
+        first = dict.fromkeys(known, at) | dict.fromkeys(self.reserve, RESERVE)
+        return {n: zero(self.edge(n), first.get(n, FIRST)) for n in sorted(neighbours)}
 
     def step(self, s: Any, ends: Mapping[str, End], k: int | None = None) -> tuple[Any, Tellings]:
         """The state after round k, and what to tell on these edges where they have no word.
@@ -111,6 +114,20 @@ class Setup:
         """
         with self._one_thread.limit(), np.errstate(over="ignore", invalid="ignore"):
             return self.moves.step(s, ends, k)
+
+    def away(self, theta: Array, ends: Mapping[str, End], wide: bool) -> float:
+        """How far from having nothing left to do, in parts of what may be: at most 1 for that.
+
+        As completed words tell it; a proof is of all sites that agreed (not `wide`).
+        """
+        if not ends:
+            return math.inf if self.limits.tol is None else 0.0
+        own, cp, g = map(np.array, zip(*((e.own, e.cp, e.g) for e in ends.values()), strict=True))
+        own, cp = self.moves.told(own), self.moves.told(cp)
+        moved, apart = (np.vecdot(x, x).max(keepdims=True) for x in (theta - own, own - cp))
+        with self._one_thread.limit():
+            pulls = g.sum(axis=0, keepdims=True)
+            return float(self.limits.away(moved, apart, own[:1], pulls, not wide)[0])
 
     def suspicious(self, s: Any, ends: Mapping[str, End], k: int, wide: bool) -> str | None:
         """Whose edge is closed before θ moves by it."""

@@ -20,16 +20,14 @@ from collections.abc import Mapping
 from operator import gt
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from coke.errors import MessageError
 from coke.field import edge as edges
 from coke.field.edge import End
-from coke.field.frames import Done, Frame, Word
+from coke.field.frames import Done, Frame, Word, fits
 from coke.field.moves import Setup, Tellings
 from coke.maths.algorithms.stopping import NEVER, Quiet, counted
 from coke.maths.arrays import Array
-from coke.maths.ledger import HEADER, Ledger
+from coke.maths.ledger import HEADER, LONG, Ledger
 
 Frames = tuple[tuple[str, Frame], ...]
 """(neighbour, frame), in order."""
@@ -59,8 +57,8 @@ class Node(NamedTuple):
     done: bool = False
     ledger: Ledger = Ledger()  # what rounds sent; answers and what timers repeat is the carrier's
     need: Ledger | None = None  # all it would have spent with its first word, if that was too much
-    content: int = 0  # the last round with nothing left to do here: its gap within tol; 0: none
-    away: float = math.inf  # the largest gap of the last round, in units of tol; not kept on disk
+    content: int = 0  # the last round with nothing left to do here: not away; 0: none
+    away: float = math.inf  # how far it was from that in the last round, see `Setup.away`; not kept
 
     @property
     def theta(self) -> Array:
@@ -72,6 +70,17 @@ class Node(NamedTuple):
     def open(self) -> dict[str, End]:
         """The edges that are not closed, by neighbour: d of them."""
         return {n: end for n, end in self.ends.items() if not end.closed}
+
+    @property
+    def reserve(self) -> list[str]:
+        """Neighbours whose edge was never opened."""
+        kept = ((n, self.ends.get(n)) for n in sorted(self.setup.reserve))
+        return [n for n, e in kept if e is not None and e.standing == edges.RESERVE]
+
+    def lost(self) -> dict[str, str]:
+        """Whose edge is closed, and why."""
+        shut = {n: edges.why_closed(e) for n, e in self.ends.items() if e.closed}
+        return {n: why for n, why in shut.items() if n not in self.reserve}
 
     @property
     def free(self) -> bool:
@@ -111,7 +120,7 @@ class Node(NamedTuple):
         node = self._replace(ends={**self.ends, **after})
         if self.k and (cut := self.setup.suspicious(node.state, node.open, node.k, node.wide)):
             shut = edges.close(self.setup.edge(cut), node.ends[cut], edges.PATIENCE)
-            node = node._replace(ends={**node.ends, cut: shut})
+            node = node._replace(ends={**node.ends, cut: shut}, wide=True)
         # Of a neighbour that has finished every word counts, unless there is no waiting for it.
         ended = [end for end in node.open.values() if self.k and end.last is not None]
         least, told = node._least(), any(end.finished or missing for end in ended)
@@ -191,8 +200,11 @@ class Node(NamedTuple):
         return self._without(*neighbours)
 
     def leave(self) -> Advance:
-        """Every edge closed; the site may go when its neighbours have echoed, or after a while."""
-        return self._without(*self.open)
+        """Every edge closed, also those in reserve; it may go when all have echoed, or later."""
+        spared = {n: edges.shut(self.setup.edge(n), self.ends[n]) for n in self.reserve}
+        after = self._replace(ends={**self.ends, **spared})._without(*self.open)
+        told = ((n, end.standing) for n, end in spared.items())
+        return after._replace(frames=(*after.frames, *told))
 
     def _without(self, *neighbours: str) -> Advance:
         shut = {n: edges.close(self.setup.edge(n), self._known(n)) for n in neighbours}
@@ -249,30 +261,17 @@ class Node(NamedTuple):
 
     def _counted(self, least: Quiet, moved: frozenset[str]) -> Node:
         """With the count and countdown that this round's words carry."""
-        tol, reach = self.setup.limits.tol, self.setup.reach
-        awaited, gap = (self.awaited - moved) & self.open.keys(), math.inf
-        if tol is not None:
-            gap = self._gap()
-        fine = self.fine and tol is not None and gap <= tol
-        said = counted(least, fine and not awaited, reach)
+        away = self.setup.away(self.theta, self.open, self.wide)
+        awaited, fine = (self.awaited - moved) & self.open.keys(), self.fine and away <= 1.0
+        said = counted(least, fine and not awaited, self.setup.reach)
         laps, lap = said.count, frozenset(self.open)
         if awaited:  # within a lap
             laps, lap = self.laps if fine else 0, awaited
         return self._replace(
             laps=laps, awaited=lap, fine=fine or not awaited,
             countdown=said.countdown, short=said.short,
-            away=gap / tol if tol else math.inf,
-            content=self.k if tol is not None and gap <= tol else self.content,
+            away=away, content=self.k if away <= 1.0 else self.content,
         )  # fmt: skip
-
-    def _gap(self) -> float:
-        """The largest ‖θ − θ̂‖ or ‖θ̂ − θ̂_n‖ on an open edge, as completed words tell them."""
-        ends, told = self.open.values(), self.setup.moves.told
-        if not ends:
-            return 0.0
-        own, cp = told(np.array([e.own for e in ends])), told(np.array([e.cp for e in ends]))
-        apart = np.concatenate([self.theta - own, own - cp])
-        return float(np.sqrt(np.vecdot(apart, apart)).max())
 
     def _begun_again(self, neighbour: str, before: Mapping[str, End]) -> Advance:
         """With the first word on an edge that has just started; it counts for nothing."""
@@ -290,7 +289,9 @@ class Node(NamedTuple):
         shut = {n: e.standing for n, e in self.ends.items() if e.closed and not before[n].closed}
         out = {n: end.out for n, end in new.items() if end.out is not None}
         frames: dict[str, Frame] = {**shut, **out}
-        node = node._replace(ends={**self.ends, **new})
+        far = sum(not fits(word.epoch, word.step, word.quiet) for word in out.values())
+        ledger = node.ledger.told(0, copies=far, header=LONG - HEADER)
+        node = node._replace(ends={**self.ends, **new}, ledger=ledger)
         return Advance(node, tuple(frames.items()))
 
 

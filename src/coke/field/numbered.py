@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from coke.field.pulses import TickSaid, TickWaits
+from coke.field.pulses import Rests, TickHere, TickSaid, TickWaits
 
 Number = tuple[int, int]
 _EARLY = 64  # messages of a neighbour that are kept before they are of use
@@ -76,10 +76,14 @@ class Numbered:
         if soon and len(inbox) < _EARLY:
             inbox.setdefault(number, said.message)
 
-    def answer(self, sender: str, asked: TickWaits) -> TickSaid | None:
-        """What was said, if it was."""
-        message = self.sent.get(sender, {}).get((asked.tick, asked.k))
-        return None if message is None else TickSaid(asked.tick, asked.k, message)
+    def answer(self, sender: str, asked: TickWaits) -> TickSaid | TickHere | Rests | None:
+        """What was said; or that it will be; or, where it never will, that the edge rests."""
+        message, now = self.sent.get(sender, {}).get((asked.tick, asked.k)), self.now()
+        if message is not None:
+            return TickSaid(asked.tick, asked.k, message)
+        if asked.tick >= now:
+            return TickHere(now)
+        return Rests(now) if asked.tick == now - 1 else None  # of long ago: it has come since
 
     def kept(self) -> list[tuple[str, int, int, bytes]]:
         """What a neighbour may still ask for."""

@@ -64,14 +64,14 @@ class Desk:
             if name in self.carrier.neighbours:
                 self.carrier.send(name, encode(frame))
 
-    def due(self, names: Iterable[str]) -> list[str]:
+    def due(self, names: Iterable[str], longest: float = math.inf) -> list[str]:
         """Whose time has come to be told again, or for the first time."""
-        now, found = self.clock(), []
+        now, found, most = self.clock(), list[str](), min(longest, self.pace.longest)
         for name in sorted(names):
             at, wait = self.timers.get(name, (-math.inf, self.pace.again))
             if at <= now:
                 found.append(name)
-                self.timers[name] = (now + wait, min(2 * wait, self.pace.longest))
+                self.timers[name] = (now + min(wait, most), min(2 * wait, most))
         return found
 
     def restart(self, names: Iterable[str]) -> None:

@@ -1,28 +1,29 @@
 """Edges of a stream that rest, and how two sites that are there again go on with theirs.
 
-    probe      I am at this tick; when could we go on?         since = 0
-    proposal   from tick S on; the lower name makes it         since = S, steps = −1
-    hand       I have ended tick S − 1 and hold; here is û     since = S, steps ≥ 0
+    probe      I am at this tick; when could we go on?           since = 0, in answer −1
+    proposal   from tick S on; the lower name makes it           since = S
+    hand       I have ended tick S − 1 and hold; here I stand    since = S, with the hand
 
 Both hold before tick S until each has the other's hand, or patience is over: then nothing has
-happened. A hand is told again to whoever lacks it. A site whose edges all rest goes no further than
-the neighbours it hears of, and takes over what they have in common.
+happened. A hand is told again to whoever lacks it. Where the two have not the same in common, they
+come to it first, and try again. A site whose edges all rest goes no further than the neighbours it
+hears of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coke.field.phases import Desk
-from coke.field.pulses import Join, Rests
+from coke.field.pulses import Hand, Join, Rests
 from coke.field.ticking import Resumed, Ticking
 
 _NEAR = 25  # ticks that two sites may be apart for one of them to hold
 _LONGEST = 30.0  # seconds, of a patience without an end
 _ALONE = 5.0  # seconds after which who hears of nobody goes on
-_HOLDS = 3  # times in one's patience
 _SOON = 2  # ticks from a proposal on
+_OFTEN = 4  # times in one's patience that a neighbour with a link is asked
 _LONG = 3  # times one's patience for a tick to come from which two wanted to go on
 
 
@@ -37,7 +38,7 @@ class Rejoin:
     gone: set[str] = field(default_factory=set)  # whose edge is to rest, when it is waited for
     _at: dict[str, int] = field(default_factory=dict)  # neighbours' ticks, as last heard
     _target: dict[str, int] = field(default_factory=dict)  # ticks to go on from
-    _hands: dict[str, Join] = field(default_factory=dict)  # theirs
+    _hands: dict[str, Hand] = field(default_factory=dict)  # theirs
     _told: dict[str, Join] = field(default_factory=dict)  # the last of ours
     _held: dict[str, float] = field(default_factory=dict)  # since when we hold for them
     _joined: dict[str, int] = field(default_factory=dict)
@@ -54,30 +55,27 @@ class Rejoin:
         s = self.ticking.stream
         return [name for name, live in zip(s.neighbours, s.live, strict=True) if not live]
 
-    def _probe(self) -> Join:
-        return Join(self._now, 0, -1, b"", None, b"")
+    def _probe(self, since: int = 0) -> Join:
+        return Join(self._now, since)
 
     def _hand(self, name: str, since: int) -> Join:
         s = self.ticking.stream
-        steps, hat = s.hand(name)
-        common = None
-        if s.live.any() or self.name < name:
-            c = s.common
-            common = (c.clock.w, c.clock.since, c.age, c.agreed, c.alarms, c.owed)
+        hat, dual = (x.astype("<f8").tobytes() for x in s.standing(name))
         notices = self.ticking.packed(tuple(one.heard for one in s.notices))
-        return Join(self._now, since, steps, hat.astype("<f8").tobytes(), common, notices)
+        return Join(self._now, since, Hand(hat, dual, s.common, notices))
 
     def work(self) -> None:
         """Tells those whose edges rest what is due; forgets who was held for in vain."""
         now = self.desk.clock()
         self._began = now if self._began is None else self._began
-        # Others wait for this site meanwhile, and must not lose their patience with it.
         patience = min(self.patience(), _LONGEST)
-        late = [n for n, since in self._held.items() if now - since > patience / _HOLDS]
+        late = [n for n, since in self._held.items() if now - since > patience]
         most = _LONG * patience
         for name in [*late, *(n for n, since in self._wanted.items() if now - since > most)]:
             self._cancel(name)
-        for name in self.desk.due(self.resting()):
+        near = [name for name in self.resting() if name in self.desk.alive or name in self._target]
+        far = [name for name in self.resting() if name not in near]
+        for name in [*self.desk.due(near, patience / _OFTEN), *self.desk.due(far)]:
             if name in self._held:
                 self._told[name] = self._hand(name, self._target[name])
                 self.desk.post([(name, self._told[name])])
@@ -120,17 +118,21 @@ class Rejoin:
         alone = not self.ticking.stream.live.any()
         return alone and bool(self._at) and self._now < max(self._at.values())
 
-    def due(self) -> Iterator[Resumed]:
-        """The edges that go on with the next tick."""
-        s = self.ticking.stream
+    def due(self) -> tuple[Resumed, ...]:
+        """The edges that go on with the next tick, or whose other ends have more in common."""
+        mark, found = self.ticking.stream.mark, list[Resumed]()
         for name in [n for n, since in self._target.items() if since == self._now + 1]:
-            his, alone = self._hands[name], not s.live.any()
-            self._told[name] = self._hand(name, his.since)
+            his, since = self._hands[name], self._target[name]
+            self._told[name] = self._hand(name, since)
             self.desk.post([(name, self._told[name])])
-            common = his.common if alone else None
-            self._joined[name] = his.since
-            yield Resumed(name, his.steps, his.hat, common, his.notices)
+            if his.common.mark == mark:
+                self._joined[name] = since
+            found.append(Resumed(name, his))
             self._cancel(name)
+        if any(one.hand.common.mark != mark for one in found):
+            for name in list(self._target):
+                self._cancel(name)  # what they were told of this end is no longer so
+        return tuple(found)
 
     def rests(self, sender: str, letter: Rests) -> None:
         """The other end has gone on without this one, or goes."""
@@ -140,18 +142,20 @@ class Rejoin:
     def hear(self, sender: str, letter: Join) -> None:
         """A probe, a proposal or a hand."""
         if sender not in self.resting():
-            if letter.steps >= 0 and letter.since == self._joined.get(sender):
-                self.desk.post([(sender, self._told[sender])])  # he lacks it
-            elif letter.at >= self._joined.get(sender, 0):
+            joined = self._joined.get(sender, 0)
+            if letter.at < joined:  # he has not gone on yet: he lacks the hand
+                self.desk.post([(sender, self._told[sender]._replace(at=joined))])
+            elif letter.since != joined:
                 self.gone.add(sender)
             return
-        self._at[sender] = max(letter.at, self._at.get(sender, 0))
-        if letter.since == 0:
-            self._probed(sender, letter.at)
+        at = letter.at if letter.hand is None else letter.since - 1
+        self._at[sender] = max(at, self._at.get(sender, 0))
+        if letter.since <= 0:
+            self._probed(sender, letter)
         elif self._now < letter.since <= self._now + 4 * _NEAR:
             self._aim(sender, letter.since)
-            if letter.steps >= 0:
-                self._hands[sender] = letter
+            if letter.hand is not None:
+                self._hands[sender] = letter.hand
         else:
             self.desk.post([(sender, self._probe())])
 
@@ -160,17 +164,14 @@ class Rejoin:
             self._cancel(name)
             self._target[name], self._wanted[name] = since, self.desk.clock()
 
-    def _probed(self, sender: str, at: int) -> None:
+    def _probed(self, sender: str, letter: Join) -> None:
+        at, lower = letter.at, self.name < sender
         if self._target.get(sender, at + 1) <= at:  # he has gone by
             self._cancel(sender)
-        if self.name > sender:
-            if sender not in self._target:
-                self.desk.post([(sender, self._probe())])
-            return
-        if abs(at - self._now) > _NEAR:
-            self.desk.post([(sender, self._probe())])  # so that he knows how far it is
-        else:
+        if lower and abs(at - self._now) <= _NEAR:
             soon = 1 if self.ended else _SOON
             since = self._target.get(sender) or max(at, self._now) + soon
             self._aim(sender, since)
-            self.desk.post([(sender, Join(self._now, since, -1, b"", None, b""))])
+            self.desk.post([(sender, self._probe(since))])
+        elif letter.since == 0 and (lower or sender not in self._target):
+            self.desk.post([(sender, self._probe(-1))])  # so that he knows how far it is

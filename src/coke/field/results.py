@@ -12,7 +12,7 @@ from coke.errors import ConvergenceError
 from coke.field.agent import Agent, Learnt
 from coke.field.mission import Mission
 from coke.learning.assessing import assessed_here
-from coke.learning.doubts import doubts
+from coke.learning.doubts import doubts, outdone
 from coke.learning.model import Model
 from coke.learning.ready import Ready
 from coke.learning.targets import by_target
@@ -40,11 +40,12 @@ def _assessed(mission: Mission, ready: Ready, learnt: Learnt, model: Model) -> d
     settled = True if learnt.converged else False if mission.case(ready).tol else None
     ended = Ended(learnt.rounds, settled, learnt.ledger, learnt.certificate)
     verdict = assessed_here(ready, model, ended)
+    doubted = [*doubts(ready), *outdone(ready, model.theta.ravel())]
     return {
         "settled": settled,
         "certificate": ended.proven(),
         "verdict": None if verdict is None else verdict.document(),
-        "warnings": [*_distrust(learnt), *doubts(ready), *filter(None, [ended.warning])],
+        "warnings": [*_distrust(learnt), *filter(None, [ended.warning]), *doubted],
     }
 
 

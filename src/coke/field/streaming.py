@@ -18,6 +18,7 @@ import numpy as np
 from coke.data.files import Arrays, unpack
 from coke.data.pending import Pending
 from coke.field.agreeing import Agree
+from coke.field.attending import Attend
 from coke.field.carriers.base import Event
 from coke.field.endings import Endings
 from coke.field.feeding import Offset
@@ -35,16 +36,17 @@ from coke.field.images import (
 )
 from coke.field.numbered import Numbered
 from coke.field.phases import Desk
-from coke.field.pulses import Ends, Join, Pulse, Rests, TickSaid, TickWaits
+from coke.field.pulses import Ends, Join, Pulse, Rests, TickHere, TickSaid, TickWaits
 from coke.field.rejoining import Rejoin
 from coke.field.store import Store
 from coke.field.streams import StreamMission
-from coke.field.ticking import AWAY, SOURCE, SourceSays, Ticking, order_of
+from coke.field.ticking import SOURCE, SourceSays, Ticking, order_of
 from coke.learning.frozen import freeze
 from coke.learning.resting import SiteStream
 from coke.maths.ledger import Ledger
 from coke.talk.conversation import Conversation
 from coke.talk.names import short_id
+from coke.talk.present import AWAY
 from coke.threads import OneThread
 
 _OFTEN = 50  # ticks between two images
@@ -68,7 +70,6 @@ class Follow:
     _offset: Offset = field(default_factory=dict)
     _fresh: float = 0.0  # when a row came last
     _looked: float = 0.0
-    _waits: float = 0.0  # since when the missing are waited for
     _imaged: int = 0
 
     @property
@@ -109,7 +110,8 @@ class Follow:
         self._ticking = Ticking(stream, Pending(config.stream.late), self.score.add)
         self._endings = Endings(self.desk, stream.neighbours, stream.near.N)
         self._post = Numbered(lambda: stream.ticks)
-        self.rejoin = Rejoin(self.desk, self.mission.name, self._ticking, self._patience)
+        self._attend = Attend(self.desk, config.stream.wait)
+        self.rejoin = Rejoin(self.desk, self.mission.name, self._ticking, self._attend.patience)
         image = self.store.streamed.read(lambda data: unpack(data, KIND, Image))
         if image is None:
             self._offset = self.mission.first.offset
@@ -120,7 +122,7 @@ class Follow:
         self._go_on()
         for record in recorded(self.store.stream, self._number):
             self._apply(record)
-        self._fresh = self._waits = self.desk.clock()
+        self._fresh = self.desk.clock()
         self._imaged = stream.ticks
 
     def _apply(self, record: Record) -> None:
@@ -149,7 +151,8 @@ class Follow:
         with OneThread().limit():
             told = self._talking.go_on()
         self.desk.post(self._post.tell(told))
-        self._waits = self.desk.clock()
+        self.desk.restart(dict(told))
+        self._attend.anew()
 
     def over(self) -> bool:
         """Whether the stream has ended; then rounds follow, from where it is."""
@@ -209,26 +212,26 @@ class Follow:
         behind = self.rejoin.behind() or (ended and now < self._endings.last)
         full = last > tick or (ended and last >= tick) or ((begun or behind) and (idle or ended))
         if full and (self.rejoin.ready or self.rejoin.may()):
-            self._say(SourceSays(tick, tuple(self.rejoin.due())))
+            self._say(SourceSays(tick, self.rejoin.due()))
         elif self.rejoin.ready:
-            self._say(SourceSays(resumed=tuple(self.rejoin.due())))
+            self._say(SourceSays(resumed=self.rejoin.due()))
         elif self.rejoin.ended and self.stream.live.all():
             self._say(SourceSays(end=True))
 
     def _say(self, order: SourceSays) -> None:
         """What the source says is heard as all else is."""
-        for one in order.resumed:
-            self.desk.news.append(Event("joined", one.name, f"at tick {self.stream.ticks + 1}"))
+        for name, hand in order.resumed:
+            if hand.common.mark == self.stream.mark:
+                self.desk.news.append(Event("joined", name, f"at tick {self.stream.ticks + 1}"))
         self._commit(("heard", (SOURCE, msgspec.msgpack.encode(order))))
 
     def _deliver(self, waiting: Sequence[str]) -> None:
         """What the conversation waits for, if it is there; who is away, rests."""
-        rest = self._ticking.exchanging
-        late = self.desk.clock() - self._waits > self._patience()
         records, missing = list[Record](), list[str]()
         for name in waiting:
             message = self._post.came(name)
-            if message is None and rest and (late or name in self.rejoin.gone):
+            gone = name in self.rejoin.gone or self._attend.late(name)
+            if message is None and gone and not self._ticking.everybody:
                 message = AWAY
                 self.rejoin.gone.discard(name)
                 self.desk.news.append(Event("rests", name, f"from tick {self.stream.ticks} on"))
@@ -240,14 +243,8 @@ class Follow:
         if records:
             self._commit(*records)
         self.missing = self.together = missing
-        for name in self.desk.due(missing):
+        for name in self._attend.due(missing):
             self.desk.post([(name, TickWaits(*self._post.expected(name)))])
-
-    def _patience(self) -> float:
-        """Seconds for which the missing are waited for; their own source may be waited for, too."""
-        pace = self.desk.pace
-        patience = pace.least if pace.patience is None else pace.patience
-        return patience + self.mission.config.stream.wait
 
     def hear(self, sender: str, letter: Pulse) -> None:
         """Of the stream, once there is one."""
@@ -259,8 +256,12 @@ class Follow:
             case TickSaid():
                 self._post.hear(sender, letter)
             case TickWaits():
-                said = self._post.answer(sender, letter)
-                self.desk.post([] if said is None else [(sender, said)])
+                answer = self._post.answer(sender, letter)
+                if isinstance(answer, Rests):
+                    self.rejoin.gone.add(sender)
+                self.desk.post([] if answer is None else [(sender, answer)])
+            case TickHere():
+                self._attend.here(sender)
             case Rests():
                 self.rejoin.rests(sender, letter)
             case Join():

@@ -51,7 +51,7 @@ class _FirstMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offset: Offset
     columns: list[str]
     dates: bool
-    y: list[Any]
+    y: list[Any] | None  # classes; None: numbers, which are an array
 
 
 class First(NamedTuple):
@@ -65,14 +65,18 @@ class First(NamedTuple):
 
     def keep(self, path: Path) -> None:
         """For good: what was agreed on follows from them."""
-        meta = _FirstMeta(self.loss, self.offset, [*self.columns], self.dates, self.rows.y.tolist())
-        write_file(path, pack(_KIND, meta, {"X": self.rows.X, "ticks": self.rows.ticks}))
+        arrays, y = {"X": self.rows.X, "ticks": self.rows.ticks}, self.rows.y
+        numbers = np.issubdtype(y.dtype, np.floating)  # some of which may be NaN
+        labels = None if numbers else y.tolist()
+        meta = _FirstMeta(self.loss, self.offset, [*self.columns], self.dates, labels)
+        write_file(path, pack(_KIND, meta, arrays | ({"y": y} if numbers else {})))
 
     @classmethod
     def read(cls, path: Path) -> First:
         """As they were kept."""
         meta, arrays = unpack(read_packed(path, _KIND, _MOST), _KIND, _FirstMeta)
-        rows = Timed(arrays["X"], np.array(meta.y), None, arrays["ticks"])
+        y = arrays["y"] if meta.y is None else np.array(meta.y)
+        rows = Timed(arrays["X"], y, None, arrays["ticks"])
         return cls(meta.loss, rows, meta.offset, tuple(meta.columns), meta.dates)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,33 +17,30 @@ import numpy as np
 
 from coke.data.pending import Pending
 from coke.errors import MessageError
+from coke.field.pulses import Hand
 from coke.learning.basis import Basis
-from coke.learning.near import Asks, Basing, Noticing, R, Saying
-from coke.learning.resting import Common, Hand, SiteStream
-from coke.learning.streaming import Arrived
+from coke.learning.common import MARK
+from coke.learning.near import Arrived, Asks, Basing, Noticing, R, Saying
+from coke.learning.resting import SiteStream, Stand
 from coke.maths.algorithms.alarms import NEVER, Marks
-from coke.maths.algorithms.online import Clock
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger, Spent
 from coke.talk.conversation import Talk, Turn
 from coke.talk.names import short_id
+from coke.talk.present import AWAY
 from coke.talk.sums import swept
 
 SOURCE = ""  # whom no neighbour is called like
-AWAY = b"\xff" * 9  # in place of a message: the neighbour's edge rests
-_NOTICE = struct.Struct("<IH")  # whose, and its age in ticks, with two bits for its kind
+_NOTICE = struct.Struct("<IH")  # whose, and its age in ticks, with a bit for its kind
 _FIRST = struct.Struct("<q")
-_OLDEST = 2**14 - 1  # ticks
+_OLDEST = 2**15 - 1  # ticks
 
 
 class Resumed(NamedTuple):
     """How an edge goes on that rested."""
 
     name: str
-    steps: int
-    hat: bytes
-    common: tuple[float, int, int, int, tuple[int, ...], bool] | None  # None: both were there
-    notices: bytes
+    hand: Hand  # the other end's
 
 
 class SourceSays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,19 +67,20 @@ class Ticking:
         (self._place,) = stream.ready.places
         self._ids = {short_id(self._place.name): 0}  # of sites, and their columns in notices
         self.risks: Any = None  # of all rows, at the end
-        self.exchanging = False  # with all neighbours: who is away may be left out
+        self.everybody = True  # is needed: who is away is waited for
 
     def talk(self, begun: bool) -> Talk[None]:
         """Until the stream ends; the first tick is the earliest of all sites."""
         if not begun:
             self.pending.now = (yield from self._earliest()) - 1
+        self.everybody = False
         while not (order := order_of((yield Turn({}, [SOURCE]))[SOURCE])).end:
-            for one in order.resumed:
-                self._resume(one)
+            self._rejoin(order.resumed)
             if order.tick is not None:
                 rows, y = self._rows(order.tick)
                 (found,) = yield from self._answered(self.stream.ticking([rows]))
                 self._seen(Foreseen(order.tick, found, y))
+        self.everybody = True
         self.risks = yield from self._answered(self.stream.gathering())
 
     def _earliest(self) -> Talk[int]:
@@ -120,16 +119,18 @@ class Ticking:
                     answer = yield from _counted(talk)
 
     def _exchanged(self, message: bytes) -> Talk[dict[str, bytes]]:
-        """With all neighbours that are there; who is not rests from now on."""
+        """With all that are there and have the same in common; other edges rest from now on."""
         s = self.stream
         live = [name for name, there in zip(s.neighbours, s.live, strict=True) if there]
-        self.exchanging = True
-        heard = yield Turn(dict.fromkeys(live, message), live, broadcast=True)
-        self.exchanging = False
-        for name in [name for name, told in heard.items() if told == AWAY]:
+        mark = s.mark
+        heard = yield Turn(dict.fromkeys(live, mark + message), live, broadcast=True)
+        alike = {
+            name: told[MARK:] for name, told in heard.items()
+            if told != AWAY and told[:MARK] == mark
+        }  # fmt: skip
+        for name in heard.keys() - alike.keys():
             s.rest(name)
-            del heard[name]
-        return heard
+        return alike
 
     def _noticed(self, told: tuple[Marks, ...]) -> Talk[tuple[Marks, ...]]:
         heard = yield from self._exchanged(self.packed(told))
@@ -142,7 +143,7 @@ class Ticking:
         """Notices (1, N) of each kind, those that there are."""
         names, now = {at: one for one, at in self._ids.items()}, self.stream.ticks
         return b"".join(
-            _NOTICE.pack(names[at], min(now - int(one[0, at]), _OLDEST) << 2 | kind)
+            _NOTICE.pack(names[at], min(now - int(one[0, at]), _OLDEST) << 1 | kind)
             for kind, one in enumerate(told) for at in np.flatnonzero(one[0] > NEVER).tolist()
         )  # fmt: skip
 
@@ -152,8 +153,8 @@ class Ticking:
         for who, said in _NOTICE.iter_unpack(message[:whole]):
             if who not in self._ids and len(self._ids) >= self.stream.near.N:
                 continue
-            one, at = found[said & 3], self._ids.setdefault(who, len(self._ids))
-            one[0, at] = max(one[0, at], self.stream.ticks - (said >> 2))
+            one, at = found[said & 1], self._ids.setdefault(who, len(self._ids))
+            one[0, at] = max(one[0, at], self.stream.ticks - (said >> 1))
 
     def _said(self, hat: Array, payload: bytes) -> Talk[Array]:
         """û of the site and of its neighbours; an edge whose word makes no sense rests."""
@@ -172,14 +173,23 @@ class Ticking:
                 said[1 + s.neighbours.index(name)] += news
         return said
 
-    def _resume(self, one: Resumed) -> None:
-        if one.common is not None:
-            w, since, age, agreed, alarms, owed = one.common
-            self.stream.caught_up(Common(Clock(w, since), age, agreed, alarms, owed))
-        found = tuple(np.full_like(notices.heard, NEVER) for notices in self.stream.notices)
-        self._unpack(one.notices, found)
-        self.stream.knows(found)
-        self.stream.resume(one.name, Hand(one.steps, np.frombuffer(one.hat, "<f8")))
+    def _rejoin(self, resumed: Sequence[Resumed]) -> None:
+        """Goes on with edges whose ends have the same in common; else takes over what they have.
+
+        From that on, edges to whoever does not have it rest: its marks differ.
+        """
+        s, mark = self.stream, self.stream.mark
+        for name, hand in resumed:
+            found = tuple(np.full_like(notices.heard, NEVER) for notices in s.notices)
+            self._unpack(hand.notices, found)
+            s.knows(found)
+            if hand.common.mark == mark:
+                at = Stand(np.frombuffer(hand.hat, "<f8"), np.frombuffer(hand.dual, "<f8"))
+                s.resume(name, at, counts=name < self._place.name)
+        for _, hand in resumed:
+            if hand.common.mark != mark:
+                with suppress(MessageError):  # of a basis that makes no sense: the edge rests on
+                    s.take_over(hand.common)
 
     @property
     def ids(self) -> Mapping[int, int]:
@@ -191,7 +201,7 @@ class Ticking:
         self._ids = {one: at for at, one in enumerate(ids)}
 
 
-def _counted(talk: Talk[Basis]) -> Talk[tuple[Basis, Spent]]:
+def _counted(talk: Talk[Basis | None]) -> Talk[tuple[Basis | None, Spent]]:
     """With what it took."""
     ledger, heard = Ledger(), None
     while True:

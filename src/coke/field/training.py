@@ -138,8 +138,7 @@ class Train:
 
     def _heeded(self, by: set[str]) -> bool:
         """Whether those whose edges are closed know it, or were told so for long enough."""
-        shut = {n for n, end in self.trained.ends.items() if end.closed}
-        self.missing = sorted(shut - by)
+        self.missing = sorted(self.trained.lost().keys() - by)
         return not self.missing or self.desk.clock() >= self._until
 
     def work(self) -> bool:
@@ -148,10 +147,10 @@ class Train:
             self.together = ()
             self._leave()
             return False
-        if not self.trained.open:
+        node, now = self._looked_over(), self.desk.clock()
+        if not node.open:
             self._lonely()
             return False
-        node, now = self._looked_over(), self.desk.clock()
         self.missing = self.together = node.missing()
         if not self.missing or now - self._since > self._patience():
             if not self.missing:  # else the usual would become what is waited for the missing
@@ -187,11 +186,12 @@ class Train:
         if gone:
             self._keep(self.trained.close(*gone))
         node, widest = self.trained, 2 * self.trained.setup.sites - 1
-        wide = node.wide or node.open.keys() != set(self.agreed.first)
+        wide = node.wide or node.open.keys() != set(self.agreed.first) - node.setup.reserve
         if wide and node.setup.reach != widest:
-            setup = replace(node.setup, reach=widest)
-            node = self.node = node._replace(setup=setup, wide=True, laps=0)
-        return node
+            self.node = node._replace(setup=replace(node.setup, reach=widest), wide=True, laps=0)
+        for name in filter(self.desk.carrier.neighbours.__contains__, node.reserve if wide else ()):
+            self._keep(self.trained.join(name))  # what is left must hang together
+        return self.trained
 
     def _patience(self) -> float:
         """Seconds to wait for the missing.

@@ -20,16 +20,18 @@ from coke.errors import MessageError
 from coke.learning.choice import FINE, Choice, least_ridge, usual_ridge, widened
 from coke.learning.kernels import Bank, feature_settings, kernel_features
 from coke.learning.model import Model
-from coke.learning.picking import chosen, weighed
+from coke.learning.picking import chosen, kernels_weighed
 from coke.learning.terms import Terms, public_classes
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures, draw_features
 from coke.maths.graph import Shape
+from coke.maths.guards import weighed
 from coke.maths.losses import CLASSES, OF_CLASSES
 from coke.maths.losses.codes import coded, corners
 from coke.privacy.private import Public
 from coke.settings.declaration import AUTO, BALANCED, HASHED, PLAIN_LAMBDA
 from coke.settings.kernels import Kernel
+from coke.talk.claiming import ByName
 from coke.talk.columns import agree_coding
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers
@@ -73,6 +75,8 @@ class Agreement:
             return min(self.bank.leader.widths)
         if wanted != AUTO:
             return float(wanted)
+        if self.terms.width is not None:  # of one kernel after the other: nobody was asked
+            return self.terms.width
         d = len(self.units.x_scale)
         spreads = self.told.columns.sd[:d] / self.units.x_scale
         total = float(np.sum(spreads**2))
@@ -167,6 +171,8 @@ def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreem
         mine = (site.name, features, units.inputs(X), units.targets(y))
         public = yield from private.agree(sweep, shape.sites, *mine)
         return Agreement(terms, shape, units, Told(_NOTHING.columns, known), public, private.spread)
+    if terms.settings.guard:
+        sweep = ByName(sweep, site.name, shape.sites)
     how, outputs = terms.settings.data.scale, len(terms.targets)
     site, terms, coding, everyones = yield from _known(sweep, site, terms, shape.sites)
     if units is None:
@@ -184,7 +190,7 @@ def numbers(sweep: Sweep, shape: Shape, site: Site, terms: Terms) -> Talk[Agreem
     if not (terms.numbers or terms.loss.codes):  # margins are about one, of every output
         agreed = replace(agreed, spread=math.sqrt(agreed.outputs))
     if terms.kernels and not terms.streams:
-        return replace(agreed, bank=(yield from weighed(sweep, site, agreed)))
+        return replace(agreed, bank=(yield from kernels_weighed(sweep, site, agreed)))
     if terms.settings.model != AUTO:
         return agreed
     choice, units = yield from chosen(sweep, site, agreed)
@@ -210,7 +216,7 @@ def _known(sweep: Sweep, site: Site, terms: Terms, sites: int) -> Talk[_Known]:
 def _shares(sweep: Sweep, site: Site, classes: Labels, part: float) -> Talk[Array]:
     """Of the classes (K,), the mean over the sites' shares of them, each times its part."""
     own = part * site.here.shares(site.i, classes)
-    total = (yield from add_integers(sweep, FINE * own)).astype(np.float64)
+    total = (yield from add_integers(sweep, FINE * own, believed=weighed)).astype(np.float64)
     if not ((total >= 0).all() and total.sum() > 0):
         raise MessageError("shares of classes that cannot be: expected none below zero")
     return np.asarray(total / total.sum())

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from coke.maths.arrays import Array
 from coke.maths.features.merging import Detail
 from coke.maths.features.mixtures import RANKS, Gaussian, describe, expected_gram
 from coke.maths.features.whitening import Whitening, mixture_basis
+from coke.maths.losses.streamed import Streamed
 from coke.settings.declaration import LOOKING
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_grams, add_targets, describe_inputs
@@ -40,6 +42,14 @@ class Own(NamedTuple):
     y: Columns  # of its scaled target
     G: float  # its regulariser, λ/N
     most: int = max(RANKS)  # components of its mixture
+
+
+def streamed_own(X: Array, s: Streamed, i: int, G: float) -> Own:
+    """Of site i of a stream, with these rows and statistics; of nothing, a row of zeros."""
+    w = max(float(s.w[i]), 1.0)
+    y = Columns.of_moments(w, np.zeros(s.yy.shape[1]), np.sqrt(s.yy[i] / w))
+    X = X if len(X) else np.zeros((1, X.shape[1]))
+    return Own(X, partial(np.divide, s.S[i], w), y, G)
 
 
 class Basis(NamedTuple):

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from coke.learning.basis import Basis
 from coke.maths.algorithms import ALGORITHMS, Entry
 from coke.maths.algorithms.algorithm import Algorithm
+from coke.maths.algorithms.coke import COKE
+from coke.maths.algorithms.nearness import Nearness
 from coke.maths.algorithms.tree_newton import Aim
 from coke.maths.arrays import Array
 from coke.maths.audit import Vouched
@@ -34,7 +36,16 @@ class Case(NamedTuple):
     basis: Whitening | None = None  # of the problem; None: the plain features
     goal: Aim | None = None  # what is to be proven of it at the end
     descends: bool = False  # whether by sums over the tree, and not by rounds of the algorithm
+    thin: bool = False  # whether on fewer links than there are: see `coke.talk.thinning`
+    ends: bool = False  # once it is near enough for that, whatever still moves
     closes: bool = False  # whether anything is added up afterwards: see `coke.learning.closing`
+
+    @property
+    def near(self) -> Nearness | None:
+        """When its rounds are near enough for the proof; None: by the tolerance alone."""
+        if self.goal is None or not (self.ends and isinstance(self.algorithm, COKE)):
+            return None
+        return Nearness(self.problem.train, self.goal, self.algorithm.rho)
 
     def theta(self, u: Array) -> Array:
         """In the plain features, of what was learnt (…, K·D), class by class."""
@@ -55,6 +66,16 @@ def resolved(settings: Settings) -> tuple[str, str]:
     why = "; ".join([*against_descent(settings), *(one for one, holds in asked.items() if holds)])
     least = f"sums over a tree take the fewest bytes on {settings.links} links"
     return ("coke", why) if why else ("tree-newton", least)
+
+
+def is_thin(settings: Settings, entry: Entry) -> bool:
+    """Whether its rounds go along fewer links than there are.
+
+    Not where one message reaches all neighbours, nor where a guard compares what all edges do; and
+    rounds that take the place of a descent do so because something is missing.
+    """
+    rounds = entry.basis and not entry.descends
+    return rounds and settings.links != BROADCAST and not settings.guard
 
 
 def tol_of(settings: Settings, entry: Entry, loss: Loss) -> float | None:
@@ -78,7 +99,8 @@ def goal_of(settings: Settings, loss: Loss) -> Aim | None:
     finer = _APART * targets if targets > 1 else 1
     return Aim(
         accuracy=settings.accuracy / finer, sweeps=settings.rounds, sums=loss.statistics,
-        bend=loss.bend or loss.kappa, further=settings.sums and loss.smooth,
+        bend=loss.bend or loss.kappa,
+        further=settings.sums and loss.smooth and not settings.guard,
         broadcast=settings.links == BROADCAST,
     )  # fmt: skip
 

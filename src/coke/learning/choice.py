@@ -5,7 +5,8 @@ Of three it is the one that predicts best on rows that were left out:
     linear   a ridge on the inputs in standard units
     plain    the Gaussian kernel by the plain rule of bandwidths
     tuned    a bandwidth for each column, inputs as they are or by their quantiles, a linear part,
-             the ridge by errors on rows left out, and of many drawn frequencies the useful ones
+             the ridge by errors on rows left out, and, where it is clearly the best, of many drawn
+             frequencies the useful ones
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import numpy as np
 from coke.maths.arrays import Array
 from coke.maths.choice.quantiles import NO_KNOTS
 from coke.maths.features.features import DrawnFeatures, FeatureSettings, draw_features
-from coke.maths.losses import LOSSES, NUMBERS
-from coke.settings.declaration import AUTO, PLAIN_LAMBDA, Settings
+from coke.maths.losses import LOSSES
+from coke.settings.declaration import AUTO, Settings
 
 LINEAR, PLAIN, TUNED = "linear", "plain", "tuned"
 SQRT2 = float(np.sqrt(2.0))
@@ -52,7 +53,7 @@ class Choice(NamedTuple):
     bandwidths: Array  # (d,) of the tuned model, in spreads of a column
     errors: dict[str, float]  # mean squared, over the target's variance; of rows left out
     judged: dict[str, float]  # the same of all sites' fits, after a few sweeps; empty if not needed
-    lead: float  # over the next, in standard errors; below 0: one more daring is hardly better
+    lead: float  # over the next, in standard errors; below 0: simpler, and as good
     apart: bool  # whether the sites' rows differ
     noise: float  # over the signal's variance
 
@@ -89,7 +90,7 @@ class Choice(NamedTuple):
         others = {name: error for name, error in self.judged.items() if name != self.best.name}
         near = min(others, key=others.__getitem__)
         if self.lead < 0:
-            return f"{near} is not clearly better"
+            return f"as good as {near}, and simpler"
         return f"{self.lead:.1f} standard errors ahead of {near}"
 
 
@@ -119,7 +120,7 @@ class Wish(NamedTuple):
 
     plain: FeatureSettings  # of the plain model
     kernel: str  # of the tuned one
-    apart: str  # the same where sites differ
+    drawn: str  # the same where its frequencies are not chosen
     inputs: tuple[bool, ...]  # whether by quantiles: one or both
     sigma: float | None = None  # instead of bandwidths
     linear: float | None = None  # weight of the linear part
@@ -127,7 +128,6 @@ class Wish(NamedTuple):
     most: int = 300  # the largest number that is chosen
     useful: bool = True  # whether to choose among frequencies
     ridge: float | None = None  # of all models
-    usual: float = 1e-4  # ridge of the plain model, where none is given
     least: float = 0.0  # ridge that is chosen
 
     @classmethod
@@ -136,15 +136,14 @@ class Wish(NamedTuple):
     ) -> Wish:
         """Of N sites with so many rows, with the plain model's features."""
         f, loss = settings.features, LOSSES[settings.loss]
-        kappa, numbers = loss.curvature(outputs), loss.kind == NUMBERS
+        kappa = loss.curvature(outputs)
         given = f.kernel != AUTO
         sigma, weight, lam = (_number(v) for v in (f.sigma, f.linear, settings.lam))
         return cls(
             plain=plain,
             kernel=f.kernel if given else "matern32",
-            # Frequencies are drawn there, not chosen: of the Matérn kernel's many are too high to
-            # serve, which numbers bear, whose sites tell bandwidths well, and classes do not.
-            apart=f.kernel if given else "matern32" if numbers else "gaussian",
+            # Of the Matérn kernel's frequencies, drawn and not chosen, many are too high to serve.
+            drawn=f.kernel if given else "gaussian",
             inputs={AUTO: (False, True), "scaled": (False,), "quantiles": (True,)}[f.inputs],
             sigma=sigma,
             linear=weight,
@@ -152,7 +151,6 @@ class Wish(NamedTuple):
             most=300 if loss.statistics else 100,  # else a round costs a pass each
             useful=f.frequencies == AUTO,
             ridge=None if lam is None else 2 * lam / (N * kappa),
-            usual=usual_ridge(rows, outputs + 1) if loss.codes else 2 * PLAIN_LAMBDA / (N * kappa),
             # Errors of least squares on classes that can be told apart ask for none, and then
             # margins grow for ever.
             least=0.0 if loss.statistics else least_ridge(rows),

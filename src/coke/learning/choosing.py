@@ -7,18 +7,23 @@ Every step is a sum over the tree of a few whole numbers, or a merger of sketche
                   they are and by quantiles. Beside them how far the sites' means differ
     errors        on rows left out, of both, of the plain kernel and of a linear model, for a range
                   of ridges: which inputs, which ridge
-    frequencies   of several times as many as are wanted those with the largest coefficients in the
-                  sites' own ridge regressions; not where sites differ
-    judge         where errors on a site's own rows decide nothing (sites differ, are small, or
-                  linear and plain come near): a few sweeps of conjugate gradients for all three on
-                  four fifths of the rows, and all sites' errors on rows left out
+    frequencies   where the tuned model is clearly ahead: of several times as many as are wanted
+                  those with the largest coefficients in the sites' own ridge regressions
+    judge         elsewhere (sites differ, are small, or linear and plain come near), with
+                  frequencies as drawn: a few sweeps for all three and several ridges on four
+                  fifths of the rows, and all sites' errors on rows left out
 
 A site says nothing of single rows, but its parent hears its part: see docs/privacy.md.
+
+Under a guard quantiles, bandwidths and errors go by name, each as far as one can believe one site
+(`coke.learning.believing`). Frequencies are drawn, and nobody judges: in sums that long a liar
+would be heard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +31,7 @@ import numpy as np
 from coke.data.blocks import BareFeatures
 from coke.data.units import Scaling
 from coke.errors import MessageError
+from coke.learning.believing import bandwidths_believed, errors_believed
 from coke.learning.choice import (
     FINE,
     LINEAR,
@@ -46,16 +52,19 @@ from coke.maths.choice import errors as left
 from coke.maths.choice import evidence
 from coke.maths.choice.quantiles import NO_KNOTS, Sketch, scored
 from coke.maths.features.features import DrawnFeatures, draw_features, gram
+from coke.maths.guards import capped
+from coke.talk.claiming import ByName
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers
 
-_FEW, _TIMES = 60, 2  # rows to look at, and times the columns, below which a site is small
+_FEW, _PER = 60, 2  # rows to look at, and times the columns, below which a site is small
 _CLEAR = 0.9  # of the errors of plain and linear: no judge is needed below
 _QUIET, _LOW = 1e-3, 1e-2  # least noise that random features can do with; noise called low
 _USUAL = 100  # frequencies; more where rows are ten times that, or three with little noise
 _POOL, _MOST, _FITTED = 6, 1200, 300  # times as many frequencies to choose from, by so many rows
 _COARSE = 0.75  # of the coefficients' root mean square
-_LINES = 0.3  # noise of the first linear model, over the signal's variance
+_LEAST = 0.02  # noise that the judge tries, over the signal's variance, or less if sites found less
+_TIMES = tuple(5.0**k for k in range(6))  # of it
 _NUMBERS, _LABELS = 1, 4  # how sure the plain rule is: evidence takes labels for numbers
 _FARTHEST = 20.0  # of a logarithm that a site may find
 _PER_POWER = 8.0 / 0.6931471805599453  # sixteenths of a power of two in p/2
@@ -66,32 +75,45 @@ def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
     knots = (yield from _quantiles(sweep, own)) if True in wish.inputs else NO_KNOTS
     rows = {by: scored(knots, own.Z) if by else own.Z for by in wish.inputs}
     found = yield from _bandwidths(sweep, own, rows)
-    wish = wish._replace(kernel=wish.apart) if found.apart else wish
     curves = yield from _errors(sweep, own, wish, rows, found)
     by = min(wish.inputs, key=lambda by: float(curves.tuned[by].min()))
-    noise = curves.noise(by)
+    noise, least = curves.noise(by), curves.least(by)
+    near = least[TUNED] > _CLEAR * min(least[PLAIN], least[LINEAR])
+    clear = not (near or found.apart or found.small)
+    named = isinstance(sweep, ByName)
+    if named or not clear:  # with another kernel only where a judge finds its ridge
+        wish = wish._replace(kernel=wish.kernel if named else wish.drawn, useful=False)
     bare = _Bare(found.scales(wish, by), found.weight(wish, by), noise)
-    useful = wish.useful and not found.apart
-    omega = yield from _frequencies(sweep, own, wish, bare, rows[by], useful=useful)
+    omega = yield from _frequencies(sweep, own, wish, bare, rows[by])
     features = DrawnFeatures(omega, np.empty(0), bare.linear)
     tuned = Candidate(TUNED, features, knots if by else NO_KNOTS, wish.ridged(noise / own.all))
-    least = curves.least(by)
     choice = Choice(tuned, 1.0 / bare.scales, least, {}, 0.0, found.apart, noise)
-    near = least[TUNED] > _CLEAR * min(least[PLAIN], least[LINEAR])
-    if not (near or found.apart or found.small):
+    if clear:
         return choice
-    d, usual = own.Z.shape[1], wish.ridged(wish.usual)
     # A site's rows may ask for more of a ridge than all sites' rows together bear, or for less.
-    ridges = dict.fromkeys(wish.ridged(a / own.all) for a in (_LINES, curves.noise(LINEAR)))
-    models = [*(linear(d, ridge) for ridge in ridges), plain(wish.plain, d, usual), tuned]
-    used = min(own.fit, _FITTED) if useful and own.able else 0
-    contest = Contest(models, rows[by], found.rows, used)
-    return (yield from judged(sweep, own, choice, contest))
+    low, d = wish.ridged(_LEAST / own.all), own.Z.shape[1]
+    simple = wish.plain._replace(n_features=len(omega))
+    models = [linear(d, low), plain(simple, d, low)]
+    if named:  # whose errors are bounded, as a judge's many sums are not
+        best = min(models, key=lambda one: least[one.name])
+        best = best._replace(ridge=wish.ridged(curves.noise(best.name) / own.all))
+        return choice._replace(best=best) if least[best.name] < _CLEAR * least[TUNED] else choice
+    lower = tuned._replace(ridge=wish.ridged(min(noise, _LEAST) / own.all))
+    times = _TIMES if wish.ridge is None else (1.0,)
+    return (
+        yield from judged(
+            sweep, own, choice, Contest([*models, lower], rows[by], found.rows, times)
+        )
+    )
 
 
 def _quantiles(sweep: Sweep, own: Samples) -> Talk[Array]:
     """Knots of all rows' columns."""
     mine, d = Sketch.of(own.Z, own.T), own.Z.shape[1]
+    if isinstance(sweep, ByName):
+        told = yield from sweep.claims(mine.encode())
+        first, *others = capped([Sketch.decode(one, d) for one in told])
+        return first.merged(others).knots()
 
     def merged(children: Sequence[bytes]) -> bytes:
         return mine.merged([Sketch.decode(child, d) for child in children]).encode()
@@ -116,20 +138,22 @@ class _Bandwidths(NamedTuple):
         return np.array([float(np.sqrt(2.0 / d)) * power(int(n)) for n in self.p[by]])
 
     def weight(self, wish: Wish, by: bool) -> float:
-        """Of the linear part."""
+        """Of the linear part: at least that of the waves, so that the model holds a linear one."""
         if wish.linear is not None:
             return wish.linear
-        return power(self.part[by]) / float(np.sqrt(float(len(self.p[by]))))
+        return power(max(self.part[by], 0)) / float(np.sqrt(float(len(self.p[by]))))
 
 
 def _bandwidths(sweep: Sweep, own: Samples, rows: dict[bool, Array]) -> Talk[_Bandwidths]:
     """Of each kind of inputs; and whether sites differ, or are small."""
     means = own.share * FINE * np.column_stack([own.Z, own.Y]).mean(axis=0)
     squares = means**2 / (own.share * FINE)
-    few = min(own.fit, left.ROWS) < max(_FEW, _TIMES * own.Z.shape[1])
+    few = min(own.fit, left.ROWS) < max(_FEW, _PER * own.Z.shape[1])
     mine = [np.array([few, own.able, own.fit]), means, squares]
     mine += [_told(own, Z) for Z in rows.values()]
-    total = yield from add_integers(sweep, np.concatenate(mine))
+    head = sum(map(len, mine[:3]))
+    believed = partial(bandwidths_believed, head, own.Z.shape[1])
+    total = yield from add_integers(sweep, np.concatenate(mine), believed=believed)
     (small, able, fit), total, c, d = total[:3], total[3:], len(means), own.Z.shape[1]
     if not (0 <= able <= own.N <= fit <= own.all):
         raise MessageError(
@@ -191,10 +215,24 @@ def _errors(
             scaled, line = Z[:n] * found.scales(wish, by), d * found.weight(wish, by) ** 2
             kernels.append(gram(wish.kernel, scaled, scaled, 1.0) + line * evidence.lines(Z[:n]))
         mine = np.minimum([left.left_out(K, own.Y[:n]) for K in kernels], 1e3)
-    total = yield from add_integers(sweep, FINE * np.append(weight * mine.ravel(), weight))
+    told = FINE * np.append(weight * mine.ravel(), weight)
+    total = yield from add_integers(sweep, told, believed=errors_believed)
     curves = total[:-1].reshape(mine.shape) / max(float(total[-1]), 1.0)
     tuned = {by: curves[2 + i] for i, by in enumerate(rows)}
     return _Curves(tuned, {LINEAR: curves[0], PLAIN: curves[1]})
+
+
+def _size(own: Samples, wish: Wish, noise: float) -> int:
+    """L: many with many rows; and where they are drawn, which takes three for one that is chosen.
+
+    There two rows for each coefficient, which is enough; and of several outputs, each of which has
+    its own, fewer.
+    """
+    usual, rows = min(_USUAL, wish.most), int(own.all)
+    if rows >= (3 if noise <= _LOW else 10) * wish.most:
+        return wish.most
+    drawn = min(wish.most, rows // 4) // own.Y.shape[1]
+    return usual if wish.useful else max(usual, drawn)
 
 
 class _Bare(NamedTuple):
@@ -205,14 +243,9 @@ class _Bare(NamedTuple):
     noise: float
 
 
-def _frequencies(
-    sweep: Sweep, own: Samples, wish: Wish, bare: _Bare, Z: Array, *, useful: bool
-) -> Talk[Array]:
+def _frequencies(sweep: Sweep, own: Samples, wish: Wish, bare: _Bare, Z: Array) -> Talk[Array]:
     """(L, d): the most useful ones of a pool, or the first ones."""
-    L = wish.size
-    if L is None:
-        enough = 3 if bare.noise <= _LOW else 10
-        L = wish.most if own.all >= enough * wish.most else min(_USUAL, wish.most)
+    L, useful = wish.size or _size(own, wish, bare.noise), wish.useful
     how = wish.plain._replace(
         n_features=max(L, min(_POOL * L, _MOST)) if useful else L,
         kernel=wish.kernel,

@@ -25,7 +25,6 @@ class At(NamedTuple):
 
     theta: Array  # (n, D), all alike
     loss: Array  # (n,)
-    away: Array  # (n,) what is left to gain by estimate, in parts of what may be
 
 
 class Descending:
@@ -61,10 +60,10 @@ class Descending:
             self.k, self.spent = self.k + 1, self.spent + spent
             yield spent
 
-    def _away(self) -> Array:
+    def _away(self) -> float:
         """As the root sees it, at whichever process that is."""
         told = np.array([site.away for site in self._sites.values()])
-        return np.full(len(told), self._ready.engine.everyones(told).max())
+        return float(self._ready.engine.everyones(told).min())
 
     def records(self) -> Iterator[Record]:
         """A record of every sweep, as of a round."""
@@ -73,13 +72,14 @@ class Descending:
         for spent in self.sweeps():
             theta = problem.everywhere(self.u)
             with self._threads.limit(), np.errstate(over="ignore", invalid="ignore"):
-                state = At(theta, problem.train.losses(theta), self._away())
+                losses = np.array([site.loss for site in self._sites.values()])
+                state = At(theta, losses)
                 score, consensus, optimality = judge(state)
             total, proven = before + self.spent, self.certificate
             yield Record(
                 k=self.k, spoke=engine.everyones(spent[:, 0] > 0),
                 ledger=Ledger.of(engine.everyones(total)), score=score,
-                consensus_gap=consensus, optimality_gap=optimality,
+                consensus_gap=consensus, optimality_gap=optimality, away=self._away(),
                 settled=proven is not None and proven.holds, state=state, spent=total,
                 quiet=at_first(len(total)),
             )  # fmt: skip

@@ -32,12 +32,13 @@ class Frozen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     w: float
     spread: float | None  # None: there is no basis yet
     linked: bool
-    owed: bool
+    owed: int
     alarms: list[int]
+    totals: list[bytes]
 
 
 _TUPLES = {"statistics": Streamed, "_errors": Errors}
-_MOVED = ("theta", "_level", "spent", "live", "steps", "delta")
+_MOVED = ("theta", "_level", "spent", "live")
 
 
 def freeze(stream: SiteStream) -> tuple[Frozen, Arrays]:
@@ -60,7 +61,7 @@ def freeze(stream: SiteStream) -> tuple[Frozen, Arrays]:
     meta = Frozen(
         ticks=s.ticks, age=s.age, agreed=s.agreed, rounds=s.rounds, since=s.clock.since,
         w=s.clock.w, spread=None if basis is None else basis.spread, linked=linked is not None,
-        owed=s.owed, alarms=list(s.alarms),
+        owed=s.owed, alarms=list(s.alarms), totals=list(s.totals),
     )  # fmt: skip
     return meta, arrays
 
@@ -86,6 +87,7 @@ def thaw(stream: SiteStream, meta: Frozen, arrays: Arrays) -> None:
     s.rows = [deque(arrays["rows"], maxlen=KEPT)]
     s.ticks, s.age, s.agreed, s.rounds = meta.ticks, meta.age, meta.agreed, meta.rounds
     s.clock, s.alarms, s.owed = Clock(meta.w, meta.since), list(meta.alarms), meta.owed
+    s.totals = tuple(meta.totals)
     if meta.spread is not None:
         s.adopt(Basis(Whitening(arrays["C"]), meta.spread))
     if meta.linked:

@@ -1,14 +1,14 @@
 """The judge of a choice: which of three models predicts best, by all rows that the sites look at.
 
 It is asked where errors on a site's own rows decide nothing: where sites differ, are small, or
-simpler models come near. A few sweeps of conjugate gradients on four fifths of the rows for all
-three at once; then their errors on the rest, which were kept back, and on the rows of the fit as if
-each had been left out of it. These count the less the more a row had its way in one of the fits,
-(1 − h)²: of many rows nearly all count, of few those that were kept back.
+simpler models come near. A few sweeps on four fifths of the rows for all three at once, and for
+several ridges each; then their errors on the rest, which were kept back, and on the rows of the fit
+as if each had been left out of it. These count the less the more a row had its way in one of the
+fits, (1 − h)²: of many rows nearly all count, of few those that were kept back.
 
-Linear or plain: the one with less error. Tuned, if it is ahead of that by more than one standard
-error of the difference on rows by which its frequencies were not chosen: on others it flatters
-itself. So does the linear model's second ridge, which has to be ahead by as much.
+Each model has the ridge with the least error, and the model with the least error is chosen, or the
+linear one if its error is the same to the accuracy of training. None was made by looking at single
+rows' targets but for its bandwidths, so none flatters itself much.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from coke.data.units import Columns
 from coke.errors import MessageError
-from coke.learning.choice import FINE, LINEAR, PLAIN, Candidate, Choice, Samples
+from coke.learning.choice import FINE, Candidate, Choice, Samples
 from coke.maths.algorithms.integers import Integers
 from coke.maths.alike import alike
 from coke.maths.arrays import Array
@@ -36,6 +36,8 @@ from coke.talk.sums import Sweep, add_integers, describe_inputs
 _SWEEPS, _FEW = 8, 50  # and the frequencies that are looked at
 _REST, _WORST = 1e-3, 1e3  # least of what is left of a row; largest error that counts
 _DETAIL = 1e-3  # of inputs in standard units, for the basis
+_ALIKE = 1.01  # times the least error: as good, as training is to 1 %
+_FINE = 2.0**14  # whole numbers to one, in sums that tell ridges apart
 
 
 class Contest(NamedTuple):
@@ -44,7 +46,7 @@ class Contest(NamedTuple):
     models: Sequence[Candidate]  # the tuned one last
     Z: Array  # (n, d) a site's rows as the tuned model takes them
     rows: float  # to fit with, of all sites
-    used: int  # of them here, the first ones, by which the tuned one's frequencies were chosen
+    times: Sequence[float]  # of each model's ridge, to be tried
 
 
 class _Judging(NamedTuple):
@@ -66,12 +68,34 @@ class _Judging(NamedTuple):
         basis = mixture_basis(features, inputs, max(ridge, 1e-7))
         return cls(basis.features(features(Z)), _ridge(basis, ridge))
 
-    def errors(self, u: Array, own: Samples, rows: float) -> tuple[Array, Array]:
-        """(n,) squared, of rows left out; and what is left of each beside its own part, 1 − h."""
-        rest = np.ones(len(own.Z))
-        rest[: own.fit] -= heights(self.Phi[: own.fit], self.R, own.share, rows)
-        rest = np.maximum(rest, _REST)
-        return np.mean(((self.Phi @ u - own.few) / rest[:, None]) ** 2, axis=1), rest
+    def missed(self, at: Conjugate, own: Samples, rows: float, times: Sequence[float]) -> _Missed:
+        """For so many times the ridge."""
+        rest = np.ones((len(times), len(own.Z)))
+        rest[:, : own.fit] -= heights(self.Phi[: own.fit], self.R, own.share, rows, times)
+        off = [np.mean((self.Phi @ at.u(many) - own.few) ** 2, axis=1) for many in times]
+        return _Missed(np.array(off), np.maximum(rest, _REST))
+
+
+class _Missed(NamedTuple):
+    """What a site's rows say of a model, for each ridge."""
+
+    off: Array  # (r, n) squared errors of the fit
+    rest: Array  # (r, n) what is left of each row beside its own part, 1 − h; one if kept back
+
+    @property
+    def errors(self) -> Array:
+        """(r, n) squared, of rows left out."""
+        return np.minimum(self.off / self.rest**2, _WORST)
+
+    @property
+    def told(self) -> Array:
+        """(2r,) sums whose quotient is the error for each ridge, rows counting as (1 − h)²."""
+        counts = self.rest**2
+        return np.concatenate([np.sum(self.errors * counts, axis=1), np.sum(counts, axis=1)])
+
+    def at(self, i: int) -> _Missed:
+        """With one ridge."""
+        return _Missed(self.off[i : i + 1], self.rest[i : i + 1])
 
 
 @alike
@@ -82,7 +106,7 @@ def _ridge(basis: Whitening, ridge: float) -> Array:
 
 def judged(sweep: Sweep, own: Samples, choice: Choice, contest: Contest) -> Talk[Choice]:
     """The best of linear, plain and tuned."""
-    models, Z, rows, used = contest
+    models, Z, rows, times = contest
     kinds, inputs = {False: own.Z, models[-1].quantiles: Z}, {}
     for by, X in kinds.items():
         anything = Columns.of_moments(1.0, np.zeros(1), np.ones(1))
@@ -92,12 +116,23 @@ def judged(sweep: Sweep, own: Samples, choice: Choice, contest: Contest) -> Talk
         _Judging.of(one, own.all / rows, kinds[one.quantiles], inputs[one.quantiles])
         for one in models
     ]
-    fits = yield from _fits(sweep, own, judging)
-    parts = [one.errors(u, own, rows) for one, u in zip(judging, fits, strict=True)]
-    errors = np.minimum([part[0] for part in parts], _WORST)
-    says = np.tile(np.min([part[1] for part in parts], axis=0) ** 2, (2, 1))
-    says[1, :used] = 0.0
-    return _won(choice, models, *(yield from _compared(sweep, own, errors, says)))
+    fits = yield from _fits(sweep, own, judging, times)
+    parts = [one.missed(at, own, rows, times) for one, at in zip(judging, fits, strict=True)]
+    which = yield from _ridges(sweep, own, parts)
+    models = [
+        one._replace(ridge=one.ridge * times[i]) for one, i in zip(models, which, strict=True)
+    ]
+    parts = [part.at(i) for part, i in zip(parts, which, strict=True)]
+    return _won(choice, models, (yield from _compared(sweep, own, parts)))
+
+
+def _ridges(sweep: Sweep, own: Samples, parts: Sequence[_Missed]) -> Talk[list[int]]:
+    """For each model the ridge with the least error."""
+    weight = _FINE * own.share / len(own.Z)
+    told = np.array([weight * part.told for part in parts])
+    total = yield from add_integers(sweep, told.ravel())
+    off, rest = np.split(total.reshape(told.shape), 2, axis=1)
+    return [int(i) for i in np.argmin(off / np.maximum(rest, 1), axis=1)]
 
 
 def raced(sweep: Sweep, own: Samples, models: Sequence[Candidate]) -> Talk[tuple[Array, float]]:
@@ -109,11 +144,9 @@ def raced(sweep: Sweep, own: Samples, models: Sequence[Candidate]) -> Talk[tuple
     detail = Detail(_DETAIL * min(_narrow(one.features) for one in models))
     inputs, _ = yield from describe_inputs(sweep, clustered(own.Z, 2, 0), anything, detail)
     judging = [_Judging.of(one, own.all / rows, own.Z, inputs) for one in models]
-    fits = yield from _fits(sweep, own, judging)
-    parts = [one.errors(u, own, rows) for one, u in zip(judging, fits, strict=True)]
-    errors = np.minimum([part[0] for part in parts], _WORST)
-    says = np.min([part[1] for part in parts], axis=0)[None] ** 2
-    (verdict,) = yield from _compared(sweep, own, errors, says)
+    fits = yield from _fits(sweep, own, judging, (1.0,))
+    parts = [one.missed(at, own, rows, (1.0,)) for one, at in zip(judging, fits, strict=True)]
+    verdict = yield from _compared(sweep, own, parts)
     return np.maximum(verdict.mean, 0.0), rows
 
 
@@ -134,30 +167,28 @@ class _Verdict(NamedTuple):
         return float(self.mean[over] - self.mean[i]) / least
 
 
-def _won(choice: Choice, models: Sequence[Candidate], all_: _Verdict, other: _Verdict) -> Choice:
-    """By all rows linear or plain; by rows that the tuned one did not know, that or the tuned."""
-    names, last = [one.name for one in models], len(models) - 1
-    best = min(names.index(LINEAR), names.index(PLAIN), key=all_.mean.__getitem__)
-    for i in range(best + 1, last):
-        if names[i] == LINEAR and all_.lead(i, best) > 1:
-            best = i
-    best = last if other.lead(last, best) > 1 else best
-    judged = {name: float(other.mean[names.index(name)]) for name in names}
-    judged[names[best]] = float(other.mean[best])
-    near = min((i for i, n in enumerate(names) if n != names[best]), key=other.mean.__getitem__)
-    return choice._replace(best=models[best], judged=judged, lead=other.lead(best, near))
+def _won(choice: Choice, models: Sequence[Candidate], said: _Verdict) -> Choice:
+    """The one with the least error, or the linear one, the first, where it has hardly more."""
+    order = np.argsort(said.mean, kind="stable").tolist()
+    best = 0 if said.mean[0] <= _ALIKE * said.mean[order[0]] else order[0]
+    near = next(i for i in order if i != best)
+    judged = {one.name: float(error) for one, error in zip(models, said.mean, strict=True)}
+    return choice._replace(best=models[best], judged=judged, lead=said.lead(best, near))
 
 
-def _fits(sweep: Sweep, own: Samples, judging: Sequence[_Judging]) -> Talk[list[Array]]:
-    """u (D, K) of each, by conjugate gradients on all sites' rows to fit with."""
+def _fits(
+    sweep: Sweep, own: Samples, judging: Sequence[_Judging], times: Sequence[float]
+) -> Talk[list[Conjugate]]:
+    """Of each, on all sites' rows to fit with."""
     weight, n = own.share / own.fit, own.fit
     Phis, Y = [one.Phi[:n] for one in judging], own.few[:n]
     ends = np.cumsum([Phi.shape[1] for Phi in Phis])[:-1]
-    steps = [np.full((Phi.shape[1], 1), first_step(Phi.shape[1])) for Phi in Phis]
+    steps = [first_step(Phi.shape[1]) for Phi in Phis]
     told = [weight * (Phi.T @ Y) / step for Phi, step in zip(Phis, steps, strict=True)]
     total = yield from _added(sweep, told, ends)
     states = [
-        Conjugate.start(one.R, b * step) for one, b, step in zip(judging, total, steps, strict=True)
+        Conjugate.start(one.R, b * step, times)
+        for one, b, step in zip(judging, total, steps, strict=True)
     ]
     for _ in range(_SWEEPS):
         told = [
@@ -165,7 +196,7 @@ def _fits(sweep: Sweep, own: Samples, judging: Sequence[_Judging]) -> Talk[list[
         ]
         total = yield from _added(sweep, told, ends)
         states = [at.after(part) for at, part in zip(states, total, strict=True)]
-    return [at.u for at in states]
+    return states
 
 
 def _added(sweep: Sweep, told: Sequence[Array], ends: Integers) -> Talk[list[Array]]:
@@ -175,15 +206,13 @@ def _added(sweep: Sweep, told: Sequence[Array], ends: Integers) -> Talk[list[Arr
     return np.split(total.reshape(together.shape), ends)
 
 
-def _compared(sweep: Sweep, own: Samples, errors: Array, says: Array) -> Talk[list[_Verdict]]:
-    """Of the errors (m, n) of all sites' rows, for each way (k, n) to weigh what they say."""
-    m, n = errors.shape
-    W, apart = own.share / n * says, (errors[:, None] - errors[None]) ** 2
-    mine = [
-        np.concatenate([[w.sum(), FINE * np.sum(w**2)], errors @ w, (apart @ w).ravel()]) for w in W
-    ]
-    total = (yield from add_integers(sweep, FINE * np.concatenate(mine))) / FINE
-    return [_verdict(part, m) for part in np.split(total, len(says))]
+def _compared(sweep: Sweep, own: Samples, parts: Sequence[_Missed]) -> Talk[_Verdict]:
+    """Of models with one ridge each; a row counts as little as for any of them."""
+    errors = np.concatenate([part.errors for part in parts])
+    w = own.share / len(own.Z) * np.min([part.rest[0] for part in parts], axis=0) ** 2
+    apart = (errors[:, None] - errors[None]) ** 2
+    mine = np.concatenate([[w.sum(), FINE * np.sum(w**2)], errors @ w, (apart @ w).ravel()])
+    return _verdict((yield from add_integers(sweep, FINE * mine)) / FINE, len(errors))
 
 
 def _verdict(total: Array, m: int) -> _Verdict:

@@ -159,8 +159,8 @@ def _few_values(settings: Settings, name: str) -> set[float]:
     """The values of a column, up to the third."""
     found = set[float]()
     for part in _values(settings, name):
-        values = plain(part).cast(pa.float64(), safe=False).drop_null()
-        found.update(value for value in np.unique(values)[:3].tolist() if isfinite(value))
+        there = np.from_dlpack(plain(part).cast(pa.float64(), safe=False).drop_null())
+        found.update(value for value in np.unique(there)[:3].tolist() if isfinite(value))
         if len(found) > 2:
             return found
     return found

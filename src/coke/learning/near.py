@@ -24,6 +24,14 @@ from coke.talk.conversation import Talk
 R = TypeVar("R")
 
 
+class Arrived(NamedTuple):
+    """What a tick brings to one site, in the common units."""
+
+    X: Array  # (m, d)
+    y: Array  # (m, K)
+    age: Array  # (m,) ticks by which a row is late
+
+
 class Noticing(NamedTuple):
     """Notices to the neighbours; asks for the last that any neighbour tells of each site."""
 

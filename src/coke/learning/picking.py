@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from coke.learning.terms import Terms
 
 
-def weighed(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Bank]:
+def kernels_weighed(sweep: Sweep, site: Site, agreed: Agreement) -> Talk[Bank]:
     """Several kernels, by errors on rows left out."""
     kernels = agreed.terms.kernels
     ridge = 2.0 * agreed.lam / (agreed.N * agreed.kappa)

@@ -11,8 +11,9 @@ from coke.data.split import Index
 from coke.data.tables import Labels
 from coke.errors import DataError
 from coke.learning.model import Model
+from coke.learning.near import Arrived
 from coke.learning.several import Several
-from coke.learning.streaming import Arrived, Stream
+from coke.learning.streaming import Stream
 from coke.maths.arrays import Array
 
 _GAP = 100  # ticks that a time without any row counts for at most

@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
-import networkx as nx
 import numpy as np
 
 from coke.data.site import Kept, Site, Sites
@@ -23,7 +22,7 @@ from coke.engines.ranks.engine import Ranks
 from coke.errors import CokeError, DataError, MessageError
 from coke.learning.agreement import Agreement, numbers
 from coke.learning.basis import Basis, Own, common_basis
-from coke.learning.case import Case, Second, Wanted, goal_of, resolved, tol_of
+from coke.learning.case import Case, Second, Wanted, goal_of, is_thin, resolved, tol_of
 from coke.learning.model import NOTHING_CLOSED, Closed, Model
 from coke.learning.terms import Terms, check_labels
 from coke.learning.vouching import vouched
@@ -38,6 +37,7 @@ from coke.settings.declaration import AUTO
 from coke.talk.conversation import Talk, outcome
 from coke.talk.place import Place, shape_of
 from coke.talk.sums import Sweep, add_targets, given, swept
+from coke.talk.thinning import thinned
 from coke.talk.wave import wave, waves
 from coke.threads import OneThread
 
@@ -51,7 +51,7 @@ class Ready:
     targets: tuple[Columns, ...]  # what the sites here may tell of their scaled targets
     sites: Sites  # those here
     names: tuple[str, ...]  # of all sites, in the order of the run's rows
-    graph: Graph  # on these positions; an agent sees none of its edges
+    graph: Graph  # on these positions; None at an agent, which does not know it
     places: tuple[Place, ...]  # of the sites here, in the network
     spent: Spent  # (n, 3) by the sites here, on agreeing
     noised: Noised | None = None  # with privacy
@@ -172,14 +172,16 @@ class Ready:
             problem, (whitening, spread, _), spent = self.whitened
         else:
             spread = self.spread
-        seen = Seen(self.agreement.kappa, self.agreement.shape, spread)
+        thin, shape = is_thin(settings, entry), self.agreement.shape
+        seen = Seen(self.agreement.kappa, thinned(shape) if thin else shape, spread)
         built = entry.build(msgspec.structs.asdict(settings), seen)
         tol = tol_of(settings, entry, loss)
         return Case(
             problem=problem, algorithm=built, spread=spread, spent=spent,
             tol=None if tol is None else tol * spread, basis=whitening,
             closes=self._closes(basis=entry.basis), descends=entry.descends,
-            goal=goal_of(settings, loss) if entry.basis else None,
+            goal=goal_of(settings, loss) if entry.basis else None, ends=settings.tol is None,
+            thin=thin,
         )  # fmt: skip
 
     def _closes(self, *, basis: bool) -> bool:
@@ -227,7 +229,7 @@ def site_talk(sites: Sites, neighbours: Sequence[str], terms: Terms, want: Wante
     place = yield from wave(name, neighbours, want.most)
     sweep = partial(swept, place, totals)
     agreed = yield from numbers(sweep, place.shape, Site(sites, 0, name), terms)
-    ready, second = yield from _finished(sweep, sites, place, agreed, want)
+    ready, second = yield from _finished(sweep, sites, place, agreed, want, totals)
     return replace(ready, second=second._replace(totals=tuple(totals)))
 
 
@@ -241,20 +243,21 @@ def joining(sites: Sites, terms: Terms, totals: Sequence[bytes], want: Wanted) -
     place = Place.later(name, shape_of(totals[0], want.most))
     with OneThread().limit():
         agreed = outcome(numbers(sweep, place.shape, Site(sites, 0, name), terms))
-        ready, second = outcome(_finished(sweep, sites, place, agreed, want))
+        ready, second = outcome(_finished(sweep, sites, place, agreed, want, totals))
     return replace(ready, second=second._replace(totals=tuple(totals[1:])))
 
 
 def _finished(
-    sweep: Sweep, sites: Sites, place: Place, agreement: Agreement, want: Wanted
-) -> Talk[tuple[Ready, Second]]:
+    sweep: Sweep, sites: Sites, place: Place, agreement: Agreement, want: Wanted,
+    totals: Sequence[bytes],
+) -> Talk[tuple[Ready, Second]]:  # fmt: skip
     """The second half: the site's risk, and a basis or the spread where they are wanted."""
     with OneThread().limit():
         ready = _made(sites, (place,), agreement, np.zeros((1, 3), np.int64))  # see its ledger
         own = ready.own(0)
     if want.basis:
         basis = yield from common_basis(sweep, agreement, own)
-        return ready, (yield from vouched(sweep, ready, basis, want.key))
+        return ready, (yield from vouched(sweep, ready, basis, want.key, totals))
     asked, spread = want.spread and agreement.spread is None, agreement.spread
     return ready, Second(None, (yield from add_targets(sweep, own.y)) if asked else spread, ())
 
@@ -267,7 +270,7 @@ def _made(sites: Sites, places: tuple[Place, ...], agreement: Agreement, spent: 
     targets = tuple(sites.targets(i, how) for i in range(len(sites.names)))
     ready = Ready(
         agreement=agreement, problem=sites.problem(how), targets=targets, sites=sites,
-        names=sites.names, graph=nx.empty_graph(len(places)), places=places, spent=spent,
+        names=sites.names, graph=None, places=places, spent=spent,
     )  # fmt: skip
     if terms.private is not None:
         ready = _noised(ready, terms.private)

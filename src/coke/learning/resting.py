@@ -2,46 +2,42 @@
 
 An edge's dual moves only in rounds that both of its ends make. While a neighbour is away its edge
 *rests*: the site goes on with what the neighbour said last, and with the dual as it is. When both
-are there again they tell each other û as it stands, and the one that is a step ahead, having heard
-the other's word of a round whose own word the other has not, takes that step back: so the duals of
-the two ends cancel to the last bit, and so does their sum over all sites.
+are there again they tell each other û as it stands, and the edge's dual, of which that of the lower
+name counts: so the duals of the two ends cancel to the last bit, and so does their sum over all.
 
-A basis needs everybody. Whoever has an edge that rests says so, as of drift, and later that it is
-whole again; a basis that is due meanwhile is agreed on once all are known to be whole.
+A basis is agreed on by those who are there, if they are most (`coke.talk.present`). Every message
+has a mark of what all have in common, the basis among it: an edge whose ends differ rests, until
+one end has taken over what the other has. Nobody waits for who is away.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from coke.errors import ConvergenceError
-from coke.learning.near import Near
+from coke.learning.basis import Basis, common_basis
+from coke.learning.common import Common
+from coke.learning.near import Asks, Basing, Near
 from coke.learning.ready import Ready
-from coke.learning.streaming import Stream
-from coke.maths.algorithms.alarms import NEVER, Marks
-from coke.maths.algorithms.online import Clock
-from coke.maths.arrays import Array
+from coke.learning.streaming import BASES, Stream
+from coke.maths.algorithms.alarms import Marks
+from coke.maths.algorithms.online import Clock, levels_of
+from coke.maths.arrays import Array, Sizes
+from coke.maths.losses.problem import Quadratic
+from coke.talk.conversation import outcome
+from coke.talk.present import Attendance, or_none, swept_present
+from coke.talk.sums import given
 
-RESTS, WHOLE = 2, 3  # of the notices
-
-
-class Hand(NamedTuple):
-    """What one end of an edge that rests tells the other, to go on with it."""
-
-    steps: int  # rounds in which the edge has moved, as this end knows it
-    hat: Array  # (K·D,) û, exactly; empty before the first round
+_AGAIN = 4  # a basis that was missed is tried again when a stream is so much of its age older
 
 
-class Common(NamedTuple):
-    """What the others have in common, for one that was away."""
+class Stand(NamedTuple):
+    """Where one end of an edge that rests stands; nothing before the first round."""
 
-    clock: Clock
-    age: int
-    agreed: int
-    alarms: tuple[int, ...]
-    owed: bool
+    hat: Array  # (K·D,) û, exactly
+    dual: Array  # (K·D,) g, as this end has it
 
 
 class SiteStream(Stream):
@@ -50,55 +46,81 @@ class SiteStream(Stream):
     def __init__(self, ready: Ready, memory: float):
         super().__init__(ready, memory, Near.alone(ready))
         self.neighbours = tuple(sorted(ready.places[0].degrees))
-        d, nothing = len(self.neighbours), self.notices[0]
-        self.notices += [nothing, nothing]
-        self.live = np.ones(d, np.bool_)  # (d,) edges that do not rest
-        self.steps = np.zeros(d, np.int64)  # (d,)
-        self.delta = np.zeros((d, self.K * self.D))  # (d, K·D) an edge's last move
-        self.owed = False  # a basis
+        self.live = np.ones(len(self.neighbours), np.bool_)  # (d,) edges that do not rest
+        self.totals: tuple[bytes, ...] = ()  # of which the basis was made
+        self.describe = self._present
 
     def rest(self, name: str) -> None:
         """The edge to that neighbour rests from now on."""
         self.live[self.neighbours.index(name)] = False
 
-    def hand(self, name: str) -> Hand:
-        """What to tell a neighbour whose edge rests."""
-        hat = np.empty(0) if self.linked is None else self.linked.coke.hat[0]
-        return Hand(int(self.steps[self.neighbours.index(name)]), hat)
+    def _here(self, name: str) -> bool:
+        return bool(self.live[self.neighbours.index(name)])
 
-    def resume(self, name: str, his: Hand) -> None:
-        """Goes on with an edge that rested, from what its other end has told."""
+    def standing(self, name: str) -> Stand:
+        """What to tell a neighbour whose edge rests."""
+        if self.linked is None:
+            return Stand(np.empty(0), np.empty(0))
+        return Stand(self.linked.coke.hat[0], self.linked.duals[self.neighbours.index(name)])
+
+    def resume(self, name: str, his: Stand, *, counts: bool) -> None:
+        """Goes on with an edge that rested, from where its other end stands, if that fits.
+
+        Where his dual counts, it is taken.
+        """
         e, linked = self.neighbours.index(name), self.linked
-        ahead = int(self.steps[e]) - his.steps
-        if abs(ahead) > 1 or (linked is not None and his.hat.shape != linked.coke.hat[0].shape):
-            raise ConvergenceError(
-                f"the edge to {name!r} has moved {self.steps[e]} times here and {his.steps} times "
-                "there: one of the two has lost its memory; begin a new stream"
-            )
+        if {len(his.hat), len(his.dual)} != {0 if linked is None else linked.duals.shape[1]}:
+            return
         self.live[e] = True
         if linked is None:
             return
         duals, said = linked.duals.copy(), linked.said.copy()
-        if ahead == 1:
-            duals[e] -= self.delta[e]
-            self.steps[e] -= 1
         said[1 + e] = his.hat
+        if counts:
+            duals[e] = 0.0 - his.dual
         self.linked = self.online.linked(linked.coke, duals, said)
 
     @property
     def common(self) -> Common:
-        """For a neighbour that was away."""
-        return Common(self.clock, self.age, self.agreed, tuple(self.alarms), self.owed)
+        """What this site has in common with the others, as it knows it."""
+        clock = self.clock
+        return Common(
+            alarms=tuple(self.alarms), agreed=self.agreed, owed=self.owed, since=clock.since,
+            age=self.age, w=clock.w, totals=self.totals,
+        )  # fmt: skip
 
-    def caught_up(self, others: Common) -> None:
-        """With what the others did while this site was away: what they forgot it forgets, too."""
-        missed = [tick for tick in others.alarms if tick not in self.alarms]
-        for _ in missed:
+    @property
+    def mark(self) -> bytes:
+        """Of that."""
+        return self.common.mark
+
+    def take_over(self, others: Common) -> None:
+        """What others did without this site: what they forgot it forgets, and their basis is its.
+
+        All its edges must rest with whoever does not know of it yet; marks see to that.
+        """
+        new = self.common.merged(others)
+        basis = None if new.agreed == self.agreed else self._told_of(new)
+        for _ in [tick for tick in new.alarms if tick not in self.alarms]:
             self._restart()
         self._join()  # by its own clock; the others have gone on since their last round
-        self.statistics = self.statistics.scaled(self.beta**-others.clock.since)
-        self.clock, self.age, self.agreed = others.clock, others.age, others.agreed
-        self.alarms, self.owed = list(others.alarms), others.owed
+        self.statistics = self.statistics.scaled(self.beta**-new.since)
+        self.clock, self.age = Clock(new.w, new.since), new.age
+        self.alarms, self.owed = list(new.alarms), new.owed
+        if basis is not None:
+            self._take(basis)
+            self.agreed, self.totals = new.agreed, new.totals
+            self._begin(self._whitened(self._risk()))
+
+    def _told_of(self, new: Common) -> Basis:
+        """The basis of the others, from what made it."""
+        return outcome(common_basis(given(new.totals), self.ready.agreement, self._own(0, 1)))
+
+    def _begin(self, risk: Quadratic) -> None:
+        """In a basis that others agreed on; who had none before has said nothing in it."""
+        self._level = levels_of(risk.A)
+        if self.linked is None:
+            self.linked = self.online.idle(risk)
 
     def knows(self, told: tuple[Marks, ...]) -> None:
         """Notices (1, N) that were passed on while this site was away."""
@@ -107,25 +129,30 @@ class SiteStream(Stream):
     def _moves(self, said: Array) -> Array:
         moves = super()._moves(said)
         moves[~self.live] = 0.0
-        self.delta = np.where(self.live[:, None], moves, self.delta)
-        self.steps = self.steps + self.live
         return moves
 
-    def _seen_whole(self) -> None:
-        """Says that an edge rests, or that none does, but not twice within a notice's way."""
-        now, reach = self.ticks, self.notices[RESTS].reach
-        mine = [int(self.notices[kind].heard[0, 0]) for kind in (RESTS, WHOLE)]
-        resting, known = not self.live.all(), mine[0] > mine[1]
-        if resting != known and now - max(mine) > reach:
-            kind = RESTS if resting else WHOLE
-            self.notices[kind] = self.notices[kind].marked(now)
+    @property
+    def _listeners(self) -> Sizes:
+        return np.array([[np.count_nonzero(self.live)]])
 
-    def _whole(self, anew: bool) -> bool:
-        """Whether all are known to be whole, by notices that have come to all."""
-        self._seen_whole()
-        last = self.ticks - self.notices[RESTS].reach
-        rests, whole = (self.notices[kind].heard for kind in (RESTS, WHOLE))
-        away = bool(((rests <= last) & (rests > np.where(whole <= last, whole, NEVER))).any())
-        wanted = anew or self.owed
-        self.owed = wanted and away
-        return wanted and not away
+    def _restart(self) -> None:
+        super()._restart()
+        self.owed = 0
+
+    def _present(self, most: int) -> Asks[Basis | None]:
+        """What those come to who are there; None where these are too few, or this site missed it.
+
+        Then it is tried again, later and later.
+        """
+        (place,), totals = self.ready.places, list[bytes]()
+        who = Attendance(self._here, self.rest, self.near.N)
+        talk = common_basis(
+            partial(swept_present, place, who, totals), self.ready.agreement, self._own(0, most)
+        )
+        basis, spent = yield Basing([or_none(talk)])
+        self.spent = self.spent + spent
+        if basis is None:
+            self.owed = self.age + max(BASES[0], self.age // _AGAIN)
+        else:
+            self.owed, self.totals = 0, tuple(totals)
+        return basis

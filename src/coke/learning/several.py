@@ -18,9 +18,9 @@ from coke.errors import MessageError
 from coke.learning.basis import Basis, basis_of
 from coke.learning.kernels import Bank, mixed
 from coke.learning.model import Model
-from coke.learning.near import Asks, Basing, Near
+from coke.learning.near import Arrived, Asks, Basing, Near
 from coke.learning.ready import Ready
-from coke.learning.streaming import Arrived, Stream
+from coke.learning.streaming import Stream
 from coke.maths.algorithms.trial import LOOKS, USUAL, Trial
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures

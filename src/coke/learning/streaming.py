@@ -9,17 +9,15 @@ of them. An alarm scales what was learnt down to the weight of one batch.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from coke.data.split import Index
-from coke.data.units import Columns
-from coke.learning.basis import Basis, Own, common_basis
+from coke.learning.basis import Basis, Own, common_basis, streamed_own
 from coke.learning.model import Model
-from coke.learning.near import Asks, Basing, Near, Noticing, Saying
+from coke.learning.near import Arrived, Asks, Basing, Near, Noticing, Saying
 from coke.learning.ready import Ready
 from coke.maths.algorithms.alarms import Errors, Notices
 from coke.maths.algorithms.algorithm import Spoken
@@ -30,13 +28,13 @@ from coke.maths.algorithms.online import (
     Clock,
     Linked,
     Online,
-    level_of,
+    levels_of,
     misfits,
     noise,
 )  # fmt: skip
 from coke.maths.arrays import Array, Sizes
 from coke.maths.features.mixtures import RANKS
-from coke.maths.ledger import HEADER, LETTERHEAD, Spent
+from coke.maths.ledger import TICKHEAD, Spent
 from coke.maths.losses.problem import Quadratic
 from coke.maths.losses.streamed import Batch, Streamed, joined
 from coke.talk.sums import swept
@@ -49,12 +47,7 @@ _COMPONENTS = 2  # of a site's mixture: it is told again and again
 _ONCE = 1 << 40  # ticks: until a basis is agreed on, a site that it does not fit says so once
 
 
-class Arrived(NamedTuple):
-    """What a tick brings to one site, in the common units."""
-
-    X: Array  # (m, d)
-    y: Array  # (m, K)
-    age: Array  # (m,) ticks by which a row is late
+Describe = Callable[[int], Asks[Basis | None]]
 
 
 class Stream:
@@ -85,8 +78,9 @@ class Stream:
         self.rows = [deque[Array](maxlen=KEPT) for _ in range(N)]
         self.spent: Spent = ready.spent.copy()
         self.alarms: list[int] = []
+        self.owed = 0  # the age at which a basis is tried again that was missed
         self.rounds, self._threads = 0, OneThread()
-        self.describe = self.described  # or whoever tells of the inputs for several streams
+        self.describe: Describe = self.described  # or whoever tells for several streams
 
     def tick(self, rows: Sequence[Arrived]) -> list[Array]:
         """What each site had predicted (m_i, K) for the rows of this tick, before it saw them."""
@@ -101,7 +95,7 @@ class Stream:
         restarted, anew = yield from self._warned()
         if restarted:
             self._restart()
-        anew = self._whole(anew or self.age in BASES)
+        anew = anew or self.age in (*BASES, self.owed)
         if anew or self.clock.due:
             yield from self._round(anew)
         return found
@@ -141,15 +135,11 @@ class Stream:
         now = self.ticks
         self.notices[0] = self.notices[0].said(self._errors.drift, now)
         said = self.notices
-        self._book(sum((one.size for one in said), np.zeros_like(self._d)), header=LETTERHEAD)
+        self._book(sum((one.size for one in said), np.zeros_like(self._d)))
         told = yield Noticing(tuple(one.told for one in said))
         self.notices = [one.after(new) for one, new in zip(said, told, strict=True)]
         drift, misfit = (w.enough(now) for w in self.notices[:2])
         return bool(drift.all()), bool(misfit.all())
-
-    def _whole(self, anew: bool) -> bool:
-        """Whether a basis is agreed on that is wanted: all sites are there."""
-        return anew
 
     def _silence(self) -> list[Notices]:
         """No notice of drift, and none of a basis that does not fit."""
@@ -170,15 +160,14 @@ class Stream:
     def _round(self, anew: bool) -> Asks[None]:
         """The rows join the statistics; then one round of COKE, in a basis where there is one."""
         self._join()
-        plain = self.statistics.risk(self._share, _PRIOR / self.near.N)
-        if self.basis is None and not anew:
+        plain = self._risk()
+        anew = anew and (yield from self._agree())
+        if self.basis is None:
             self.theta = plain.alone().reshape(self.theta.shape)
             return
-        if anew:
-            yield from self._agree()
         risk = self._whitened(plain)
         if anew:
-            self._level = np.array([level_of(A) for A in risk.A])
+            self._level = levels_of(risk.A)
         if self.linked is None:
             yield from self._said(*self.online.start(risk))
         else:
@@ -189,9 +178,13 @@ class Stream:
         if self.ticks - self.agreed >= max(self.clock.w, BASES[1]):
             self.notices[1] = self.notices[1].said(misfits(self._level, risk.A), self.ticks)
 
+    def _risk(self) -> Quadratic:
+        """Of the rows that have joined the statistics."""
+        return self.statistics.risk(self._share, _PRIOR / self.near.N)
+
     def _said(self, at: Linked, spoken: Spoken) -> Asks[None]:
         """Once everybody has spoken."""
-        self._book(spoken.size, header=HEADER)
+        self._book(spoken.size)
         said = yield Saying(at.coke.hat, spoken)
         self.linked = self.online.heard(at, said, self._moves(said))
 
@@ -250,13 +243,20 @@ class Stream:
         self.clock = self.clock._replace(since=0)
         self.waiting = [[] for _ in self.waiting]
 
-    def _agree(self, most: int = _COMPONENTS) -> Asks[None]:
-        """On a basis for the inputs of now; the state moves into it."""
+    def _agree(self, most: int = _COMPONENTS) -> Asks[bool]:
+        """On a basis for the inputs of now; whether there is one."""
         basis = yield from self.describe(most)
+        if basis is not None:
+            self._take(basis)
+            self.agreed = self.ticks
+        return basis is not None
+
+    def _take(self, basis: Basis) -> None:
+        """The state moves into it."""
         if self.basis is not None and self.linked is not None:
             self.linked = self.online.moved(self.linked, self.basis.whitening, basis.whitening)
         self.adopt(basis)
-        self.agreed, self.notices[1] = self.ticks, self._silence()[1]
+        self.notices[1] = self._silence()[1]
 
     def described(self, most: int) -> Asks[Basis]:
         """What all come to from what each tells of its inputs, as a mixture of so many."""
@@ -278,12 +278,7 @@ class Stream:
         """What site i tells of its rows, as many as are remembered."""
         some = max(BASES[0], int(self.clock.w))
         X = np.array(list(self.rows[i])[-some:]).reshape(-1, self.inputs)
-        s, known = self.statistics, len(X) > 0
-        y = self.statistics.yy[i] / max(s.w[i], 1.0)
-        told = Columns.of_moments(max(float(s.w[i]), 1.0), np.zeros(self.K), np.sqrt(y))
-        X = X if known else np.zeros((1, self.inputs))
-        gram = partial(np.divide, s.S[i], max(s.w[i], 1.0))
-        return Own(X, gram, told, self._share, most)
+        return streamed_own(X, self.statistics, i, self._share)._replace(most=most)
 
     def _whitened(self, plain: Quadratic) -> Quadratic:
         assert self.basis is not None
@@ -294,7 +289,12 @@ class Stream:
         assert self.basis is not None
         return self.basis.whitening.theta(u.reshape(self.theta.shape))
 
-    def _book(self, sizes: Sizes, header: int) -> None:
-        """A broadcast of each site: in a round silence has a header, too."""
-        copies = self._d * (sizes + header) * ((sizes > 0) | (header == HEADER))
+    def _book(self, sizes: Sizes) -> None:
+        """A broadcast of each site: silence has a header, too, or nobody could tell it."""
+        copies = self._listeners * (sizes + TICKHEAD)
         self.spent = self.spent + np.hstack([sizes > 0, sizes, copies])
+
+    @property
+    def _listeners(self) -> Sizes:
+        """(n, 1) neighbours to whom a broadcast goes."""
+        return self._d

@@ -51,6 +51,13 @@ class Terms(NamedTuple):
         return kernels_of(self.settings.features)
 
     @property
+    def width(self) -> float | None:
+        """The least bandwidth of a stream's kernels; None where one of them has none of its own."""
+        widths = [one.widths for one in self.kernels]
+        known = self.streams and widths and all(widths)
+        return min(map(min, widths)) if known else None
+
+    @property
     def numbers(self) -> bool:
         """Whether targets are numbers."""
         return self.loss.kind == NUMBERS
@@ -59,8 +66,7 @@ class Terms(NamedTuple):
     def needed(self) -> tuple[bool, bool]:
         """Whether units, or a choice, follow from moments of the columns; and from their ranges."""
         s = self.settings
-        known = self.streams and self.kernels and all(one.widths for one in self.kernels)
-        sigma = s.features.sigma == AUTO and not known
+        sigma = s.features.sigma == AUTO and self.width is None
         moments = s.data.scale == "standard" or sigma or s.model == AUTO
         return moments, s.data.scale == "minmax"
 

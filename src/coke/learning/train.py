@@ -21,6 +21,7 @@ from coke.learning.case import resolved
 from coke.learning.closing import closed
 from coke.learning.descending import Descending
 from coke.learning.folder import Folder
+from coke.learning.links import links_of
 from coke.learning.model import Closed, Model
 from coke.learning.ready import Ready
 from coke.learning.verdict import Ended
@@ -31,8 +32,8 @@ from coke.maths.ledger import Ledger
 from coke.maths.losses.excess import Certificate
 from coke.settings.declaration import AUTO, KNOBS
 
-Watch = Callable[[str, Record, float | None], None]
-"""(algorithm, what is known after a round, the tolerance in its units)."""
+Watch = Callable[[str, Record], None]
+"""(algorithm, what is known after a round)."""
 _LIMITS = [one.key for one in KNOBS.values() if one.knob.resume and one.key != "rounds"]
 
 
@@ -113,9 +114,10 @@ class _Training:
         self.settings = ready.agreement.terms.settings
         self.history = History(name, ready.problem.train.metric, ready.names)
         self.case = case = ready.case(algorithm)
+        self.links = links_of(ready, case)
         self.folder, self.fingerprint = self.effects.folder, ""
         if self.folder is not None:
-            self.fingerprint = self.engine.fingerprint(case.problem, ready.graph, case.algorithm)
+            self.fingerprint = self.engine.fingerprint(case.problem, self.links, case.algorithm)
         self.interrupted, self.after = False, Ledger()
         self.certificate: Certificate | None = None
 
@@ -128,7 +130,7 @@ class _Training:
                 for record in self._records(saved):
                     self.history.append(record)
                     if self.effects.watch is not None:
-                        self.effects.watch(self.name, record, self.case.tol)
+                        self.effects.watch(self.name, record)
                     if not self.effects.handled:
                         continue
                     due, stop = time.monotonic() - clock > self.effects.every, self.interrupted
@@ -213,9 +215,9 @@ class _Training:
             max_bytes=settings.max_bytes,
             max_transmissions=settings.max_transmissions,
             reach=self.ready.reach,
+            near=case.near,
         )
-        graph = self.ready.graph
-        return self.engine.rounds(case.problem, graph, case.algorithm, limits, case.spent, at)
+        return self.engine.rounds(case.problem, self.links, case.algorithm, limits, case.spent, at)
 
     def _saved(self) -> Saved | None:
         if self.folder is None:

@@ -11,14 +11,25 @@ edges may carry much, but they add up to no more than its own rows can ask for. 
 pulls, every edge on the way is loaded, and the node where it begins is the liar: among honest sites
 that are pulled the same way it has the largest sum, as all sums add up to zero.
 
-What sites say of themselves counts as far as one can believe one of them: up to four times the
-median of curvatures and of losses.
+Of an edge one end's word is enough. Sites that are silent and side by side have edges of which
+nobody speaks: their own sums are not known, but that of the edges into all of them, S, is. Of
+honest sites that is Σ_S c_j = −Σ_{∉S} c_j, at most √min(|S|, N − |S|) times 2√(Λ F) by
+Cauchy–Schwarz, as Σ_s ‖c_s‖² ≤ 4Λ F. So no sum that counts misses an edge.
+
+What sites say of themselves counts as far as one can believe one of them: a curvature up to four
+times the median, a loss up to what all rows leave for it. Of y² over all rows v is the mean, and
+Σ_s T_s R_s(0) = v Σ_s T_s where sites weigh the same: R_s(0) ≤ v Σ T / T_s, and the fewer rows a
+site has the more it may be; a site has a quarter of the median at least. Where rows weigh the same,
+all sites count as if they had as many, and N v is left.
+
+A site's first word is the model it learns alone, and that has g‖θ‖² ≤ R_s(θ) ≤ R_s(0), with g the
+least that the regulariser bends: what a site says of its size counts up to √(v Σ T / T_s g).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -26,9 +37,8 @@ from typing import NamedTuple
 import numpy as np
 
 from coke.maths.arrays import Array
-from coke.maths.guards import HEAVY
+from coke.maths.guards import HEAVY, believed
 
-_FAR = 100.0  # times the median, that a site's own model may be in size
 _LEAST = 0.1  # of F(0): a model that fits all rows leaves no bound, but rounding
 
 
@@ -40,6 +50,7 @@ class Vouched(NamedTuple):
     size: float  # ‖θ‖ of the model it would learn alone
     neighbours: tuple[str, ...]
     key: bytes = b""  # whose signature is on what it says later
+    rows: float = 1.0  # that its loss is a mean of; the same of all where rows weigh the same
 
 
 class Dual(NamedTuple):
@@ -61,10 +72,12 @@ class Stated(NamedTuple):
     duals: Mapping[str, Dual]  # by neighbour
 
 
-def believed(values: Iterable[float]) -> Array:
-    """(n,) each at most four times their median."""
-    told = np.array([*values])
-    return np.minimum(told, HEAVY * np.median(told))
+class Load(NamedTuple):
+    """What edges into a site add up to, or into silent ones that are side by side."""
+
+    who: tuple[str, ...]
+    part: float  # of the bound on one site
+    room: float  # parts that honest sites may have: √min(|S|, N − |S|)
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,7 @@ class Flows:
     """The bounds of a network; sites that were found to lie are left out."""
 
     told: Mapping[str, Vouched]  # by name
-    most: float  # that R_s(0) of a site can be: N v, in the units agreed on
+    v: float  # the mean loss of predicting zero over all rows, in the units agreed on
     out: frozenset[str] = frozenset()
 
     def without(self, name: str) -> Flows:
@@ -84,28 +97,41 @@ class Flows:
         return sorted(self.told.keys() - self.out)
 
     @cached_property
-    def near(self) -> dict[str, tuple[str, ...]]:
-        """The neighbours of each: an edge is what both ends say is one."""
-        told, here = self.told, set(self._names)
+    def _edges(self) -> dict[str, tuple[str, ...]]:
+        """Of all that have vouched: an edge is what both ends say is one."""
+        told = self.told
         return {
-            n: tuple(m for m in told[n].neighbours if m in here and n in told[m].neighbours)
-            for n in self._names
+            n: tuple(m for m in one.neighbours if m in told and n in told[m].neighbours)
+            for n, one in told.items()
         }
+
+    @cached_property
+    def near(self) -> dict[str, tuple[str, ...]]:
+        """The neighbours of each that are left."""
+        return {n: tuple(m for m in self._edges[n] if m not in self.out) for n in self._names}
 
     @cached_property
     def _bend(self) -> float:
         return float(believed(max(self.told[n].bend, 0.0) for n in self._names).max())
 
     @cached_property
-    def zero(self) -> float:
-        """F(0), as far as one can believe: one site may have nearly all of it, but not more."""
-        return float(sum(min(self.told[n].zero, self.most) for n in self._names))
+    def _most(self) -> dict[str, float]:
+        """What R_s(0) of each can be: v Σ T / T_s."""
+        here = self._names
+        rows = believed(self.told[n].rows for n in here)
+        v = max(self.v, float(np.median([self.told[n].zero for n in here])))
+        most = v * rows.sum() / np.maximum(rows, np.median(rows) / HEAVY)
+        return dict(zip(here, most.tolist(), strict=True))
 
     @cached_property
-    def model(self) -> float:
+    def zero(self) -> float:
+        """F(0), as far as one can believe: one site may have nearly all of it, but not more."""
+        return float(sum(min(self.told[n].zero, most) for n, most in self._most.items()))
+
+    def model(self, g: float) -> float:
         """‖θ‖ of the largest model that anybody would learn alone: few rows may ask for much."""
-        sizes = np.array([self.told[n].size for n in self._names])
-        return float(min(sizes.max(initial=0.0), _FAR * np.median(sizes))) if len(sizes) else 0.0
+        parts = self._most.items()
+        return max((min(self.told[n].size, math.sqrt(most / g)) for n, most in parts), default=0.0)
 
     def node(self, F: float = math.inf) -> float:
         """2√(Λ F), with F(0) where F(θ) is more."""
@@ -128,18 +154,34 @@ class Flows:
         a, b = (self._apart[:, self._names.index(n)] for n in (i, j))
         return self.node() * float(np.linalg.norm(a - b))
 
-    def parts(self, stated: Mapping[str, Stated]) -> dict[str, float]:
+    def loads(self, stated: Mapping[str, Stated]) -> list[Load]:
         """‖Σ_i γ_ij‖ of every site j in parts of its bound, by what its neighbours state.
 
         Where the two ends of an edge state different things one of them lies: what speaks for j
         counts, as its neighbour has cut it if that is false. Of one that states nothing, its own.
         """
-        here = {n: stated[n] for n in self._names if n in stated}
-        if not here:
-            return {}
-        F = sum(min(one.loss, self.most) for one in here.values()) * len(self._names) / len(here)
-        bound = self.node(F)
-        return {j: self._sum(here, j) / bound for j in self._names} if bound > 0 else {}
+        here = [n for n in self._names if n in stated]
+        F = sum(min(stated[n].loss, self._most[n]) for n in here)
+        bound = self.node(F * len(self._names) / max(len(here), 1)) if here else 0.0
+        if not bound > 0:
+            return []
+        units = [*((n,) for n in here), *self._silent(stated)]
+        return [Load(S, self._sum(stated, S) / bound, self._room(S)) for S in units]
+
+    def _silent(self, stated: Mapping[str, Stated]) -> list[tuple[str, ...]]:
+        """Sites that state nothing, those side by side together; not where all were found out."""
+        rest, found = sorted(self.told.keys() - stated.keys()), list[tuple[str, ...]]()
+        while rest:
+            group = [rest[0]]
+            for n in group:  # it grows on the way
+                group += [m for m in self._edges[n] if m in rest and m not in group]
+            rest = [n for n in rest if n not in group]
+            if not self.out.issuperset(group):
+                found.append(tuple(sorted(group)))
+        return found
+
+    def _room(self, group: tuple[str, ...]) -> float:
+        return math.sqrt(max(min(len(group), len(self.told) - len(group)), 1))
 
     def worse(self, stated: Mapping[str, Stated]) -> float:
         """The middle one of R_i(θ_i)/max(R_i(0), v): above 1, most had better predict nothing."""
@@ -148,10 +190,12 @@ class Flows:
         found = [stated[n].loss / least[n] for n in here if least[n] > 0]
         return float(np.median(found)) if found else 0.0
 
-    def _sum(self, stated: Mapping[str, Stated], j: str) -> float:
+    def _sum(self, stated: Mapping[str, Stated], group: tuple[str, ...]) -> float:
+        """Over edges that somebody states: others are closed, as an end of them was heard."""
         sums: list[Array] = []
         disputed: list[tuple[Array, Array]] = []
-        for i in self.near[j]:
+        edges = [(n, m) for m in group for n in self._edges[m] if n not in group]
+        for i, j in edges:
             theirs = stated[i].duals.get(j) if i in stated else None
             own = stated[j].duals.get(i) if j in stated else None
             if theirs is not None and own is not None and contradict(theirs, own):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -19,6 +19,11 @@ Graph = Any  # nx.Graph: networkx ships no types
 Steps = NDArray[np.integer[Any]]  # from one agent to another, in edges
 
 
+def networks() -> Any:
+    """networkx, which takes a while to load, and a site in the field has no graph."""
+    return import_module("networkx")
+
+
 def _random_connected(n: int, edges: int | None, rng: np.random.Generator) -> Graph:
     """Connected with exactly E edges: a random tree, then random further pairs."""
     full = n * (n - 1) // 2
@@ -28,7 +33,7 @@ def _random_connected(n: int, edges: int | None, rng: np.random.Generator) -> Gr
             f"{E} edges among {n} agents: expected {n - 1} (a tree) to {full} (complete)"
         )
     order = rng.permutation(n)
-    G = nx.empty_graph(n)
+    G = networks().empty_graph(n)
     G.add_edges_from((order[i], order[rng.integers(i)]) for i in range(1, n))
     # E distinct pairs, of which at most N−1 are in the tree: enough are left to add.
     pairs = _pairs(rng.choice(full, size=E, replace=False), n) if n <= E else []
@@ -51,7 +56,7 @@ def _default_edges(n: int) -> int:
 
 def _erdos_renyi(n: int, edges: int | None, rng: np.random.Generator) -> Graph:
     """Every pair with probability p = E / (N(N−1)/2), drawn again until connected."""
-    p = (_default_edges(n) if edges is None else edges) / max(1, n * (n - 1) // 2)
+    nx, p = networks(), (_default_edges(n) if edges is None else edges) / max(1, n * (n - 1) // 2)
     for _ in range(1000):
         G = nx.gnp_random_graph(n, min(p, 1.0), seed=int(rng.integers(2**31)))
         if nx.is_connected(G):
@@ -64,23 +69,23 @@ def _erdos_renyi(n: int, edges: int | None, rng: np.random.Generator) -> Graph:
 
 def _grid(n: int) -> Graph:
     """The most square r × c grid with r · c = n."""
-    rows = max(r for r in range(1, int(n**0.5) + 1) if n % r == 0)
+    nx, rows = networks(), max(r for r in range(1, int(n**0.5) + 1) if n % r == 0)
     return nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, n // rows), ordering="sorted")
 
 
 def _small_world(n: int, rng: np.random.Generator) -> Graph:
     """Watts–Strogatz: a ring of four neighbours each, a fifth of the edges rewired, connected."""
     if n < 5:
-        return nx.complete_graph(n)
-    return nx.connected_watts_strogatz_graph(n, 4, 0.2, seed=int(rng.integers(2**31)))
+        return networks().complete_graph(n)
+    return networks().connected_watts_strogatz_graph(n, 4, 0.2, seed=int(rng.integers(2**31)))
 
 
 GRAPHS: dict[str, Callable[[int, int | None, np.random.Generator], Graph]] = {
     "random": _random_connected,
     "erdos-renyi": _erdos_renyi,
-    "ring": lambda n, edges, rng: nx.cycle_graph(n) if n > 2 else nx.path_graph(n),
-    "star": lambda n, edges, rng: nx.star_graph(n - 1),
-    "complete": lambda n, edges, rng: nx.complete_graph(n),
+    "ring": lambda n, edges, rng: networks().cycle_graph(n) if n > 2 else networks().path_graph(n),
+    "star": lambda n, edges, rng: networks().star_graph(n - 1),
+    "complete": lambda n, edges, rng: networks().complete_graph(n),
     "grid": lambda n, edges, rng: _grid(n),
     "small-world": lambda n, edges, rng: _small_world(n, rng),
 }
@@ -112,6 +117,7 @@ def checked_graph(G: Graph, sites: Sequence[Hashable]) -> Graph:
 
     The nodes are the sites' labels, or already the positions.
     """
+    nx = networks()
     if not isinstance(G, nx.Graph) or G.is_directed() or G.is_multigraph():
         raise GraphError(
             f"graph is a {type(G).__name__}: expected an undirected networkx.Graph "
@@ -144,7 +150,7 @@ def _some(names: Any, most: int = 8) -> str:
 
 def adjacency(G: Graph) -> sparse.csr_array:
     """a_in = 1 for neighbours, in the order of G's nodes; each row sorted, for W @ x adds in it."""
-    W = sparse.csr_array(nx.to_scipy_sparse_array(G, weight=None, dtype=np.float64))
+    W = sparse.csr_array(networks().to_scipy_sparse_array(G, weight=None, dtype=np.float64))
     W.sort_indices()
     return W
 
@@ -216,7 +222,7 @@ def spanning_tree(graph: Graph) -> Tree:
     farthest = steps(adjacency(graph), np.arange(len(graph))).max(axis=1)
     root = min(name for name, far in zip(graph, farthest, strict=True) if far == farthest.min())
     parent, children = {}, dict[Any, list[Any]]()
-    for at, child in nx.bfs_edges(graph, root, sort_neighbors=sorted):
+    for at, child in networks().bfs_edges(graph, root, sort_neighbors=sorted):
         parent[child] = at
         children.setdefault(at, []).append(child)
     return Tree(root, parent, [root, *parent], children)

@@ -24,13 +24,15 @@ to 0.2 of the first at least: so sites are suspicious from 0.17 and 1.2 on. Wher
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
+from coke.maths.algorithms.integers import Integers
 from coke.maths.arrays import Array
 from coke.maths.losses.problem import matrix
 from coke.maths.losses.risk import Risk
@@ -46,6 +48,20 @@ WORDS = 3.0  # times the largest model learnt alone, or √v, that a neighbour's
 AHEAD = 1.5  # … where it is so many times the site's own
 
 FAR, HEAVY = 3.0, 4.0  # spreads from the middle, and median sites in rows, that a claim counts for
+
+
+class _Counted(Protocol):
+    """What stands for some rows."""
+
+    @property
+    def T(self) -> float:
+        """How many."""
+        ...
+
+    def _replace(self, *, T: float) -> Self: ...
+
+
+_Part = TypeVar("_Part", bound=_Counted)
 
 
 class Claims(NamedTuple):
@@ -64,11 +80,75 @@ class Claims(NamedTuple):
         """
         middle = np.median(self.mean, axis=0)
         apart = np.sqrt(self.sd**2 + (self.mean - middle) ** 2)
-        upper = np.quantile(apart, 0.75, axis=0, method="lower")  # of three sites, the middle one
-        typical = np.maximum(np.median(apart, axis=0), 0.5 * upper)
-        mean = np.clip(self.mean, middle - FAR * typical, middle + FAR * typical)
-        T = np.minimum(self.T, HEAVY * np.median(self.T))
-        return Claims(T, mean, np.minimum(self.sd, FAR * typical))
+        far = FAR * _typical(apart)
+        mean = np.clip(self.mean, middle - far, middle + far)
+        return Claims(believed(self.T), mean, np.minimum(self.sd, far))
+
+
+def believed(values: Iterable[float]) -> Array:
+    """(n,) each at most four times their median."""
+    told = np.array([*values])
+    return np.minimum(told, HEAVY * np.median(told))
+
+
+def capped(parts: Sequence[_Part]) -> list[_Part]:
+    """What stands for T rows each, none for more than four times the median."""
+    rows = believed(one.T for one in parts).tolist()
+    return [one if one.T <= T else one._replace(T=T) for one, T in zip(parts, rows, strict=True)]
+
+
+def added(told: Integers) -> Integers:
+    """(k,) sums of numbers (n, k) of n sites, each within what most of them bear out.
+
+    That is M₀ ± 3 S₀ as of `Claims`, and anything between it and zero: who has nothing to say, or
+    less than others, says no more by it.
+    """
+    middle = np.median(told, axis=0)
+    far = FAR * _typical(np.abs(told - middle))
+    low, high = np.minimum(middle - far, 0.0), np.maximum(middle + far, 0.0)
+    return np.rint(np.clip(told, low, high)).astype(np.int64).sum(axis=0)
+
+
+def leaning(weights: Integers, told: Integers) -> tuple[Integers, Integers]:
+    """Σ w and Σ w x of what n sites find, x (n, c), and how sure they are, w (n, c) or (n, 1).
+
+    `told` is w x. A weight counts up to four times the median of those above zero, and x is the
+    weighted median of sites that have one: one site moves it to the next site's.
+    """
+    sure = np.broadcast_to(weights > 0, told.shape)
+    x, w = told / np.maximum(weights, 1), np.where(sure, weights, 0.0)
+    middle = np.zeros(told.shape[1])
+    for j, here in enumerate(sure.T):
+        if here.any():
+            w[here, j] = believed(w[here, j])
+            middle[j] = _middle(x[here, j], w[here, j])
+    total = w.sum(axis=0)
+    leans = np.rint(total * middle).astype(np.int64)
+    return np.rint(total[: weights.shape[1]]).astype(np.int64), leans
+
+
+def _middle(x: Array, w: Array) -> float:
+    """The weighted median: half of the weight is on either side, between two where it is even."""
+    order = np.argsort(x, kind="stable")
+    upto = np.cumsum(w[order])
+    low, high = (int(np.searchsorted(upto, upto[-1] / 2, side)) for side in ("left", "right"))
+    return float(x[order[low]] + x[order[min(high, len(x) - 1)]]) / 2
+
+
+def weighed(told: Integers) -> Integers:
+    """(k,) sums of numbers (n, k) that are none below zero, of which a site may have any.
+
+    What a site says counts for as much in all as four times the middle one does.
+    """
+    size = np.maximum(told, 0).sum(axis=1).astype(np.float64)
+    part = believed(size) / np.maximum(size, 1.0)
+    return np.rint(part[:, None] * np.maximum(told, 0)).astype(np.int64).sum(axis=0)
+
+
+def _typical(apart: Array) -> Array:
+    """(c,) of distances (n, c): their median, or half of their upper quartile."""
+    upper = np.quantile(apart, 0.75, axis=0, method="lower")  # of three sites, the middle one
+    return np.maximum(np.median(apart, axis=0), 0.5 * upper)
 
 
 @dataclass(frozen=True)
@@ -80,15 +160,18 @@ class HonestBounds:
     loss: float  # max(R_i(0), v)
     bend: float = 0.0  # Λ, by its own rows
     zero: float = 0.0  # R_i(0)
+    least: float = 1e-300  # that its regulariser bends, over two
 
     @classmethod
     def of(cls, risk: Risk, N: int, v: float = 0.0) -> HonestBounds:
         """From the site's own risk, and the mean loss of predicting zero where it is known."""
         A, zero = risk.gram(0), float(risk.losses(np.zeros((1, risk.size)))[0])
-        H = 0.5 * risk.kappa * A + matrix(risk.G, len(A))
+        G = matrix(risk.G, len(A))
+        H = 0.5 * risk.kappa * A + G
         v, last = max(zero, v), len(H) - 1
         top = max(float(eigh(H, eigvals_only=True, subset_by_index=(last, last))[0]), 0.0)
-        return cls(H, N * math.sqrt(top * v), v, top, zero)
+        least = max(float(eigh(G, eigvals_only=True, subset_by_index=(0, 0))[0]), 1e-300)
+        return cls(H, N * math.sqrt(top * v), v, top, zero, least)
 
     @cached_property
     def _root(self) -> tuple[Array, bool]:

@@ -13,8 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-HEADER = 13  # bytes: flags 1, epoch 2, step 4, tag 4, quiet 2 (the edge protocol's word)
+HEADER = 6  # bytes: flags 1, step 2, tag 2, quiet 1 (the edge protocol's word) …
+LONG = 11  # … with an epoch of 2 and twice the bytes for step and quiet, where these are large
+STEPS, COUNTS = 2**16, 2**7  # what a short header has room for: steps and counts below
 LETTERHEAD = 3  # bytes: kind 1, number 2 (a message of a conversation, or of sums over a tree)
+TICKHEAD = 8  # bytes: kind 1, tick 4, number 1, mark 2 (a message of a stream)
 
 Spent = NDArray[np.int64]
 """(N, 3) what each agent has sent: the three numbers of a ledger, a row for each."""

@@ -173,9 +173,10 @@ class Board:
         }  # fmt: skip
 
     def _state(self, name: str, end: End | None) -> str:
-        """alive, silent (it has a link and is waited for), away (no link) or closed."""
+        """alive, silent (it has a link and is waited for), away (no link), closed or in reserve."""
         if end is not None and end.closed:
-            return "closed"
+            node = None if self._agent is None else self._agent.node
+            return "reserve" if node is not None and name in node.reserve else "closed"
         if self._status is None or name not in self._status.alive:
             return "away"
         waited = self._at - self._waited.get(name, self._at)

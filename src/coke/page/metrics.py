@@ -48,7 +48,9 @@ def _families(told: Document, frames: Mapping[str, Mapping[str, int]]) -> Iterat
     yield "coke_phase", "gauge", "1 in the phase that the site is in.", phases
     yield gauge("round", "Rounds, or sweeps over the tree.", told.get("round"))
     yield gauge("loss", "Mean loss on the site's own training rows.", told.get("loss"))
-    yield gauge("tolerance_distance", "Largest move in units of the tolerance.", told.get("away"))
+    yield gauge(
+        "tolerance_distance", "What is left to do, in parts of what may be.", told.get("away")
+    )
     yield gauge("certificate_share", "Proven share above the optimum.", proven.get("share"))
     yield gauge("last_status_timestamp_seconds", "When the agent last said anything.", told["time"])
     yield gauge("start_timestamp_seconds", "When the agent began.", told["began"])

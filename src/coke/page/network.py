@@ -20,7 +20,7 @@ from coke.talk.names import readable
 EVERY = 1.0  # seconds between two looks at all sites
 SECTIONS = {"lead": "Now", "sites": "Sites"}
 _COLUMNS = {
-    "site": "site", "state": "state", "phase": "phase", "round": "round", "away": "moves / tol",
+    "site": "site", "state": "state", "phase": "phase", "round": "round", "away": "left / allowed",
     "loss": "loss on own rows", "bytes": "told", "wire_bytes": "wire", "missing": "waits for",
 }  # fmt: skip
 

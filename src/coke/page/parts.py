@@ -100,7 +100,7 @@ def _distance(told: Document) -> Document:
     """To the end, as far as the site can tell."""
     found: Document = {}
     if told.get("away") is not None:
-        found["moves"] = f"{told['away']:.3g} × the tolerance (at most 1 at the end)"
+        found["left to do"] = f"{told['away']:.3g} × what may be left (at most 1 at the end)"
     if told.get("countdown") is not None:
         found["ends in"] = f"{told['countdown']} rounds"
     if told.get("loss") is not None:
@@ -161,10 +161,10 @@ def _curves(board: Board, told: Document) -> str:
         "Mean loss on the site's own training rows, over rounds.": drawn(
             [Panel("loss on own rows", {"": [(m.round, m.loss) for m in moments]})],
             "loss on own rows over rounds", _SMALL),
-        "The largest move or disagreement in units of the tolerance, over rounds; below the dashed "
+        "What is left to do in parts of what may be left, over rounds; below the dashed "
         "line the site is content.": drawn(
-            [Panel("moves / tolerance", {"": [(m.round, m.away) for m in moments]},
-                   level=1.0, log=True)], "distance to the tolerance over rounds", _SMALL),
+            [Panel("left / allowed", {"": [(m.round, m.away) for m in moments]},
+                   level=1.0, log=True)], "what is left over rounds", _SMALL),
         "What the site has sent, over time. Told: the paper's account, a broadcast counts once and "
         "silence is free. Wire: a copy for each neighbour, headers, silent words.": drawn(
             [Panel("bytes sent", {

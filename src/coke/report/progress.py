@@ -79,7 +79,7 @@ def reading(settings: Settings, console: Console) -> Iterator[Passes | None]:
 def training(ready: Ready, console: Console) -> Iterator[Watch]:
     """While agents train; whom to tell of every round.
 
-    A bar is as full as the way to the tolerance is done, on a log scale: nobody knows how many
+    A bar is as full as the way to what ends the run is done, on a log scale: nobody knows how many
     rounds that takes.
     """
     note = TextColumn("{task.fields[note]}")
@@ -88,8 +88,8 @@ def training(ready: Ready, console: Console) -> Iterator[Watch]:
     with Progress(*columns, console=console) as progress:
         bars, ways = _Bars(progress), dict[str, _Way]()
 
-        def watch(name: str, record: Record, tol: float | None) -> None:
-            way = ways.setdefault(name, _Way(T, settings.rounds, tol))
+        def watch(name: str, record: Record) -> None:
+            way = ways.setdefault(name, _Way(T, settings.rounds))
             if record.k % 10 == 0 or record.settled or record.k < 10:
                 bars.show(name, *way.at(record, ready.problem.train.metric))
 
@@ -114,27 +114,19 @@ def following(T: int, console: Console) -> Iterator[Callable[[int, Feed], None]]
 
 
 class _Way:
-    """From the first disagreement to the tolerance, or through all rounds where there is none."""
+    """From the farthest that was left to what may be, or through all rounds if nothing tells."""
 
-    def __init__(self, T: float, rounds: int, tol: float | None):
-        self._T, self._rounds, self._tol = T, rounds, tol
+    def __init__(self, T: float, rounds: int):
+        self._T, self._rounds = T, rounds
         self._far, self._began = 0.0, time.monotonic()
-
-    def _away(self, record: Record) -> tuple[str, float]:
-        """How far what is left is from what may be; 0 where nobody knows."""
-        if hasattr(record.state, "away"):
-            left = float(record.state.away[0])
-            return "accuracy", left if math.isfinite(left) else 0.0
-        return "tol", record.consensus_gap / self._tol if self._tol else 0.0
 
     def at(self, record: Record, metric: str) -> tuple[int, int, str]:
         """How much of a whole is done, and what there is to say."""
         share, away = record.k / self._rounds, f"{record.k} of {self._rounds} rounds"
-        goal, off = self._away(record)
-        if off > 0:
+        if math.isfinite(off := record.away):
             self._far = max(self._far, off)
             share = 1.0 - math.log(max(off, 1.0)) / math.log(max(self._far, 2.0))
-            away = f"round {record.k}, {off:.2g} × {goal}"
+            away = f"round {record.k}, {off:.2g} × what may be left"
         passed = max(time.monotonic() - self._began, 1e-3)
         loss, sent = record.score.global_train, record.ledger.transmissions
         note = (

@@ -12,7 +12,7 @@ from coke.report.verdict import verdict_html
 MOST = 1000  # rounds shown
 CAPTION = (
     "Loss on the site's own rows, and how far it was from being content: below the line nothing on "
-    "its edges moves by more than the tolerance. Dots are rounds with news."
+    "its edges moves by more than the tolerance, or it is near enough for a proof. Dots are news."
 )
 WORDS = (
     "All losses are of the site's own rows: nobody knows the others'. bytes: the paper's account "
@@ -40,12 +40,12 @@ def site_report(document: Row, rounds: Sequence[Row]) -> str:
 
 
 def _picture(rounds: Sequence[Row]) -> str:
-    """SVG: the loss, and below it the largest gap in units of the tolerance."""
+    """SVG: the loss, and below it what is left in parts of what may be."""
     few = rounds[:: -(-len(rounds) // MOST) or 1]
     news = frozenset(float(line["round"]) for line in few if line["spoke"])
     panels = (
         Panel("loss on own rows", {"": _numbers(few, "loss")}),
-        Panel("moves / tolerance", {"": _numbers(few, "away")}, news, level=1.0, log=True),
+        Panel("left / allowed", {"": _numbers(few, "away")}, news, level=1.0, log=True),
     )
     return drawn(panels, CAPTION)
 

@@ -199,7 +199,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "At most so many rounds.", "[1, inf)", "at least 1", resume=True)] = 1000
     tol: Annotated[float | None, _trains(
         "Stop once no site's parameters move or differ by more, in norm, in the target's spread; "
-        f"0 runs all rounds, as do those without a default ({_TOL}).",
+        f"0 runs all rounds, as do those without a default ({_TOL}). Where it is not given, what "
+        "ends with a proof stops once that can be made.",
         "[0, inf]", "a number, 0 for all rounds", resume=True)] = None
     accuracy: Annotated[float, _trains(
         "How far above the optimum the objective may be at most, relative to it; proven at the end "

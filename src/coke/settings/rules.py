@@ -263,6 +263,7 @@ def of_stream(settings: Settings) -> Iterator[str]:
         f'algorithm = "{s.algorithm}": a stream is learnt by {" or ".join(_ONLINE)}':
             s.algorithm not in _ONLINE,
         "beside: other algorithms have no streams": bool(s.beside),
+        "guard: audits are of the rounds of a batch, and nobody watches those of a stream": s.guard,
         "out_of_core: rows go by anyway": s.data.out_of_core or s.data.on_disk is not None,
         f'weight = "{s.data.weight}": rows of a stream weigh alike': s.data.weight is not None,
         "a budget: a stream has no end to share it out to":

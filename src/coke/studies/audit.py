@@ -21,10 +21,12 @@ from coke.engines.process import simulate
 from coke.errors import InputError
 from coke.learning.case import Case
 from coke.learning.kernels import feature_settings
+from coke.learning.links import links_of
 from coke.learning.ready import Ready
 from coke.maths.algorithms.coke import COKE
 from coke.maths.arrays import Array, Mask
 from coke.maths.features.features import draw_features
+from coke.maths.graph import Graph
 from coke.maths.losses.problem import Quadratic
 from coke.privacy.attacks import (
     Known,
@@ -59,16 +61,17 @@ class _Overheard(NamedTuple):
 
 def overheard(ready: Ready, case: Case, rounds: int) -> _Overheard:
     """All messages of so many rounds."""
-    records = list(simulate(case.problem, ready.graph, case.algorithm, rounds=rounds, scored=()))
+    graph = links_of(ready, case)
+    records = list(simulate(case.problem, graph, case.algorithm, rounds=rounds, scored=()))
     return _Overheard(
         np.stack([r.state.hat for r in records]), np.stack([r.spoke for r in records])
     )
 
 
-def _victim_of(ready: Ready) -> tuple[int, int]:
+def _victim_of(graph: Graph) -> tuple[int, int]:
     """The site with the fewest neighbours, and one of them."""
-    i = min(ready.graph, key=lambda n: (ready.graph.degree[n], n))
-    return i, min(ready.graph[i])
+    i = min(graph, key=lambda n: (graph.degree[n], n))
+    return i, min(graph[i])
 
 
 def audited(ready: Ready, case: Case, rounds: int, probes: bool = True) -> Audit:
@@ -81,16 +84,17 @@ def audited(ready: Ready, case: Case, rounds: int, probes: bool = True) -> Audit
             f"{how} on the {case.problem.train.metric} loss: the attacks are on what ADMM sends of "
             "quadratic risks; audit coke, coke-paper, dkla or tree-newton"
         )
-    i, n = _victim_of(ready)
+    graph = links_of(ready, case)
+    i, n = _victim_of(graph)
     heard = overheard(ready, case, rounds)
-    known = Known(risk.G, how.rho, ready.graph.degree[i], how.warm)
+    known = Known(risk.G, how.rho, graph.degree[i], how.warm)
     truth = risk.A[i]
     guess = risk.A.mean(axis=0)  # what the agreement tells anyway
     base = off(guess, truth)
     with OneThread().limit():
         prior, K = _prior(case, guess), ready.agreement.outputs
-        whole = reconstruct(full_view(*heard, ready.graph, i), known, prior, K)
-        near = reconstruct(neighbours_view(*heard, ready.graph, i, n), known, prior, K)
+        whole = reconstruct(full_view(*heard, graph, i), known, prior, K)
+        near = reconstruct(neighbours_view(*heard, graph, i, n), known, prior, K)
     private = ready.noised is not None
     found = [
         of_gram("hears the site and all its neighbours", off(whole.A, truth), base, private),
@@ -98,7 +102,7 @@ def audited(ready: Ready, case: Case, rounds: int, probes: bool = True) -> Audit
     ]
     patience = PATIENCE if how.codec is None else PATIENCE // 10  # ours settles ten times sooner
     if probes and 2 * len(truth) * patience * len(risk.T) <= WORK:
-        found.append(_probed(risk, ready, how, known, Probing(n, i, np.empty(0), patience)))
+        found.append(_probed(risk, graph, how, known, Probing(n, i, np.empty(0), patience)))
     if ready.rows is not None:
         found += of_rows(ready, case, whole, i)
     return Audit(ready.names[i], ready.names[n], f"{rounds} rounds", found)
@@ -110,7 +114,7 @@ def _prior(case: Case, guess: Array) -> Array | None:
     return None if codec is None else guess
 
 
-def _probed(risk: Quadratic, ready: Ready, how: COKE, known: Known, plan: Probing) -> Finding:
+def _probed(risk: Quadratic, graph: Graph, how: COKE, known: Known, plan: Probing) -> Finding:
     """A neighbour that lies on its own edge, twice as many times as A has rows.
 
     Of several outputs it lies about the first: they share one A.
@@ -118,7 +122,7 @@ def _probed(risk: Quadratic, ready: Ready, how: COKE, known: Known, plan: Probin
     i, D = plan.victim, risk.A.shape[-1]
     one = replace(risk, b=risk.b[:, :D])
     probes = np.random.default_rng(0).normal(size=(2 * D, D))
-    replies = probe(one, ready.graph, how, plan._replace(probes=probes))
+    replies = probe(one, graph, how, plan._replace(probes=probes))
     truth, base = risk.A[i], off(risk.A.mean(axis=0), risk.A[i])
     found = from_probes(probes, replies, known)
     miss = off(found, truth) if np.isfinite(found).all() else np.inf

@@ -19,6 +19,7 @@ from coke.learning.case import Case
 from coke.learning.descending import descent_of
 from coke.learning.ready import Ready
 from coke.maths.algorithms import tree_newton as newton
+from coke.maths.algorithms.steps import own_step
 from coke.maths.arrays import Array
 from coke.maths.losses.problem import matrix
 from coke.maths.losses.risk import Risk
@@ -49,8 +50,8 @@ class _Curious(Descent):
 
     def _gradient(self, heard: Mapping[str, bytes], *, first: bool) -> bytes:
         answer = super()._gradient(heard, first=first)
-        g = self._below[self._child]
-        self._told.append((self.u, g, newton.own_step(g) if first else self._step))
+        g = self._walked.here.below[self._child]
+        self._told.append((self.u, g, own_step(g) if first else self._step))
         return answer
 
     def _grams(self, heard: Mapping[str, bytes]) -> bytes:

@@ -21,6 +21,8 @@ from coke.data.site import Site
 from coke.errors import DataError, MessageError
 from coke.maths.arrays import Array
 from coke.maths.choice.quantiles import Quantiles
+from coke.maths.guards import believed, capped
+from coke.talk.claiming import ByName
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep
 
@@ -43,6 +45,18 @@ class ToldRaw(NamedTuple):
         """Of both."""
         both = zip(self.columns, other.columns, strict=True)
         return ToldRaw(self.T + other.T, tuple(a.merged(b) for a, b in both))
+
+    def _counted(self, T: float) -> ToldRaw:
+        """As if there were so many rows, no more than there are."""
+        part = T / self.T
+        return ToldRaw(T, tuple(column.counted(part) for column in self.columns))
+
+    @classmethod
+    def believed(cls, told: Sequence[ToldRaw]) -> ToldRaw:
+        """Of all sites, none with more rows than one can believe of one."""
+        rows = believed(one.T for one in told).tolist()
+        each = (one if one.T <= T else one._counted(T) for one, T in zip(told, rows, strict=True))
+        return reduce(cls.merged, each).common()
 
     def common(self) -> ToldRaw:
         """Without rare levels."""
@@ -94,9 +108,13 @@ def agree_coding(
         heard = (ToldRaw.decode(child, d) for child in children)
         return reduce(ToldRaw.merged, heard, own).encode()
 
-    # Rare levels are nobody's business but the root's.
-    total = yield from sweep(merged, lambda data: ToldRaw.decode(data, d).common().encode())
-    told = ToldRaw.decode(total, d)
+    if isinstance(sweep, ByName):
+        claims = yield from sweep.claims(own.encode())
+        told = ToldRaw.believed([ToldRaw.decode(one, d) for one in claims])
+    else:
+        # Rare levels are nobody's business but the root's.
+        total = yield from sweep(merged, lambda data: ToldRaw.decode(data, d).common().encode())
+        told = ToldRaw.decode(total, d)
     each = dict(zip(names, told.columns, strict=True))
     mixed = [name for name, column in each.items() if column.what == MIXED]
     if mixed:
@@ -129,20 +147,29 @@ def _medians(
     mine = [_quantiles(X[:, j], own.columns[j].n) for j in gaps]
 
     def merged(children: Sequence[bytes]) -> bytes:
-        heard = (_decoded(child, size) for child in children)
-        columns = [[one for one in column if one] for column in zip(mine, *heard, strict=True)]
-        found = [column[0].merged(column[1:]).encode() if column else b"" for column in columns]
-        return msgspec.msgpack.encode(found)
+        return _merged([mine, *(_decoded(child, size) for child in children)])
 
     def medians(data: bytes) -> bytes:
         return msgspec.msgpack.encode([one.median if one else None for one in _decoded(data, size)])
 
-    found = dict(
-        zip(gaps, _listed((yield from sweep(merged, medians)), _Medians, size), strict=True)
-    )
+    if isinstance(sweep, ByName):
+        encoded = [b"" if one is None else one.encode() for one in mine]
+        claims = yield from sweep.claims(msgspec.msgpack.encode(encoded))
+        total = medians(_merged([_decoded(one, size) for one in claims], most=True))
+    else:
+        total = yield from sweep(merged, medians)
+    found = dict(zip(gaps, _listed(total, _Medians, size), strict=True))
     if not all(x is None or abs(x) < _LARGEST for x in found.values()):
         raise MessageError("medians that cannot be")
     return {j: x for j, x in found.items() if x is not None}
+
+
+def _merged(told: Sequence[Sequence[Quantiles | None]], most: bool = False) -> bytes:
+    """The quantiles of some sites' columns, of each the rows of all."""
+    columns = [[one for one in column if one] for column in zip(*told, strict=True)]
+    columns = [capped(column) if most and column else column for column in columns]
+    found = [column[0].merged(column[1:]).encode() if column else b"" for column in columns]
+    return msgspec.msgpack.encode(found)
 
 
 def _quantiles(x: Array, n: float) -> Quantiles | None:

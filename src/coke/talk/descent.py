@@ -10,7 +10,7 @@ The root orders, orders go down, and answers come up, each the sum of a subtree:
     END       what was proven
 
 Of a subtree's gradient both ends of an edge know the same rough value, the edge's *known*: with
-every order both add n c Δ, n the sites below, and with every answer what is decoded of the rest.
+every order both add what they expect (`walked`), and with every answer what is decoded of the rest.
 So γ_i = Σ_children known − known sums to zero over all sites, whatever was rounded, and nears
 −∇R_i(u): the duals that a proof needs.
 
@@ -28,18 +28,21 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from coke.errors import MessageError
+from coke.maths.algorithms import steps as codec
 from coke.maths.algorithms import tree_newton as newton
 from coke.maths.algorithms.integers import pack_integers, unpack_integers
-from coke.maths.algorithms.tree_newton import BEGIN, COMMON, END, HESSIAN, STEP, Aim, Order
+from coke.maths.algorithms.tree_newton import BEGIN, COMMON, END, HESSIAN, SHIFT, STEP, Aim, Order
 from coke.maths.alike import alike
 from coke.maths.arrays import Array
 from coke.maths.losses.excess import Certificate, excess, values
 from coke.maths.losses.problem import matrix
 from coke.maths.losses.risk import Risk
+from coke.talk import tree
 from coke.talk.conversation import Talk, Turn
 from coke.talk.handover import Handed, Settled, Stage, handed
 from coke.talk.place import Place
-from coke.talk.tree import ONE, PROOF, below, mark_of, proofs, proven, read, steps
+from coke.talk.tree import ONE, PROOF, below, mark_of, proofs, proven, read, short, steps
+from coke.talk.walked import Walked
 
 _COUNT = struct.Struct("<Iff")
 _LARGEST, _NOTHING = float(np.finfo(np.float32).max), (math.inf,)  # proven: no end can follow
@@ -52,13 +55,12 @@ class Descent:
     def __init__(self, place: Place, risk: Risk, goal: Aim, settled: Settled | None = None):
         """`risk` is of this site alone."""
         self.place, self._risk, self._goal, self._settled = place, risk, goal, settled
-        self.u, self.k, self.done = np.zeros(risk.size), 0, False
+        self._walked, self.k, self.done = Walked(place, risk.size), 0, False
         self.certificate: Certificate | None = None
         self._c, self._zero, self._excess = 1.0, math.nan, excess(risk)
         self._worth = 0.0  # F(u) of the subtree, or less
-        self._count, self._counts = 1, dict.fromkeys(place.children, 1)
-        self._known, self._change, self._step = self.u, self.u, 0.0
-        self._below = dict.fromkeys(place.children, self.u)
+        self._change, self._step = self.u, 0.0
+        self._proving: Stage | None = None  # what the duals of a proof are made of
         self._stages = dict[int, Stage]()  # after the last order answered, and two before
         self._root: newton.Root | None = None
         self._order = b""
@@ -67,17 +69,21 @@ class Descent:
             self._order = self._begun() if settled is None else self._rounding(settled.hat)
 
     @property
+    def u(self) -> Array:
+        """Where all are (D,)."""
+        return self._walked.here.u
+
+    @property
     def gamma(self) -> Array:
-        """γ_i, the dual (D,): what the edges below know, less what the one above does."""
+        """γ_i, the dual (D,): of the last proof, or of where all are."""
         if self._settled is not None:
             return self._settled.gamma
-        below = sum(self._below.values(), np.zeros_like(self.u))
-        return below if self.place.parent is None else below - self._known
+        return self._walked.gamma(self._proving or self._walked.here)
 
     @property
     def away(self) -> float:
-        """What is left to gain by the root's estimate, in parts of what may be; 0 elsewhere."""
-        return 0.0 if self._root is None else self._root.away
+        """What is left to gain, in parts of what may be, as the root foresees it; ∞ elsewhere."""
+        return math.inf if self._root is None else self._root.away
 
     @property
     def loss(self) -> float:
@@ -109,7 +115,7 @@ class Descent:
         heard = (yield Turn(told, children, broadcast=alike)) if children else {}
         answer = self._answer(kind, heard)
         before = {k: stage for k, stage in self._stages.items() if k >= self.k - 2}
-        self._stages = before | {self.k: Stage(self.u, self._known, {**self._below})}
+        self._stages = before | {self.k: self._walked.here}
         if parent is not None:
             yield Turn({parent: answer}, ())
 
@@ -143,16 +149,18 @@ class Descent:
         return bytes([COMMON, max(min(step, 50), -50) % 256])
 
     def _encoded(self, order: Order, c: float = 0.0) -> bytes:
-        body = b"" if order.x is None else newton.stepped(order.x, order.step)[1]
+        body = b"" if order.x is None else codec.stepped(order.x, order.step)[1]
+        if order.kind == STEP:
+            body = codec.after_parts(order.again, body)
         sizes = {BEGIN: c, STEP: order.up}
-        more = [newton.exponent_of(sizes[order.kind])] if order.kind in sizes else []
+        more = [codec.exponent_of(sizes[order.kind])] if order.kind in sizes else []
         return bytes([order.kind, *more]) + body
 
     def _passed(self, order: bytes, child: str) -> bytes:
         """What a site tells a child of an order."""
         if self._settled is None or order[0] != COMMON:
             return order
-        e = newton.exponent(order[1])
+        e = codec.exponent(order[1])
         return order[:2] + pack_integers(steps(self.u, e) - steps(self._settled.said[child], e))
 
     def _taken(self, order: bytes) -> int:
@@ -165,33 +173,28 @@ class Descent:
         if kind == COMMON:
             self._adopted(order)
         elif kind == BEGIN:
-            self._settled, self._c = None, 2.0 ** newton.exponent(order[1])
+            self._settled, self._c = None, 2.0 ** codec.exponent(order[1])
             self._change = _told(order[2:], size)[0]
-            self.u = self.u + self._change
+            self._walked.stand(self.u + self._change)
         elif kind == STEP:
-            self._step = 2.0 ** newton.exponent(order[1])
-            self._moved(_told(order[2:], size)[0], shift=False)
+            self._step, self._proving = 2.0 ** codec.exponent(order[1]), None
+            again, rest = codec.parted(order[2:])
+            parts = codec.decoded(again, self._walked.moves)[0]
+            self._change = self._walked.move(parts, _told(rest, size)[0], self._c)
         elif kind == END:
             self.certificate = self._certificate(proven(order[1:], self._proven))
-        elif kind != HESSIAN:
-            self._moved(_told(order[1:], size)[0], shift=True)
+        elif kind == SHIFT:
+            self._proving = self._walked.shifted(_told(order[1:], size)[0])
         return kind
 
     def _adopted(self, order: bytes) -> None:
         """The common model, from what the parent said last."""
         if self._settled is None:
             raise MessageError("an order to bring together what sites have not come to")
-        e, above = newton.exponent(order[1]), self._settled.above
+        e, above = codec.exponent(order[1]), self._settled.above
         n = steps(self._settled.hat if above is None else above, e)
-        self.u = np.ldexp((n + unpack_integers(order[2:], len(n))).astype(np.float64), e)
-
-    def _moved(self, x: Array, *, shift: bool) -> None:
-        """With a step of u by x and what follows for gradients; or with these shifted by x."""
-        c = 1.0 if shift else self._c
-        self._known = self._known + (c * self._count) * x
-        self._below = {n: known + (c * self._counts[n]) * x for n, known in self._below.items()}
-        if not shift:
-            self.u, self._change = self.u + x, x
+        n = n + unpack_integers(order[2:], len(n))
+        self._walked.stand(np.ldexp(n.astype(np.float64), e))
 
     def _certificate(self, told: Sequence[float]) -> Certificate:
         return Certificate(told[0], told[1], told[2], self._goal.accuracy, self._goal.slack)
@@ -209,13 +212,14 @@ class Descent:
     def _gradient(self, heard: Mapping[str, bytes], *, first: bool) -> bytes:
         """The subtree's objective, and of its gradient what is not known above."""
         told, coarsest = self._added(heard, first=first)
-        whole = sum(self._below.values(), self._risk.gradient(self.u[None])[0])
+        whole = sum(self._walked.here.below.values(), self._risk.gradient(self.u[None])[0])
+        data = self._walked.news(whole, None if first else self._step)
         if self.place.parent is None:
             self._order = self._decided(whole, float(told[-1]), coarsest)
             return b""
         values = [below(x) for x in told.tolist()[first:]]
         head = _COUNT.pack(int(told[0]), *values) if first else ONE.pack(*values)
-        return head + self._news(whole, first=first)
+        return head + data
 
     def _added(self, heard: Mapping[str, bytes], *, first: bool) -> tuple[Array, float]:
         """The subtree's numbers, once its gradients are taken over; and their coarsest step."""
@@ -223,24 +227,18 @@ class Descent:
         told, coarsest = np.array([*own, self._value(self.u)]), 0.0
         for child, data in heard.items():
             numbers = read(head, data[: head.size])
-            more, step = newton.decoded(data[head.size :], len(self.u))
-            self._below[child], coarsest = self._below[child] + more, max(coarsest, step)
-            self._counts[child] = int(numbers[0]) if first else self._counts[child]
-            told = told + numbers
+            more, step = codec.decoded(data[head.size :], len(self.u))
+            self._walked.learn(child, more)
+            if first:
+                self._walked.counts[child] = int(numbers[0])
+            told, coarsest = told + numbers, max(coarsest, step)
         if first and told[0] > self.place.shape.sites:
             raise MessageError(f"{told[0]:.0f} sites below, of {self.place.shape.sites} in all")
         if first:
-            self._count, self._zero = int(told[0]), float(told[1])
+            self._walked.count, self._zero = int(told[0]), float(told[1])
         told = np.minimum(told, _LARGEST)
         self._worth = float(told[-1])
         return told, coarsest
-
-    def _news(self, whole: Array, *, first: bool) -> bytes:
-        """Of the subtree's gradient what the edge above does not know yet."""
-        rest = whole - self._known
-        more, data = newton.stepped(rest, newton.own_step(rest) if first else self._step)
-        self._known = self._known + more
-        return data
 
     def _decided(self, gradient: Array, objective: float, step: float) -> bytes:
         """The root's next order."""
@@ -261,18 +259,18 @@ class Descent:
             mark, own = mark_of(self.u), (gap, self._value(self.u), self._value(0.0 * self.u))
         self._proven = told = proofs(own, heard.values(), mark)
         if self.place.parent is not None:
-            return mark + (PROOF.pack(*told) if first else ONE.pack(told[0]))
+            return mark + PROOF.pack(*told) if first else short(told[0])
         self._zero = told[2] if first else self._zero
-        self._order = self._judged((*told[:2], self._zero))
+        self._order = self._judged(tree.ending((*told[:2], self._zero)))
         return b""
 
-    def _judged(self, told: tuple[float, float, float]) -> bytes:
-        """The root's next order after a proof."""
-        found = self._certificate(told)
+    def _judged(self, told: bytes) -> bytes:
+        """The root's next order after a proof, which is judged as an end would tell it."""
+        found = self._certificate(tree.ended(told))
         if self._root is None and not found.holds and self._goal.further:
             return self._begun(self.u)
         if self._root is None or (order := self._root.judged(found)).kind == END:
-            return bytes([END]) + PROOF.pack(*told)
+            return bytes([END]) + told
         return self._encoded(order)
 
     def _grams(self, heard: Mapping[str, bytes]) -> bytes:
@@ -295,5 +293,5 @@ class Descent:
         return float(values(self._risk, u[None])[0])
 
 
-_told = alike(newton.decoded)  # an order says the same to all
+_told = alike(codec.decoded)  # an order says the same to all
 _LONGER = {bytes([kind]) for kind in (COMMON, BEGIN, STEP)}  # orders of two bytes at least

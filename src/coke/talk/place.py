@@ -15,6 +15,7 @@ from coke.errors import GraphError, MessageError
 from coke.maths.graph import Shape
 from coke.talk.conversation import Talk, Turn
 from coke.talk.names import SHORT
+from coke.talk.thinning import used
 
 _DEGREE = struct.Struct("<H")
 _MOST = 2**62  # of a sum
@@ -32,6 +33,12 @@ class Place(NamedTuple):
     children: tuple[str, ...]  # those with many neighbours first, then by their short ids
     reach: int  # steps to the farthest site at most: along the tree
     degrees: Mapping[str, int] = {}  # of the neighbours; nothing at a site that joins later
+
+    @property
+    def reserve(self) -> frozenset[str]:
+        """Neighbours that a consensus on fewer links leaves out: see `coke.talk.thinning`."""
+        beside = self.degrees.keys() - {self.parent, *self.children}
+        return frozenset(n for n in beside if not used(self.name, n, self.shape))
 
     @classmethod
     def later(cls, name: str, shape: Shape) -> Place:

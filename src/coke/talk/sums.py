@@ -16,11 +16,13 @@ import numpy as np
 
 from coke.data.units import Columns
 from coke.errors import DataError, MessageError
+from coke.maths import guards
 from coke.maths.algorithms.integers import LARGEST, Integers, pack_integers, unpack_integers
 from coke.maths.algorithms.mixtures import decode_mixture, encode_mixture
 from coke.maths.arrays import Array
 from coke.maths.features.merging import Detail
 from coke.maths.features.mixtures import Component, Gaussian, kind_of
+from coke.talk.claiming import ByName
 from coke.talk.conversation import Talk, Turn
 from coke.talk.place import Place
 
@@ -128,21 +130,30 @@ def _packed(data: bytes, size: int) -> Array:
 
 
 def add_integers(
-    sweep: Sweep, own: Array, concluded: Callable[[Integers], Integers] | None = None, size: int = 0
-) -> Talk[Integers]:
-    """The sum of numbers (k,), rounded first; or what is concluded from it, `size` numbers."""
+    sweep: Sweep, own: Array, concluded: Callable[[Integers], Integers] | None = None,
+    size: int = 0, believed: Callable[[Integers], Integers] = guards.added,
+) -> Talk[Integers]:  # fmt: skip
+    """The sum of numbers (k,), rounded first; or what is concluded from it, `size` numbers.
+
+    Under a guard by name: as much of all sites' (n, k) as can be `believed`.
+    """
     k = len(own)
     if not np.isfinite(own).all():
         raise DataError("numbers that are not finite in a sum over sites: look at the rows")
     mine = np.rint(np.clip(own, -LARGEST, LARGEST)).astype(np.int64)
+
+    if isinstance(sweep, ByName):
+        claims = yield from sweep.claims(pack_integers(mine))
+        total = believed(np.stack([unpack_integers(one, k) for one in claims]))
+        return total if concluded is None else concluded(total)
 
     def added(children: Sequence[bytes]) -> bytes:
         return pack_integers(sum((unpack_integers(child, k) for child in children), mine))
 
     if concluded is None:
         return unpack_integers((yield from sweep(added)), k)
-    total = yield from sweep(added, lambda data: pack_integers(concluded(unpack_integers(data, k))))
-    return unpack_integers(total, size)
+    data = yield from sweep(added, lambda data: pack_integers(concluded(unpack_integers(data, k))))
+    return unpack_integers(data, size)
 
 
 def add_up(sweep: Sweep, own: Array) -> Talk[Array]:

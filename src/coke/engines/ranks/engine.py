@@ -29,7 +29,7 @@ from coke.errors import GraphError, InputError
 from coke.maths.algorithms.algorithm import Algorithm, State
 from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array
-from coke.maths.graph import Graph
+from coke.maths.graph import Graph, adjacency
 from coke.maths.ledger import Spent
 from coke.maths.losses.problem import Problem, Score
 from coke.maths.losses.risk import Risk
@@ -217,7 +217,7 @@ class Ranks(Engine):
     def fingerprint(self, problem: Problem, graph: Graph, algorithm: Algorithm) -> str:
         wholes, digest = [self.gather(part) for part in marks(problem)], np.zeros(16, np.uint8)
         if self.first:
-            found = digest_of(problem, self.A, algorithm, wholes)
+            found = digest_of(problem, adjacency(graph), algorithm, wholes)
             digest = np.frombuffer(found, np.uint8).copy()
         self.comm.Bcast(digest)
         return digest.tobytes().hex()
@@ -229,8 +229,10 @@ class Ranks(Engine):
         self, problem: Problem, graph: Graph, algorithm: Algorithm, limits: Limits,
         spent: Spent, resume: Checkpoint | None,
     ) -> Iterator[Record]:  # fmt: skip
+        A = adjacency(graph)  # the same agents, whoever of them is heard
+        own = block(A, self.own.parts, self.comm.rank)
         return simulate_block(
-            self.comm, self.own, self.A, problem, algorithm, limits=limits, spent=spent,
+            self.comm, own, A, problem, algorithm, limits=limits, spent=spent,
             resume=None if resume is None else resume.rows(self.own.agents),
             judge=partial(self._judged, self.whole(problem)),
         )  # fmt: skip

@@ -184,7 +184,7 @@ class _Held:
         hats = self.exchange.hats
         last = hats if self.stop.idle else hats.copy()  # what `speak` writes over
         said = all_or_none(self.exchange.comm, partial(self._speak, at.k + 1))
-        now = self.stop.after(at, said, self.state.theta, self.algorithm.told(last))
+        now = self.stop.after(at, said, self.state, self.algorithm.told(last))
         if now.over is not None:
             hat = np.where(now.over, last[: len(now.over)], self.state.hat)
             _write(self.state, self.state._replace(hat=hat))

@@ -140,6 +140,7 @@ class TlsCarrier(Carrier):
             if now - self._ticked >= TICK:
                 self._ticked = now
                 self._tick(now)
+        self._forget_answers()
         self._links.close(FAREWELL)
         self._door.close()
         self._selector.close()
@@ -228,6 +229,16 @@ class TlsCarrier(Carrier):
     def _answer(self, answer: Answer) -> None:
         self._answers.append(answer)
         self._ring()
+        if self.closed:
+            self._forget_answers()
+
+    def _forget_answers(self) -> None:
+        """Hangs up on those that came too late to be of use."""
+        with suppress(IndexError):
+            while True:
+                plug = self._answers.popleft()[1]
+                if plug is not None:
+                    plug.close()
 
     def _answered(
         self, one: Call, plug: Plug | None, peer: Peer | None, event: Event | None

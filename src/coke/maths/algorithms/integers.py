@@ -120,18 +120,23 @@ class Plan(NamedTuple):
 
 def planned(n: Integers) -> Plan:
     """Of the rows of n (A, D)."""
-    m, at, best = np.count_nonzero(n, axis=1), np.flatnonzero(n), np.zeros((3, 2, len(n)), np.int64)
-    ends, some = np.append(0, m.cumsum()), m > 0
-    first = ends[:-1][some]
-    runs, folds = at.copy(), _folded(n.ravel()[at])
-    runs[1:] -= at[:-1] + 1
-    runs[first] = at[first] % n.shape[1]  # a row's first run begins with the row
+    A, D = n.shape
+    (at,) = n.ravel().nonzero()
+    ends = at.searchsorted(D * np.arange(A + 1))
+    m, best = ends[1:] - ends[:-1], np.zeros((2, 3, A), np.int64)
+    coded = np.empty((3, len(at)), np.int64)  # runs, folds − 1, folds
     if at.size:
-        best[0][:, some] = _rice(runs, first, m[some])
-        best[1][:, some] = _rice(folds - 1, first, m[some])
-        best[2][:, some] = _rice(folds, first, n.shape[1])
-    (r, run_cost), (k, rest_cost), dense = best
-    return Plan(n, runs, folds - 1, ends, r, k, run_cost + rest_cost, *dense)
+        (some,) = m.nonzero()
+        first = ends[some]
+        coded[0] = at
+        coded[0, 1:] -= at[:-1] + 1
+        coded[0, first] = at[first] % D  # a row's first run begins with the row
+        coded[2] = _folded(n.ravel()[at])
+        np.subtract(coded[2], 1, out=coded[1])
+        counts = np.stack([m[some], m[some], np.full(len(some), D)])
+        best[:, :, some] = _rice(coded, first, counts)
+    (r, k, dense), (run_cost, rest_cost, dense_cost) = best
+    return Plan(n, coded[0], coded[1], ends, r, k, run_cost + rest_cost, dense, dense_cost)
 
 
 def _folded(n: Integers) -> Integers:
@@ -159,20 +164,21 @@ def rice_decoded(data: bytes, size: int) -> Integers:
     return np.where(folds & 1, n, -n)
 
 
-def _rice(values: Integers, first: Integers, count: Integers | int) -> tuple[Integers, Integers]:
-    """The cheapest number of low bits for the values of each row, and the bits they then take.
+def _rice(values: Integers, first: Integers, counts: Integers) -> tuple[Integers, Integers]:
+    """The cheapest number of low bits for each row of each kind of values, and all their bits.
 
-    A row's values begin at `first`; `count` is how many it codes, of which others are zero.
+    A row's values (kinds, …) begin at `first`; `counts` (kinds, rows) are how many it codes, of
+    which others are zero.
     """
     # Once no value has more bits, further ones only cost.
-    widths = WIDTHS[: min(DENSE, int(values.max()).bit_length() + 1), None]
-    costs = np.add.reduceat(values >> widths, first, axis=1) + count * (1 + widths)
+    widths = WIDTHS[: min(DENSE, int(values.max()).bit_length() + 1), None, None]
+    costs = np.add.reduceat(values >> widths, first, axis=2) + counts * (1 + widths)
     return costs.argmin(axis=0), costs.min(axis=0)
 
 
 def _joined(*parts: tuple[Integers, int]) -> Bits:
     """All low bits, then all unary codes, of values with k low bits each."""
-    low = [((v[:, None] >> WIDTHS[:k][::-1]) & 1).ravel() for v, k in parts]
+    low = [((v[:, None] >> WIDTHS[:k][::-1]) & 1).ravel() for v, k in parts if k]
     ends = np.cumsum(np.concatenate([v >> k for v, k in parts]) + 1) - 1
     unary = np.zeros(ends[-1] + 1, np.uint8)
     unary[ends] = 1

@@ -130,13 +130,17 @@ class Online(NamedTuple):
 
     def start(self, risk: Quadratic) -> tuple[Linked, Spoken]:
         """Everybody says argmin R_i(u) + 0.1 ‖u‖², in a basis that was just agreed on."""
-        s = self.algorithm.start(risk)
+        at = self.idle(risk)
         towards = risk.argmin(np.full((len(risk.T), 1), _PULL))
-        theta, loss = towards(s.hat, s.theta)
-        hat, spoken = say(theta, s.hat, np.ones((len(theta), 1), bool), self.algorithm.codec)
-        s = s._replace(theta=theta, hat=hat, loss=loss)
+        theta, loss = towards(at.coke.hat, at.coke.theta)
+        hat, spoken = say(theta, at.coke.hat, np.ones((len(theta), 1), bool), self.algorithm.codec)
+        return at._replace(coke=at.coke._replace(theta=theta, hat=hat, loss=loss)), spoken
+
+    def idle(self, risk: Quadratic) -> Linked:
+        """Before anybody has said anything."""
         E, P = self.edges.ends.shape
-        return Linked(s, np.zeros((E, risk.size)), np.zeros((P, risk.size))), spoken
+        zero = np.zeros((E, risk.size)), np.zeros((P, risk.size))
+        return Linked(self.algorithm.start(risk), *zero)
 
     def round(self, at: Linked, risk: Quadratic, h: Array) -> tuple[Linked, Spoken]:
         """One round of COKE, with the risks and thresholds (n, 1) of now."""
@@ -206,8 +210,12 @@ def within(level: float, A: Array) -> bool:
     return positive(level * np.eye(len(A)) - A)
 
 
-def level_of(A: Array) -> float:
-    """The least of 30, 60, 120, … above λ_max(A)."""
+def levels_of(A: Array) -> Array:
+    """(n,) the least of 30, 60, 120, … above λ_max of each of the Gram matrices (n, D, D)."""
+    return np.array([_level(own) for own in A])
+
+
+def _level(A: Array) -> float:
     level = FAR
     while not within(level, A) and level < np.inf:
         level *= 2.0

@@ -11,6 +11,9 @@ site declares the end and sets a countdown of r_i rounds, which spreads by the m
 sites stop after the same round, and the one in the middle declares it first. Each site has an equal
 share of a budget; one whose next message would exceed it stays silent and declares the end, too.
 
+Where there is something to prove at the end, a site is ok once it is near enough for that
+(`coke.maths.algorithms.nearness`); or within tol, where a refused proof can be improved on.
+
 Words carry one number: the count, or minus the countdown. Arrays run over the agents at hand.
 """
 
@@ -25,10 +28,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from coke.errors import InputError
-from coke.maths.algorithms.algorithm import Spoken
+from coke.maths.algorithms.algorithm import Spoken, State
+from coke.maths.algorithms.nearness import Nearness, parts
 from coke.maths.arrays import Array, Mask, Sizes
 from coke.maths.graph import Steps, degrees, steps
-from coke.maths.ledger import HEADER, Ledger, Spent
+from coke.maths.ledger import COUNTS, HEADER, LONG, STEPS, Ledger, Spent
 
 Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -47,6 +51,7 @@ class Limits(NamedTuple):
     max_bytes: int | None = None  # of all agents together
     max_transmissions: int | None = None
     reach: Steps | None = None  # (n,) of the agents at hand; None: found by search
+    near: Nearness | None = None  # of the agents at hand, where there is something to prove
 
     def checked(self) -> Limits:
         """The same, or why not."""
@@ -67,7 +72,18 @@ class Limits(NamedTuple):
     @property
     def idle(self) -> bool:
         """Whether nothing but the number of rounds ends the run."""
-        return self.tol is None and all(most is None for most in self.budget.values())
+        return all(one is None for one in (self.tol, self.near, *self.budget.values()))
+
+    def away(self, moved: Array, apart: Array, hat: Array, g: Any, whole: bool = True) -> Array:
+        """How far each agent is from ok (n,), in parts of what may be: at most 1 for that.
+
+        From ‖θ_i − θ̂_i‖² and the largest ‖θ̂_i − θ̂_n‖² (n,), and θ̂_i and g_i (n, D), where there is
+        something to prove, which only a `whole` network can. Infinite where nothing tells.
+        """
+        near, far = self.near if whole else None, np.full(len(apart), np.inf)
+        if self.tol is not None and (near is None or near.goal.further):
+            far = parts(np.sqrt(np.maximum(moved, apart)), self.tol)
+        return far if near is None else np.minimum(far, near.of(hat, g, apart))
 
     def share(self, N: int) -> Array:
         """What each of N agents may have sent (3,): the three numbers of a ledger at most."""
@@ -161,6 +177,7 @@ class Account(NamedTuple):
     ended: bool = False  # all agents stop after round k
     settled: bool = False  # and they do for having reached the tolerance
     over: Mask | None = None  # (n, 1) whose message of round k exceeds its budget, so is not sent
+    away: float = np.inf  # the farthest agent's, of all
 
 
 class Stopping:
@@ -189,34 +206,38 @@ class Stopping:
             k=k, spent=spent, quiet=quiet, least=least, spoke=nobody, ledger=self._ledger(spent)
         )
 
-    def after(self, at: Account, said: Spoken, theta: Array, told: Array) -> Account:
-        """After round k + 1, in which the agents here come to θ_i (n, D) and would transmit `said`.
+    def after(self, at: Account, said: Spoken, s: State, told: Array) -> Account:
+        """After round k + 1, in which the agents here come to a state and would transmit `said`.
 
         `told` (n + m, D) is θ as these agents, then the others they hear, last told it.
         """
         later = at.spent + _cost(said.size, self.d)
         if self.idle:
-            return self.booked(at, later)
+            return self.booked(at, later + self._longer(at.k, at.quiet))
         over = np.asarray((later > self._share).any(axis=1, keepdims=True) & (said.size > 0))
         if at.k == 0:
             self._refuse(over, at.ledger, later)
         if over.any():
             later = at.spent + _cost(np.where(over, 0, said.size), self.d)
-        quiet = counted(at.least, self._ok(told, theta), self.reach)
-        now = self.booked(at, later, quiet.declared(over[:, 0], self.reach))
+        away = self._away(told, s)
+        quiet = counted(at.least, away <= 1.0, self.reach).declared(over[:, 0], self.reach)
+        now = self.booked(at, later + self._longer(at.k, quiet), quiet, away)
         return now._replace(over=over) if over.any() else now
 
-    def booked(self, at: Account, spent: Spent, quiet: Quiet | None = None) -> Account:
+    def booked(
+        self, at: Account, spent: Spent, quiet: Quiet | None = None, away: Array | None = None
+    ) -> Account:
         """After one more round; without words where only the number of rounds ends the run."""
-        ended = settled = False
+        ended, settled, far = False, False, np.inf
         quiet, least = (at.quiet, at.least) if quiet is None else (quiet, self.least(quiet))
-        if not self.idle:
-            goes_on = np.array([not least.done().all(), bool(least.short.any())])
-            ended, settled = (~self.here.max(goes_on)).tolist()
+        if away is not None:
+            goes_on = [not least.done().all(), bool(least.short.any())]
+            goes, short, far = self.here.max(np.array([*goes_on, away.max()])).tolist()
+            ended, settled = not goes, not short
         return Account(
             k=at.k + 1, spent=spent, quiet=quiet, least=least,
             spoke=spent[:, _SENT] > at.spent[:, _SENT], ledger=self._ledger(spent),
-            ended=ended, settled=ended and settled,
+            ended=ended, settled=ended and settled, away=far,
         )  # fmt: skip
 
     def least(self, quiet: Quiet) -> Quiet:
@@ -228,22 +249,26 @@ class Stopping:
         count, countdown, enough = heard
         return Quiet(count, countdown, enough == 0)
 
-    def _ok(self, said: Array, theta: Array) -> Flags:
-        """Whose θ is within tol of what it last said, and that of what each neighbour last said."""
-        tol, ok = self._limits.tol, np.zeros(len(theta), np.bool_)
-        if tol is None:
-            return ok
-        for rows in _few(len(ok), _EDGES):
-            ok[rows] = _within(tol, theta[rows], said[rows])
-        looking = np.flatnonzero(ok[self._i])  # others are not ok, whatever was said
-        for edges in _few(len(looking), _EDGES):
-            i, n = self._i[looking[edges]], self._n[looking[edges]]
-            ok[i[~_within(tol, said[i], said[n])]] = False
-        return ok
+    def _away(self, said: Array, s: State) -> Array:
+        """How far each agent here is from what ends its rounds (n,)."""
+        n = len(s.theta)
+        moved, apart = np.empty(n), np.zeros(n)
+        for rows in _few(n, _EDGES):
+            moved[rows] = _squared(s.theta[rows], said[rows])
+        for edges in _few(len(self._i), _EDGES):
+            i = self._i[edges]
+            np.maximum.at(apart, i, _squared(said[i], said[self._n[edges]]))
+        return self._limits.away(moved, apart, said[:n], getattr(s, "g", None))
 
     def _ledger(self, spent: Spent) -> Ledger:
         """Of the agents of all processes."""
         return Ledger(*self.here.sum(spent.sum(axis=0)).tolist())
+
+    def _longer(self, step: int, quiet: Quiet) -> Spent:
+        """What long headers take more (n, 3), of words that say this of stopping."""
+        said = np.where(quiet.countdown < NEVER, quiet.countdown, quiet.count)
+        far = (LONG - HEADER) * ((said >= COUNTS) | (step >= STEPS))
+        return np.outer(far * self.d[:, 0], [0, 0, 1]).astype(np.int64)
 
     def _refuse(self, over: Mask, taken: Ledger, later: Spent) -> None:
         """Refuses, at all processes, a budget that does not even allow the first messages."""
@@ -257,10 +282,10 @@ def _few(n: int, most: int) -> Iterator[slice]:
     yield from (slice(first, min(first + most, n)) for first in range(0, n, most))
 
 
-def _within(tol: float, x: Array, y: Array) -> Flags:
-    """Which ‖x_i − y_i‖ ≤ tol (A,)."""
+def _squared(x: Array, y: Array) -> Array:
+    """‖x_i − y_i‖² (A,)."""
     apart = x - y
-    return np.asarray(np.sqrt(np.vecdot(apart, apart)) <= tol)
+    return np.asarray(np.vecdot(apart, apart))
 
 
 def _cost(size: Sizes, d: Array) -> Spent:

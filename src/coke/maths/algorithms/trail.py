@@ -92,7 +92,7 @@ class Trail:
         S, Y = S.reshape(-1, width), Y.reshape(-1, width)
         each = self.M.inverse / (len(self.M.values) * len(G))  # of the noise, by M⁻¹
         off = np.repeat([each * (one[2] + noise) for one in seen], len(G))
-        beta = _least(Y, self.M.solved(Y), off, G)
+        beta = least(Y, self.M.solved(Y), off, G)
         p = -(beta @ S + self._down(G - beta @ Y)).ravel()
         return p if np.isfinite(p).all() else -self._down(G).ravel()
 
@@ -135,7 +135,7 @@ class Trail:
         return gain / cost if gain > 0 and cost > 0 else 1.0
 
 
-def _least(Y: Array, MY: Array, off: Array, G: Array) -> Array:
+def least(Y: Array, MY: Array, off: Array, G: Array) -> Array:
     """β (K, n) that makes G − βY least by M⁻¹, each β² costing `off` (n,) beside."""
     inner = Y @ MY.T + np.diag(off)
     unit = 1.0 / np.sqrt(np.maximum(np.diag(inner), np.finfo(np.float64).tiny))

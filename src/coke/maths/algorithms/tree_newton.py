@@ -16,17 +16,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coke.errors import ConvergenceError
-from coke.maths.algorithms.integers import pack_integers, refuse, unpack_integers
+from coke.maths.algorithms.steps import BITS, rms
 from coke.maths.algorithms.trail import Guess, Trail
+from coke.maths.algorithms.visited import Visited
 from coke.maths.arrays import Array
 from coke.maths.graph import Shape
 from coke.maths.losses.excess import Certificate
 
 BEGIN, STEP, SHIFT, HESSIAN, COMMON, END = range(6)  # what the root orders
-_FIRST, _OWN = 0.6, 0.75  # steps of a code, in root mean squares of what is coded
+_FIRST = 0.6  # step of the first place, in root mean squares
 _DOWN, _ROUND = 0.05, 0.08  # parts of a step's gain that rounding it may cost; with gradients
-_FAR, _BITS = 100, 47  # exponents of steps at most, and bits of a multiple
+_LONG = 15  # sweeps, after which it is less: what is lost adds up on a long way
 _ENOUGH = 0.9  # of what may be left: a proof is then likely
 _ROUNDED, _SHIFTED = 0.125, 0.05  # of it, for the rounding of gradients, and of their mean
 _NEAR = 4.0  # times what may be left: the next place may do
@@ -56,6 +56,7 @@ class Order(NamedTuple):
     x: Array | None = None  # a step of u, or a shift of the gradients
     step: float = 0.0  # to round it to
     up: float = 0.0  # and the gradients that are told next
+    again: bytes = b""  # beside x: parts of the last moves
 
 
 class Root:
@@ -66,6 +67,7 @@ class Root:
         found = Guess.of(own)
         self._own, self._goal, self._N, self.k = found.like(c * found.values), goal, shape.sites, 0
         self._trail = Trail.between(found, c, shared=goal.sums)
+        self._visited = Visited(c, shape.sites)
         self._best, self._place, self._least = math.inf, np.empty(0), math.inf
         self._stale, self._tries, self._exploded, self._told = 0, 0, False, False
         # The less often a step is told than gradients are, the finer it may be.
@@ -80,7 +82,7 @@ class Root:
         """From the root's own minimum, or from where all are already."""
         if from_here is None:
             return Order(BEGIN)
-        alone = 2.0**-_BITS if self._N == 1 else 1.0  # nobody is told
+        alone = 2.0**-BITS if self._N == 1 else 1.0  # nobody is told
         return Order(BEGIN, from_here, _FIRST * rms(from_here) * alone)
 
     def knows(self, H: Array, u: Array) -> Order:
@@ -91,6 +93,7 @@ class Root:
     def after(self, u: Array, g: Array, loss: float, zero: float, noise: float) -> Order:
         """What is wanted after the mean gradient and objective at u."""
         goal, own, self.k = self._goal, self._own, self.k + 1
+        self._visited.add(u, noise)
         self._p = self._trail.step(u, g, noise)
         self._gain, self._may = abs(float(g @ self._p)), goal.accuracy * loss + goal.slack * zero
         rounding = 0.5 * self._N * noise * own.inverse / len(own.values)
@@ -114,12 +117,14 @@ class Root:
 
     def _on(self, p: Array) -> Order:
         """By p; and how finely that and the next gradients are told."""
-        M, gain = self._trail.M, 12.0 * self._gain * self._finer**2 / self._outputs
+        M, part = self._trail.M, self._finer**2 * min(1.0, _LONG / max(1, self.k))
+        gain = 12.0 * part * self._gain / self._outputs
         down = math.sqrt(self._down * gain / float(M.values.sum()))
         up = math.sqrt((_ROUND - self._down) * gain * self._N / M.inverse)
         if self.away <= _NEAR:
             up = min(up, self._fine(_ROUNDED / self._short))
-        return Order(STEP, p, down, up)
+        again, rest = self._visited.parts(p)
+        return Order(STEP, rest, down, up, again)
 
     @property
     def _outputs(self) -> float:
@@ -150,53 +155,6 @@ class Root:
         if self._exploded or not self._goal.sums:
             self._trail.damped()
         return self._on(self._place - u)
-
-
-def stepped(x: Array, step: float) -> tuple[Array, bytes]:
-    """The nearest multiples of the power of two that is nearest to the step, and their bytes.
-
-    Of a larger power where there would be too many.
-    """
-    far = float(np.abs(x).max())
-    if not far < 2.0**_FAR:
-        raise ConvergenceError(f"{far} in a sum over the tree: scale the inputs and targets")
-    if not step > 0:
-        return np.zeros_like(x), b""
-    e = max(round(math.log2(step)), -_FAR, math.frexp(far)[1] - _BITS)
-    n = np.rint(np.ldexp(x, -e)).astype(np.int64)
-    packed = pack_integers(n)
-    return np.ldexp(n.astype(np.float64), e), bytes([e % 256]) + packed if packed else b""
-
-
-def decoded(data: bytes, size: int) -> tuple[Array, float]:
-    """What such bytes say, and in which steps."""
-    if not data:
-        return np.zeros(size), 0.0
-    step = exponent(data[0])
-    return np.ldexp(unpack_integers(data[1:], size).astype(np.float64), step), 2.0**step
-
-
-def exponent(byte: int) -> int:
-    """Of a step, as a byte tells it."""
-    e = (byte + 128) % 256 - 128
-    refuse(abs(e) > _FAR, f"steps of 2 to the {e}")
-    return e
-
-
-def own_step(x: Array) -> float:
-    """Of one site's first gradient, relative to what it has to tell."""
-    return _OWN * rms(x)
-
-
-def exponent_of(step: float) -> int:
-    """The byte that tells a step."""
-    e = round(math.log2(step)) if step > 0 else -_FAR
-    return min(max(e, -_FAR), _FAR) % 256
-
-
-def rms(x: Array) -> float:
-    """√ mean x²."""
-    return float(np.sqrt(np.mean(x * x)))
 
 
 def curvature(secant: float, kappa: float) -> float:

@@ -6,8 +6,12 @@ own alone, and of the others' what the basis says of them (`heights`).
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+
+from coke.errors import MessageError
 from coke.maths.arrays import Array
 
 NOISES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -17,7 +21,7 @@ _SLACK = 1e-9
 _DRAWN = 1000  # rows in place of the other sites' at most
 
 
-def left_out(K: Array, Y: Array) -> Array:
+def left_out(K: Array, Y: Array, noises: Sequence[float] = NOISES) -> Array:
     """The mean squared error of kernel ridge regression on each row, left out; for each α.
 
     (Y − K(K + αI)⁻¹Y)_t over what the other rows leave of it: a_t/(K + αI)⁻¹_tt with
@@ -26,7 +30,7 @@ def left_out(K: Array, Y: Array) -> Array:
     values, vectors = np.linalg.eigh(K)
     inner, squares = vectors.T @ Y, vectors**2
     found = []
-    for noise in NOISES:
+    for noise in noises:
         weights = 1.0 / (np.maximum(values, 0.0) + noise)
         errors = (vectors @ (weights[:, None] * inner)) / (squares @ weights)[:, None]
         found.append(float(np.mean(errors**2)))
@@ -43,18 +47,24 @@ def coefficients(Phi: Array, Y: Array, noise: float) -> Array:
     return np.asarray(Phi.T @ np.linalg.solve(K, Y))
 
 
-def heights(white: Array, R: Array, share: float, rows: float) -> Array:
-    """h (n,) of a site's rows C⁻¹φ (n, D): what each adds to its own prediction of all rows' fit.
+def heights(
+    white: Array, R: Array, share: float, rows: float, times: Sequence[float] = (1.0,)
+) -> Array:
+    """h (m, n) of a site's rows C⁻¹φ (n, D): what each adds to its own prediction of all rows' fit.
 
-    h_t = w ψ_tᵀ(w Σ ψψᵀ + (1 − share) B + R)⁻¹ψ_t with w = share/n. Own rows are as they are. B is
-    of as many rows as the others have, drawn with the covariance I − R that the basis stands for:
-    few rows leave directions empty, along which an own row has its way. A row that is left out has
-    error e_t/(1 − h_t).
+    h_t = w ψ_tᵀ(w Σ ψψᵀ + (1 − share) B + R)⁻¹ψ_t with w = share/n, and so many times R. Own rows
+    are as they are. B is of as many rows as the others have, drawn with the covariance I − R that
+    the basis stands for: few rows leave directions empty, along which an own row has its way. A row
+    that is left out has error e_t/(1 − h_t).
     """
     n, D = white.shape
     w, others = share / n, int(np.clip(rows - n, 1, _DRAWN))
-    C = np.linalg.cholesky((1.0 + _SLACK) * np.eye(D) - R)
-    drawn = np.random.default_rng(0).normal(size=(others, D)) @ C.T
-    S = w * white.T @ white + (1.0 - share) / others * drawn.T @ drawn + R
-    solved = np.linalg.solve(S + _SLACK * np.eye(D), white.T)
-    return np.asarray(w * np.sum(white.T * solved, axis=0))
+    try:
+        C = np.linalg.cholesky((1.0 + _SLACK) * np.eye(D) - R)
+        drawn = np.random.default_rng(0).normal(size=(others, D)) @ C.T
+        S = w * white.T @ white + (1.0 - share) / others * drawn.T @ drawn + _SLACK * np.eye(D)
+        roots = [cholesky(S + many * R, lower=True, check_finite=False) for many in times]
+    except np.linalg.LinAlgError as error:
+        raise MessageError("rows or inputs of all sites that leave no basis to judge in") from error
+    solved = (solve_triangular(L, white.T, lower=True, check_finite=False) for L in roots)
+    return w * np.array([np.sum(one**2, axis=0) for one in solved])

@@ -206,7 +206,14 @@ class Quadratic:
 
     def losses(self, theta: Array) -> Array:
         """θ_iᵀA_iθ_i − 2b_iᵀθ_i + y²_i."""
-        return _mse(across(theta, self.A), self.b, self.yy, theta)
+        return _mse(self._along(theta), self.b, self.yy, theta)
+
+    def _along(self, theta: Array) -> Array:
+        """A_iθ_i; the last is kept, for a loss and a gradient are asked for at the same place."""
+        last: tuple[Array, Array] | None = vars(self).get("_last")
+        if last is None or not np.array_equal(last[0], theta):
+            last = vars(self)["_last"] = theta.copy(), across(theta, self.A)
+        return last[1]
 
     def global_losses(self, theta: Array) -> Array:
         """The same with the statistics of all rows together."""
@@ -224,7 +231,7 @@ class Quadratic:
 
     def gradient(self, theta: Array) -> Array:
         """2(A_iθ_i − b_i + Gθ_i)."""
-        return 2.0 * (across(theta, self.A) - self.b + pulled(self.G, theta))
+        return 2.0 * (self._along(theta) - self.b + pulled(self.G, theta))
 
     def decrements(self, g: Array) -> Array:
         """g_iᵀ(A_i + G)⁻¹g_i (N,), the same of every output added up."""

@@ -167,7 +167,10 @@ def checked_regulariser(G: Regulariser, size: int) -> Regulariser:
         if not 0 <= float(G) < np.inf:
             raise InputError(f"regulariser {G}: expected λ/N ≥ 0")
         return float(G)
-    G = np.asarray(G, dtype=np.float64)
+    return _checked_matrix(frozen(np.asarray(G, dtype=np.float64)), size)
+
+
+def _checked(G: Array, size: int) -> Array:
     if G.shape != (size, size) or not np.allclose(G, G.T, rtol=1e-10, atol=0):
         raise InputError(f"regulariser of shape {G.shape}: expected symmetric, {(size, size)}")
     lowest = 0.0 if positive(G) else float(np.linalg.eigvalsh(G)[0])
@@ -176,7 +179,10 @@ def checked_regulariser(G: Regulariser, size: int) -> Regulariser:
             f"the regulariser's smallest eigenvalue is {lowest:.1e}: expected a positive-definite "
             "matrix, such as λ/N times the identity"
         )
-    return frozen(G)
+    return G
+
+
+_checked_matrix = alike(_checked, 2)  # risks made of others have the same one
 
 
 def penalty(G: Regulariser, theta: Array) -> Array:

@@ -12,6 +12,7 @@ from scipy.linalg import cho_factor, cho_solve
 from coke.engines.process import simulate
 from coke.errors import CokeError, InputError, unknown
 from coke.learning.descending import Descending
+from coke.learning.links import links_of
 from coke.learning.ready import Ready
 from coke.learning.rivals import line_making
 from coke.maths.algorithms.algorithm import Algorithm
@@ -140,7 +141,7 @@ class Comparison:
         """Ours: whitened, warm, coded, with thresholds that shrink in silence; nothing to tune."""
         case = self.ours
         records = simulate(
-            case.problem, self.ready.graph, case.algorithm,
+            case.problem, links_of(self.ready, case), case.algorithm,
             rounds=HORIZONS["coke"], spent=case.spent, scored=(),
         )  # fmt: skip
         traces = (self._trace(r.k, case.theta(r.state.theta), r.ledger) for r in records)
