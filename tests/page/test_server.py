@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 
@@ -155,3 +157,24 @@ def lasting() -> Iterator[Access]:
 def test_any_bytes_are_answered_or_hung_up_on(lasting: Access, data: bytes) -> None:
     said = send(lasting, data + b"\r\n\r\n")
     assert said == b"" or said.startswith(b"HTTP/1.1 4")
+
+
+def test_who_comes_while_it_closes_is_hung_up_on() -> None:
+    """The word to close and a caller in one turn of the loop, the word first."""
+    callers: list[socket.socket] = []
+    server = Server(Door(TOKEN), answer, QUICK)
+    access = Access(server.port, TOKEN, 0)
+
+    def called() -> None:
+        callers.append(socket.create_connection(("127.0.0.1", server.port)))
+        server._loop.call_soon(server._over.set)
+
+    with warnings.catch_warnings(record=True) as left:
+        warnings.simplefilter("always", ResourceWarning)
+        assert b"yes" in send(access, wanted(access, ""))  # so that it waits for the next
+        server._loop.call_soon_threadsafe(called)
+        server._thread.join()
+        server.close()
+        gc.collect()
+    callers.pop().close()
+    assert [str(one.message) for one in left] == []

@@ -95,7 +95,8 @@ class Server:
         while True:
             await slots.acquire()
             try:
-                client, _ = await self._loop.sock_accept(self._listener)
+                await self._knock()
+                client, _ = self._listener.accept()
             except OSError:  # it has gone already, or files have run out: the page can wait
                 slots.release()
                 await asyncio.sleep(self._bounds.penalty)
@@ -104,6 +105,15 @@ class Server:
             tasks.add(task)
             for done in (tasks.discard, partial(_closed, client, slots)):
                 task.add_done_callback(done)
+
+    async def _knock(self) -> None:
+        """Until somebody is there. To wait for who it is could lose him if that is cancelled."""
+        knock = asyncio.Event()
+        self._loop.add_reader(self._listener, knock.set)
+        try:
+            await knock.wait()
+        finally:
+            self._loop.remove_reader(self._listener)
 
     async def _connection(self, client: socket.socket) -> None:
         """A request and its answer; what goes wrong on the way ends this connection only."""
