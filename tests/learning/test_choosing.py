@@ -133,7 +133,7 @@ def test_what_it_says_is_what_it_chose() -> None:
     judged = fitted("additive", True, "auto").choice_
     why = judged.words(columns)[-1]
     assert "the sites differ; " in why
-    assert f"of the judge are linear {judged.judged[LINEAR]:.3g}, plain" in why
+    assert f"of the judge are linear {judged.judged[LINEAR]:.3g}, tuned" in why
     assert judged.judged.keys() == {LINEAR, PLAIN, TUNED}
     assert f"{judged.lead:.1f} standard errors ahead of plain" in why
     assert judged.lead > 0

@@ -10,8 +10,9 @@ Every step is a sum over the tree of a few whole numbers, or a merger of sketche
     frequencies   where the tuned model is clearly ahead: of several times as many as are wanted
                   those with the largest coefficients in the sites' own ridge regressions
     judge         elsewhere (sites differ, are small, or linear and plain come near), with
-                  frequencies as drawn: a few sweeps for all three and several ridges on four
-                  fifths of the rows, and all sites' errors on rows left out
+                  frequencies as drawn: a few sweeps for the linear and the tuned model, of classes
+                  the plain one too, and several ridges on four fifths of the rows, and all sites'
+                  errors on rows left out
 
 A site says nothing of single rows, but its parent hears its part: see docs/privacy.md.
 
@@ -44,6 +45,7 @@ from coke.learning.choice import (
     linear,
     plain,
     power,
+    widened,
 )
 from coke.learning.judging import Contest, judged
 from coke.maths.algorithms.integers import Integers
@@ -92,19 +94,19 @@ def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
         return choice
     # A site's rows may ask for more of a ridge than all sites' rows together bear, or for less.
     low, d = wish.ridged(_LEAST / own.all), own.Z.shape[1]
-    simple = wish.plain._replace(n_features=len(omega))
-    models = [linear(d, low), plain(simple, d, low)]
+    models = [linear(d, low), plain(wish.plain._replace(n_features=len(omega)), d, low)]
     if named:  # whose errors are bounded, as a judge's many sums are not
         best = min(models, key=lambda one: least[one.name])
         best = best._replace(ridge=wish.ridged(curves.noise(best.name) / own.all))
         return choice._replace(best=best) if least[best.name] < _CLEAR * least[TUNED] else choice
+    # Of numbers the tuned model was as good as the plain one wherever a judge was asked; classes
+    # are no numbers, which bandwidths by evidence take them for.
+    others = models if own.classes else models[:1]
     lower = tuned._replace(ridge=wish.ridged(min(noise, _LEAST) / own.all))
-    times = _TIMES if wish.ridge is None else (1.0,)
-    return (
-        yield from judged(
-            sweep, own, choice, Contest([*models, lower], rows[by], found.rows, times)
-        )
+    contest = Contest(
+        [*others, lower], rows[by], found.rows, _TIMES if wish.ridge is None else (1.0,)
     )
+    return (yield from judged(sweep, own, choice, contest))
 
 
 def _quantiles(sweep: Sweep, own: Samples) -> Talk[Array]:
@@ -162,12 +164,13 @@ def _bandwidths(sweep: Sweep, own: Samples, rows: dict[bool, Array]) -> Talk[_Ba
     mean, square = total[:c] / FINE, total[c : 2 * c] / FINE
     between = (square - mean**2) / np.maximum(1.0 - mean**2, 1e-6)
     p, part, usual = {}, {}, _LABELS if own.classes else _NUMBERS
+    before = -2 * usual * float(np.log(widened(d))) if own.classes else 0.0  # the plain rule's
     for by, at in zip(rows, total[2 * c :].reshape(len(rows), -1), strict=True):
         sure, told = at[:d], at[d : 2 * d]
         within = (np.abs(told) <= 16 * _FARTHEST * (sure + own.N)).all() and (sure >= 0).all()
         if not (within and abs(int(at[-1])) <= 16 * _FARTHEST * max(int(able), 1)):
             raise MessageError("bandwidths that cannot be: expected what sites find in their rows")
-        p[by] = np.rint(_PER_POWER * told / 16 / (usual + sure)).astype(np.int64)
+        p[by] = np.rint(_PER_POWER * (told / 16 + before) / (usual + sure)).astype(np.int64)
         part[by] = round(_PER_POWER * float(at[-1]) / 16 / max(int(able), 1))
     apart = bool(between.max() > 0.1 + 2 * (own.N - 1) / own.all)
     return _Bandwidths(p, part, apart, bool(2 * small > own.N), float(fit))

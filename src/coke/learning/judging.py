@@ -1,14 +1,13 @@
-"""The judge of a choice: which of three models predicts best, by all rows that the sites look at.
+"""The judge of a choice: which of some models predicts best, by all rows that the sites look at.
 
 It is asked where errors on a site's own rows decide nothing: where sites differ, are small, or
-simpler models come near. A few sweeps on four fifths of the rows for all three at once, and for
+simpler models come near. A few sweeps on four fifths of the rows for all models at once, and for
 several ridges each; then their errors on the rest, which were kept back, and on the rows of the fit
 as if each had been left out of it. These count the less the more a row had its way in one of the
 fits, (1 − h)²: of many rows nearly all count, of few those that were kept back.
 
-Each model has the ridge with the least error, and the model with the least error is chosen, or the
-linear one if its error is the same to the accuracy of training. None was made by looking at single
-rows' targets but for its bandwidths, so none flatters itself much.
+Each model has the ridge with the least error, and the model with the least error is chosen. None
+was made by looking at single rows' targets but for its bandwidths, so none flatters itself much.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ from coke.talk.sums import Sweep, add_integers, describe_inputs
 _SWEEPS, _FEW = 8, 50  # and the frequencies that are looked at
 _REST, _WORST = 1e-3, 1e3  # least of what is left of a row; largest error that counts
 _DETAIL = 1e-3  # of inputs in standard units, for the basis
-_ALIKE = 1.01  # times the least error: as good, as training is to 1 %
 _FINE = 2.0**14  # whole numbers to one, in sums that tell ridges apart
 
 
@@ -105,7 +103,7 @@ def _ridge(basis: Whitening, ridge: float) -> Array:
 
 
 def judged(sweep: Sweep, own: Samples, choice: Choice, contest: Contest) -> Talk[Choice]:
-    """The best of linear, plain and tuned."""
+    """The best of them."""
     models, Z, rows, times = contest
     kinds, inputs = {False: own.Z, models[-1].quantiles: Z}, {}
     for by, X in kinds.items():
@@ -168,10 +166,8 @@ class _Verdict(NamedTuple):
 
 
 def _won(choice: Choice, models: Sequence[Candidate], said: _Verdict) -> Choice:
-    """The one with the least error, or the linear one, the first, where it has hardly more."""
-    order = np.argsort(said.mean, kind="stable").tolist()
-    best = 0 if said.mean[0] <= _ALIKE * said.mean[order[0]] else order[0]
-    near = next(i for i in order if i != best)
+    """The one with the least error."""
+    best, near, *_ = np.argsort(said.mean, kind="stable").tolist()
     judged = {one.name: float(error) for one, error in zip(models, said.mean, strict=True)}
     return choice._replace(best=models[best], judged=judged, lead=said.lead(best, near))
 
