@@ -134,8 +134,8 @@ def test_what_it_says_is_what_it_chose() -> None:
     why = judged.words(columns)[-1]
     assert "the sites differ; " in why
     assert f"of the judge are linear {judged.judged[LINEAR]:.3g}, tuned" in why
-    assert judged.judged.keys() == {LINEAR, PLAIN, TUNED}
-    assert f"{judged.lead:.1f} standard errors ahead of plain" in why
+    assert judged.judged.keys() == {LINEAR, TUNED}
+    assert f"{judged.lead:.1f} standard errors ahead of linear" in why
     assert judged.lead > 0
     assert judged.best.name == min(judged.judged, key=judged.judged.__getitem__)
 
@@ -162,6 +162,28 @@ def test_few_rows_at_small_sites_do_not_ask_for_too_small_a_ridge(seed: int) -> 
     est = COKERegressor().fit(table.X, table.y, sites)
     plain = COKERegressor(model="plain").fit(table.X, table.y, sites)
     assert table.error(est) < 1.1 * min(table.error(plain), table.linear())
+
+
+@pytest.mark.parametrize("d", [4, 12, 30])
+def test_sites_of_too_few_rows_to_say_anything_have_the_plain_rules_bandwidths(d: int) -> None:
+    """To the sixteenth of a power of two that is told; of classes that rule's, which is wider."""
+    rng = np.random.default_rng(d)
+    X = rng.normal(size=(60, d))
+    for est in (COKERegressor(), COKEClassifier()):
+        y = X[:, 0] if isinstance(est, COKERegressor) else X[:, 0] > 0
+        fit = est.fit(X, y, sites=np.arange(60) % 10)
+        usual = 1.0 if isinstance(est, COKERegressor) else np.sqrt(np.clip(d / 5, 1, 4))
+        assert_allclose(
+            np.log2(fit.choice_.bandwidths), np.log2(usual * np.sqrt(d / 2)), atol=1 / 32
+        )
+
+
+def test_of_classes_the_plain_model_is_judged_too() -> None:
+    """Evidence takes labels for numbers, so its bandwidths may be the worse ones."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    judged = COKEClassifier().fit(X, X[:, 0] > 0, sites=np.arange(60) % 10).choice_.judged
+    assert judged.keys() == {LINEAR, PLAIN, TUNED}
 
 
 # What is given.
