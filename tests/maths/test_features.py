@@ -25,6 +25,7 @@ from coke.maths.features.features import (
     _orthonormal,
     draw_features,
     gram,
+    own_gram,
 )
 
 X = np.random.default_rng(7).normal(size=(25, 5))
@@ -91,6 +92,24 @@ def test_error_shrinks_like_one_over_root_l(kernel: str, sampling: str, mapping:
     ratio = error(kernel, 100, mapping, sampling) / error(kernel, 1600, mapping, sampling)
     assert 3.3 < ratio < 4.8
     assert error(kernel, 1600, mapping, sampling) < 1.1 * np.sqrt(1.0 / 1600)
+
+
+LITERAL = {  # κ of one difference δ
+    "gaussian": lambda v: np.exp(-(v @ v) / 2),
+    "laplacian": lambda v: np.exp(-np.abs(v).sum()),
+    "cauchy": lambda v: np.prod(1 / (1 + v**2)),
+    "matern32": lambda v: (1 + np.sqrt(3 * v @ v)) * np.exp(-np.sqrt(3 * v @ v)),
+    "matern52": lambda v: (1 + np.sqrt(5 * v @ v) + 5 * (v @ v) / 3) * np.exp(-np.sqrt(5 * v @ v)),
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_kernels_are_what_their_formulas_say(kernel: str) -> None:
+    """Of all pairs of rows, more than are looked at at once; and of rows among themselves."""
+    Y = np.random.default_rng(8).normal(size=(1000, 5))
+    literal = [[LITERAL[kernel]((x - y) / 2.0) for y in Y] for x in X]
+    assert_allclose(gram(kernel, X, Y, 2.0), literal, rtol=1e-13)
+    assert_allclose(own_gram(kernel, X / 2.0), gram(kernel, X, X, 2.0), rtol=1e-13)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

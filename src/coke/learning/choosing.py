@@ -53,7 +53,7 @@ from coke.maths.arrays import Array
 from coke.maths.choice import errors as left
 from coke.maths.choice import evidence
 from coke.maths.choice.quantiles import NO_KNOTS, Sketch, scored
-from coke.maths.features.features import DrawnFeatures, draw_features, gram
+from coke.maths.features.features import DrawnFeatures, draw_features, own_gram
 from coke.maths.guards import capped
 from coke.talk.claiming import ByName
 from coke.talk.conversation import Talk
@@ -213,10 +213,10 @@ def _errors(
     mine, weight = np.zeros((2 + len(rows), len(left.NOISES))), own.share * own.able
     if own.able:
         Z = own.Z[:n]
-        kernels = [evidence.lines(Z), gram(wish.plain.kernel, Z, Z, wish.plain.sigma)]
+        kernels = [evidence.lines(Z), own_gram(wish.plain.kernel, Z / wish.plain.sigma)]
         for by, Z in rows.items():
             scaled, line = Z[:n] * found.scales(wish, by), d * found.weight(wish, by) ** 2
-            kernels.append(gram(wish.kernel, scaled, scaled, 1.0) + line * evidence.lines(Z[:n]))
+            kernels.append(own_gram(wish.kernel, scaled) + line * evidence.lines(Z[:n]))
         mine = np.minimum([left.left_out(K, own.Y[:n]) for K in kernels], 1e3)
     told = FINE * np.append(weight * mine.ravel(), weight)
     total = yield from add_integers(sweep, told, believed=errors_believed)

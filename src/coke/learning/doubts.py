@@ -14,7 +14,7 @@ from coke.learning.ready import Ready
 from coke.maths.arrays import Array, side_by_side
 from coke.maths.choice.errors import ROWS, left_out
 from coke.maths.choice.evidence import fitted, lines
-from coke.maths.features.features import gram
+from coke.maths.features.features import own_gram
 
 _ROUNDED = 1.1  # numbers are told to a part in 2⁸, and merged along the tree
 _SPOT = 1e-3  # of a scale: all columns of a site within that are on one spot
@@ -99,6 +99,6 @@ def _own_error(X: Array, Y: Array) -> float:
     line = lines(Z) if Z.shape[1] else np.ones((len(Z), len(Z)))
     p, _, parts = fitted(Z, Y)
     scaled = Z * (np.sqrt(2.0 / d) * np.exp(p / 2.0))
-    tuned = gram("matern32", scaled, scaled, 1.0) + np.exp(parts[1] - parts[0]) * line
-    kernels = (line, gram("gaussian", Z, Z, float(np.sqrt(d / 2))) + line, tuned)
+    tuned = own_gram("matern32", scaled) + np.exp(parts[1] - parts[0]) * line
+    kernels = (line, own_gram("gaussian", Z / float(np.sqrt(d / 2))) + line, tuned)
     return float(min(left_out(K, Y).min() for K in kernels))

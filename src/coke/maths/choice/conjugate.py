@@ -60,14 +60,9 @@ class Conjugate(NamedTuple):
         return self._replace(Q=Q, AQ=AQ)._next()
 
     def _next(self) -> Self:
-        """With what is left for the m that is farthest from solved, where that is anything."""
-        found = [self._left(many) for many in self.times]
-        shares = np.array([share for _, share in found])
-        z = found[int(np.argmax(shares.sum(axis=1)))][0]
-        z = np.where(shares.max(axis=0) > _NEAR**2, z, 0.0)
-        return self._replace(p=_beside(self.Q, z))
+        return self._replace(p=_directions(self))
 
-    def _left(self, many: float) -> tuple[Array, Array]:
+    def left(self, many: float) -> tuple[Array, Array]:
         """(I + (m − 1)R)⁻¹ of what is left of b, and its share (K,) in that norm, squared."""
         u, (values, V) = self.u(many), _parts(self.R)
         left = self.b - self.AQ @ (self.Q.T @ u) - many * self.R @ u
@@ -75,6 +70,16 @@ class Conjugate(NamedTuple):
         z, whole = np.split(V @ solved, 2, axis=1)
         size = np.sum(whole * self.b, axis=0)
         return z, np.sum(z * left, axis=0) / np.where(size > 0, size, 1.0)
+
+
+@alike
+def _directions(at: Conjugate) -> Array:
+    """Of what is left for the m that is farthest from solved, where that is anything (D, K)."""
+    found = [at.left(many) for many in at.times]
+    shares = np.array([share for _, share in found])
+    z = found[int(np.argmax(shares.sum(axis=1)))][0]
+    z = np.where(shares.max(axis=0) > _NEAR**2, z, 0.0)
+    return _beside(at.Q, z)
 
 
 @alike

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from coke.errors import MessageError
+from coke.maths.alike import alike
 from coke.maths.arrays import Array
 
 NOISES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -60,11 +61,17 @@ def heights(
     n, D = white.shape
     w, others = share / n, int(np.clip(rows - n, 1, _DRAWN))
     try:
-        C = np.linalg.cholesky((1.0 + _SLACK) * np.eye(D) - R)
-        drawn = np.random.default_rng(0).normal(size=(others, D)) @ C.T
-        S = w * white.T @ white + (1.0 - share) / others * drawn.T @ drawn + _SLACK * np.eye(D)
+        S = w * white.T @ white + (1.0 - share) * _others(R, others) + _SLACK * np.eye(D)
         roots = [cholesky(S + many * R, lower=True, check_finite=False) for many in times]
     except np.linalg.LinAlgError as error:
         raise MessageError("rows or inputs of all sites that leave no basis to judge in") from error
     solved = (solve_triangular(L, white.T, lower=True, check_finite=False) for L in roots)
     return w * np.array([np.sum(one**2, axis=0) for one in solved])
+
+
+@alike
+def _others(R: Array, rows: int) -> Array:
+    """B (D, D) of so many rows, drawn."""
+    C = np.linalg.cholesky((1.0 + _SLACK) * np.eye(len(R)) - R)
+    drawn = np.random.default_rng(0).normal(size=(rows, len(R))) @ C.T
+    return np.asarray(drawn.T @ drawn / rows)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from coke.maths.arrays import Array
+from coke.maths.features.features import squares
 from coke.maths.symmetric import inverse_and_size
 
 ROWS, STEPS = 200, 18
@@ -56,14 +57,6 @@ def lines(Z: Array) -> Array:
     return np.asarray((1.0 + Z @ Z.T) / Z.shape[1])
 
 
-def _squares(Z: Array) -> Array:
-    """‖z − z'‖² of all pairs of rows (n, n)."""
-    n, found = np.einsum("tj,tj->t", Z, Z), (-2.0 * Z) @ Z.T
-    found += n[:, None]
-    found += n
-    return np.maximum(found, 0.0, out=found)
-
-
 class _Covariance(NamedTuple):
     C: Array
     k: Array
@@ -75,7 +68,7 @@ def _covariance(Z: Array, x: Array, straight: Array) -> _Covariance:
     n, d = Z.shape
     s2, l2, noise = np.exp(x[d:])
     scaled = Z * np.exp(x[:d] / 2)
-    r = _squares(scaled)
+    r = squares(scaled)
     np.sqrt(r, out=r)
     r *= _ROOT3
     wane = np.exp(-r)

@@ -36,7 +36,7 @@ from coke.maths.arrays import SQRT_HALF, Array
 MAPPINGS = ("cos-sin", "cos-phase")
 SAMPLINGS = ("iid", "orthogonal")
 LN2 = 0.6931471805599453
-PAIRS = 1 << 22  # differences of rows' entries in memory at once
+PAIRS = 1 << 14  # of rows at once, which stay in cache
 CHUNK = 1024  # candidates per refill; part of the stream's definition
 
 
@@ -134,14 +134,11 @@ def _orthogonal(stream: Normals, L: int, d: int) -> Array:
 
 
 class _Kernel(NamedTuple):
-    """κ as a function of δ = (x − y)/σ over the last axis, and the law of the scale s."""
+    """κ as a function of Σ_j t(δ_j), δ = (x − y)/σ, and the law of the scale s."""
 
-    of: Callable[[Array], Array]  # (..., d) → (...)
+    term: Callable[[Array], Array]  # t, one column of all pairs at a time
+    of: Callable[[Array], Array]  # of their sum
     scale: Callable[[Normals, int, int], Array]  # stream, L, d → s, (L, d) or (L, 1)
-
-
-def _radius(delta: Array) -> Array:
-    return np.asarray(np.linalg.norm(delta, axis=-1))
 
 
 def _matern(nu2: int) -> Callable[[Normals, int, int], Array]:
@@ -154,13 +151,13 @@ def _matern(nu2: int) -> Callable[[Normals, int, int], Array]:
     return scale
 
 
-def _matern32(delta: Array) -> Array:
-    r = np.sqrt(3.0) * _radius(delta)
+def _matern32(square: Array) -> Array:
+    r = np.sqrt(3.0) * np.sqrt(square)
     return np.asarray((1.0 + r) * np.exp(-r))
 
 
-def _matern52(delta: Array) -> Array:
-    r = np.sqrt(5.0) * _radius(delta)
+def _matern52(square: Array) -> Array:
+    r = np.sqrt(5.0) * np.sqrt(square)
     return np.asarray((1.0 + r + r * r / 3.0) * np.exp(-r))
 
 
@@ -173,21 +170,24 @@ def _laplace(stream: Normals, L: int, d: int) -> Array:
 KERNELS: dict[str, _Kernel] = {
     # exp(−‖δ‖²/2): ω is Gaussian
     "gaussian": _Kernel(
-        lambda delta: np.asarray(np.exp(-0.5 * np.sum(delta * delta, axis=-1))),
+        np.square,
+        lambda square: np.asarray(np.exp(-0.5 * square)),
         lambda stream, L, d: np.ones((L, 1)),
     ),
     # exp(−‖δ‖₁): every entry of ω is Cauchy, a ratio of two normals
     "laplacian": _Kernel(
-        lambda delta: np.asarray(np.exp(-np.sum(np.abs(delta), axis=-1))),
+        np.abs,
+        lambda total: np.asarray(np.exp(-total)),
         lambda stream, L, d: 1.0 / np.abs(stream.take(L, d)),
     ),
     # Π 1/(1 + δ_j²): every entry of ω is Laplace
     "cauchy": _Kernel(
-        lambda delta: np.asarray(np.prod(1.0 / (1.0 + delta * delta), axis=-1)),
+        lambda delta: np.log1p(delta * delta),
+        lambda total: np.asarray(np.exp(-total)),
         _laplace,
     ),
-    "matern32": _Kernel(_matern32, _matern(3)),  # (1 + √3 r) exp(−√3 r)
-    "matern52": _Kernel(_matern52, _matern(5)),  # (1 + √5 r + 5r²/3) exp(−√5 r)
+    "matern32": _Kernel(np.square, _matern32, _matern(3)),  # (1 + √3 r) exp(−√3 r)
+    "matern52": _Kernel(np.square, _matern52, _matern(5)),  # (1 + √5 r + 5r²/3) exp(−√5 r)
 }
 
 
@@ -199,11 +199,29 @@ def _kernel(name: str) -> _Kernel:
 
 
 def gram(name: str, X: Array, Y: Array, sigma: float) -> Array:
-    """K_ts = κ(x_t, y_s), exactly; (T, S). All differences of a few rows at a time."""
-    kernel, rows = _kernel(name).of, max(1, PAIRS // max(1, Y.size))
-    parts = (X[first : first + rows] for first in range(0, len(X), rows))
-    found = [kernel((part[:, None, :] - Y[None, :, :]) / sigma) for part in parts]
-    return np.concatenate(found) if found else np.empty((0, len(Y)))
+    """K_ts = κ(x_t, y_s), exactly; (T, S). All pairs of a few rows, column by column."""
+    kernel, rows = _kernel(name), max(1, PAIRS // max(1, len(Y)))
+    K = np.zeros((len(X), len(Y)))
+    for first in range(0, len(X), rows):
+        part = K[first : first + rows]
+        for x, y in zip(X[first : first + rows].T, Y.T, strict=True):
+            part += kernel.term((x[:, None] - y) / sigma)
+        part[:] = kernel.of(part)
+    return K
+
+
+def own_gram(name: str, Z: Array) -> Array:
+    """K_ts = κ(z_t, z_s) (n, n), σ = 1, to rounding: distances of radial kernels by one product."""
+    kernel = _kernel(name)
+    return kernel.of(squares(Z)) if kernel.term is np.square else gram(name, Z, Z, 1.0)
+
+
+def squares(Z: Array) -> Array:
+    """‖z − z'‖² of all pairs of rows (n, n)."""
+    n, found = np.einsum("tj,tj->t", Z, Z), (-2.0 * Z) @ Z.T
+    found += n[:, None]
+    found += n
+    return np.maximum(found, 0.0, out=found)
 
 
 class Normals:
