@@ -72,7 +72,8 @@ class Watch:
     risk: Risk  # its own
     sites: int  # N
     v: float  # the mean loss of predicting zero; 0: not known, then it is the site's own
-    usual: float = 1.0  # mean resistance of an edge, (N − 1) by the number of edges
+    usual: float = 1.0  # mean resistance of an edge, (N − 1) by the number of edges …
+    leaves: frozenset[str] = frozenset()  # … which is not needed where it or that site is a leaf
     audit: NodeAudit | None = None  # where it closes edges
     suspects: dict[str, str] = field(default_factory=dict)  # who, and why
     _since: int = 0  # the round from which on it looks …
@@ -112,7 +113,7 @@ class Watch:
         before = self.audit.judged
         found = self.audit.look(at.k, at.ends, at.rho, at.loss)
         if found is None:
-            if self.audit.judged > before:
+            if self.audit.judged > before and self.audit.complete:  # who is silent clears nobody
                 self._cleared = self._peak
             return None
         if found.who in at.ends:
@@ -168,10 +169,8 @@ class Watch:
         loud = max(words, key=words.__getitem__)
         found = [_Measured(loud, words[loud], WORDS, WORDS, SPEAKS)]
         duals: dict[str, Array] = {n: at.rho * end.g for n, end in at.ends.items()}
-        pulls = {n: self._pulls(n, gamma) for n, gamma in duals.items()}
-        worst = max(pulls, key=pulls.__getitem__)
-        warns = WARNS[0] if self.audit is None else ALARMS
-        found.append(_Measured(worst, pulls[worst], warns, FALLS_BACK[0], PULLS))
+        pulls = (self._pulled(name, gamma) for name, gamma in duals.items())
+        found.append(max(pulls, key=lambda one: one.part / one.warns))
         part = bounds.suffers(at.loss) if at.k >= FIRST else 0.0
         if part > WARNS[1]:
             worst = max(duals, key=lambda name: bounds.harms(duals[name]))
@@ -183,13 +182,16 @@ class Watch:
         his, mine = float(np.sqrt(end.cp @ end.cp)), float(np.sqrt(end.own @ end.own))
         return his / self._model if his > AHEAD * mine else 0.0
 
-    def _pulls(self, name: str, gamma: Array) -> float:
-        """In parts of what the graph allows, where that is known, or any graph does.
+    def _pulled(self, name: str, gamma: Array) -> _Measured:
+        """By an edge, in parts of what the graph allows where that is known, or any graph does.
 
         Edges share what they carry: where there are many, one carries as much less as its
         resistance is, which is (N − 1) by the number of edges on average (Foster).
         """
-        if self.audit is None:
-            return self._bounds.pulls(gamma) / self.usual
-        bound = self.audit.flows.edge(self.audit.name, name)
-        return float(np.sqrt(gamma @ gamma)) / bound if bound > 0 else 0.0
+        bound, warns = self._bounds.edge * self.usual, WARNS[0]
+        if self.audit is not None:
+            bound, warns = self.audit.flows.edge(self.audit.name, name), ALARMS
+        elif name in self.leaves:
+            bound, warns = self._bounds.leaf, ALARMS
+        part = float(np.sqrt(gamma @ gamma)) / bound if bound > 0 else 0.0
+        return _Measured(name, part, warns, FALLS_BACK[0], PULLS)

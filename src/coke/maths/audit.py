@@ -13,8 +13,9 @@ that are pulled the same way it has the largest sum, as all sums add up to zero.
 
 Of an edge one end's word is enough. Sites that are silent and side by side have edges of which
 nobody speaks: their own sums are not known, but that of the edges into all of them, S, is. Of
-honest sites that is Σ_S c_j = −Σ_{∉S} c_j, at most √min(|S|, N − |S|) times 2√(Λ F) by
-Cauchy–Schwarz, as Σ_s ‖c_s‖² ≤ 4Λ F. So no sum that counts misses an edge.
+n honest sites that is X = Σ_S c_j = −Σ_{∉S} c_j. By Cauchy–Schwarz on either side X²/n + X²/(N − n)
+≤ Σ_s ‖c_s‖² ≤ 4Λ F, so X ≤ √(n (N − n)/N) 2√(Λ F): √(n (N − n)/(N − 1)) times what one of them may.
+No sum that counts misses an edge.
 
 What sites say of themselves counts as far as one can believe one of them: a curvature up to four
 times the median, a loss up to what all rows leave for it. Of y² over all rows v is the mean, and
@@ -77,7 +78,7 @@ class Load(NamedTuple):
 
     who: tuple[str, ...]
     part: float  # of the bound on one site
-    room: float  # parts that honest sites may have: √min(|S|, N − |S|)
+    room: float  # parts that n honest sites may have: √(n (N − n)/(N − 1))
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,8 @@ class Flows:
         return found
 
     def _room(self, group: tuple[str, ...]) -> float:
-        return math.sqrt(max(min(len(group), len(self.told) - len(group)), 1))
+        n, N = len(group), len(self.told)
+        return math.sqrt(max(n * (N - n) / max(N - 1, 1), 1.0))
 
     def worse(self, stated: Mapping[str, Stated]) -> float:
         """The middle one of R_i(θ_i)/max(R_i(0), v): above 1, most had better predict nothing."""
