@@ -32,7 +32,7 @@ from coke.field.signing import SIGNATURE, Signer, genuine
 from coke.maths.algorithms.integers import pack_integers, unpack_integers
 from coke.maths.arrays import Array
 from coke.maths.audit import Dual, Flows, Stated, contradict
-from coke.maths.guards import FIRST, WARNS
+from coke.maths.guards import FADES, FIRST, WARNS
 from coke.talk.claiming import digest_of
 
 APART = 20  # rounds between audits, at least
@@ -93,6 +93,7 @@ class NodeAudit:
     _told: Counter[str] = field(default_factory=Counter)  # how often who was told what it lacked
     _news: tuple[int, int] = (0, 0)  # how many were heard when the last was, and in which round
     _began: int | None = None  # the round in which this site has begun to look
+    _faded: int = 0  # the round from which on what a convicted site did has faded
     _found: list[Conviction] = field(default_factory=list)  # that are still to be acted on
 
     def call(self, k: int) -> None:
@@ -127,7 +128,10 @@ class NodeAudit:
         if missing and self._waits(k):
             return None
         self.judged, self.complete = self._due, not missing
-        return self._carries()
+        found = self._carries()
+        if found is not None:
+            self._faded = k + FADES
+        return found
 
     def _waits(self, k: int) -> bool:
         """Whether more may come: asks for it where a round has brought nothing."""
@@ -146,8 +150,9 @@ class NodeAudit:
 
         Bounds are those of the optimum. Where most models are worse than none the network is far
         from it, by a liar or because it has only begun, and no bound holds. But sums add up to
-        zero: who drags all others has the sum of theirs. Who states nothing has no such excuse. Of
-        silent ones side by side each site closes its own edges to them.
+        zero: who drags all others has the sum of theirs. So has, while that fades, who pulled hardest
+        against a liar that was cut. Who states nothing has no such excuse. Of silent ones side by
+        side each site closes its own edges to them.
         """
         stated = {n: one for n, (_, one) in self._heard.items()}
         order = sorted(self.flows.loads(stated), key=lambda load: load.part, reverse=True)
@@ -156,7 +161,8 @@ class NodeAudit:
         (who, most, room), next_ = order[0], order[1].part
         dragged, silent = self.flows.worse(stated) > WARNS[1], who[0] not in stated
         bounded = silent or not dragged
-        if not ((bounded and most > CONVICTS * room) or (dragged and most > LEADS * next_)):
+        leads = dragged and (silent or self._due > self._faded) and most > LEADS * next_
+        if not ((bounded and most > CONVICTS * room) or leads):
             return None
         found = [Conviction(n, f"{CARRIES}: {most:.2g} times") for n in who]
         near = [one for one in found if one.who in self.flows.near[self.name]]
