@@ -112,6 +112,27 @@ def test_no_bound_on_silent_sites_that_knows_their_number_alone_is_tighter(n: in
     assert load.part <= load.room * (1 + 1e-9)
 
 
+@given(st.integers(1, 12), st.integers(0, 40), st.integers(0, 10**6))
+def test_all_know_the_same_tree_of_every_part_of_few_steps(n: int, more: int, seed: int) -> None:
+    """Both ends know of its edges, whoever was found out; nobody is farther than from its root."""
+    rng = np.random.default_rng(seed)
+    W = nx.empty_graph(n)
+    W.add_edges_from((i, j) for i, j in rng.integers(0, n, size=(more, 2)).tolist() if i != j)
+    flows = _flows(W, np.ones(n), np.ones(n)).without("0")
+    tree, left = nx.Graph(), W.subgraph([*range(1, n)])
+    tree.add_nodes_from(flows.tree)
+    tree.add_edges_from((i, j) for i, near in flows.tree.items() for j in near)
+    assert all(i in flows.tree[j] for i, near in flows.tree.items() for j in near)
+    assert all(int(j) in W[int(i)] for i, j in tree.edges)
+    assert n == 1 or nx.is_forest(tree)
+    assert len(tree) == n - 1
+    parts = {frozenset(map(int, part)) for part in nx.connected_components(tree)}
+    assert parts == {*map(frozenset, nx.connected_components(left))}
+    for part in nx.connected_components(left):
+        far = nx.diameter(tree.subgraph(map(str, part)))
+        assert far <= 2 * nx.diameter(left.subgraph(part))
+
+
 def test_a_closed_edge_is_one_that_no_end_states() -> None:
     """Whom some have found out still counts in the sums of those who have not closed their edge."""
     W = nx.cycle_graph(5)

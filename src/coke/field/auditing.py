@@ -1,12 +1,12 @@
 """The node audit: what every site states of its edges, signed, flooded, and added up by all.
 
-Whoever is alarmed calls for an audit in a round to come. In that round every site states the duals
-of its edges, rounded alike at both ends, and its loss; statements go from neighbour to neighbour
-over every edge, so that a liar stops none that has another way. Whoever lacks some asks its
-neighbours for them, once a round, so that what is lost on the way comes later. When all are there,
-or nothing new has come for `MOST` rounds, each site adds them up (`coke.maths.audit`): of sites
-that carry more than their own rows can ask for the one that carries most lies. Its neighbours close
-their edges to it.
+Whoever is alarmed calls for an audit in a round to come, a few bytes that go over every edge. In
+that round every site states the duals of its edges, rounded alike at both ends, and its loss, and
+statements go from neighbour to neighbour along a tree that all know. Whoever lacks some asks all
+its neighbours for them, once a round: so what is lost on the way comes later, and a liar stops none
+that has another way. When all are there, or nothing new has come for `MOST` rounds, each site adds
+them up (`coke.maths.audit`): of sites that carry more than their own rows can ask for the one that
+carries most lies. Its neighbours close their edges to it.
 
 Signatures are by keys that all sites claimed by name. A site that signs two statements of a round,
 or one that its neighbour knows to be false of their edge, has lied as well: of the first there is
@@ -47,11 +47,13 @@ FALSE = "states of our edge what is not so"
 _Read = TypeVar("_Read")
 _DOMAIN = b"coke audit "
 _Edge = tuple[int, int, int, int, bytes]  # neighbour, epoch, step, exponent, whole numbers
-_Body = tuple[int, int, float, list[_Edge] | None]  # who, round, loss, edges; None: a call
-_Asked = tuple[int, bytes]  # round, and a bit for each site whose statement is there
+_Body = tuple[int, int, int, list[_Edge]]  # who, round, bits of the loss in float32, edges
+_Asked = tuple[int, bytes]  # round, a bit for each site whose statement is there; no bits: a call
 _BODY: msgspec.msgpack.Decoder[_Body] = msgspec.msgpack.Decoder(_Body)
 _ASKED: msgspec.msgpack.Decoder[_Asked] = msgspec.msgpack.Decoder(_Asked)
 _ASKS = msgspec.msgpack.encode((0, b""))[0]  # their first byte: no statement has it
+_LOSS = float(np.finfo(np.float32).max)
+_INFINITE = int(np.float32(np.inf).view(np.uint32))
 
 
 class Conviction(NamedTuple):
@@ -66,7 +68,7 @@ class Post(NamedTuple):
 
     data: bytes
     sender: str = ""  # who had it
-    to: str = ""  # the only one to have it; else all who may lack it
+    to: str = ""  # the only one to have it; else whoever is next on the tree, or of a call all
 
 
 def rounded(gamma: Array) -> tuple[int, Array]:
@@ -100,7 +102,7 @@ class NodeAudit:
         """All are to state their edges in a round to come."""
         at = STEP * -(-max(k + min(len(self.flows.told), MOST), FIRST) // STEP)
         if self._taken(at, k):
-            self.outbox.append(Post(self._signed((self._index(self.name), at, 0.0, None))))
+            self.outbox.append(Post(msgspec.msgpack.encode((at, b""))))
 
     def _taken(self, at: int, k: int) -> bool:
         """Whether an audit in that round may be; of those called for at a time, the earliest is."""
@@ -189,7 +191,8 @@ class NodeAudit:
                 e, n = rounded(rho * end.g)
                 packed = pack_integers(n.astype(np.int64))
                 edges.append((self._index(name), end.epoch, end.s, e, packed))
-        data = self._signed((self._index(self.name), self._due, float(np.float32(loss)), edges))
+        bits = int(np.float32(min(loss, _LOSS)).view(np.uint32))
+        data = self._signed((self._index(self.name), self._due, bits, edges))
         self._heard[self.name] = (data, self._read(data)[2])
         self.outbox.append(Post(data))
 
@@ -200,11 +203,7 @@ class NodeAudit:
         """
         if data[:1] == bytes([_ASKS]):
             return self._asked(sender, data, k)
-        who, at, stated, call = self._read(data)
-        if call:
-            if self._taken(at, k):
-                self.outbox.append(Post(data, sender))
-            return None
+        who, at, stated = self._read(data)
         if at != self._due and not self._taken(at, k):
             return None
         before = self._heard.get(who)
@@ -217,13 +216,16 @@ class NodeAudit:
         return self.outbox.append(Post(data, sender))
 
     def _asked(self, sender: str, data: bytes, k: int) -> None:
-        """Tells a neighbour what it lacks, so many times."""
+        """Tells a neighbour what it lacks, so many times; what only calls is passed on."""
         at, mask = _decoded(data, _ASKED)
         names = sorted(self.flows.told)
-        if len(mask) != -(-len(names) // 8) or not 0 < at < 2**31:
+        if len(mask) not in (0, -(-len(names) // 8)) or not 0 < at < 2**31:
             raise MessageError(f"{len(mask)} bytes and round {at} ask for no statements")
         if at != self._due:
-            self._taken(at, k)
+            if self._taken(at, k) and not mask:
+                self.outbox.append(Post(data, sender))
+            return
+        if not mask:
             return
         had = np.unpackbits(np.frombuffer(mask, np.uint8), count=len(names))
         lacks = [n for n, there in zip(names, had, strict=True) if n in self._heard and not there]
@@ -235,9 +237,11 @@ class NodeAudit:
         """What to send to whom: not to those who had it, or have it from where it comes from."""
         out, self.outbox = self.outbox, []
         for data, sender, to in out:
-            had = {sender, *self.flows.near.get(sender, ())}
-            for name in neighbours:
-                if name == to or not (to or name in had):
+            calls = data[:1] == bytes([_ASKS])
+            ways = self.flows.near if calls else self.flows.tree
+            had = {sender, *ways.get(sender, ())}
+            for name in [to] if to else ways.get(self.name, ()):
+                if name in neighbours and (to or name not in had):
                     self.spent += len(data)
                     yield name, data
 
@@ -253,19 +257,20 @@ class NodeAudit:
         """What binds a signature to this run: everybody's keys."""
         return _DOMAIN + digest_of({n: told.key for n, told in self.flows.told.items()})
 
-    def _read(self, data: bytes) -> tuple[str, int, Stated, bool]:
-        """Whose it is, of which round, what it states, and whether it only calls."""
+    def _read(self, data: bytes) -> tuple[str, int, Stated]:
+        """Whose it is, of which round, and what it states."""
         body, signature = data[:-SIGNATURE], data[-SIGNATURE:]
         names = sorted(self.flows.told)
         if len(data) > SIGNATURE + 64 + len(names) * (64 + 10 * self.size):
             raise MessageError(f"a statement of {len(data)} bytes, of {len(names)} sites")
-        index, at, loss, edges = _decoded(body, _BODY)
-        if not (0 <= index < len(names) and 0 < at < 2**31 and 0 <= loss < math.inf):
+        index, at, bits, edges = _decoded(body, _BODY)
+        if not (0 <= index < len(names) and 0 < at < 2**31 and 0 <= bits < _INFINITE):
             raise MessageError("a statement of a site, a round or a loss that cannot be")
         if not genuine(self.flows.told[names[index]].key, self._run + body, signature):
             raise MessageError(f"a statement that {names[index]!r} has not signed")
-        duals = {names[edge[0]]: self._dual(edge) for edge in edges or () if edge[0] < len(names)}
-        return names[index], at, Stated(loss, duals), edges is None
+        loss = float(np.uint32(bits).view(np.float32))
+        duals = {names[edge[0]]: self._dual(edge) for edge in edges if edge[0] < len(names)}
+        return names[index], at, Stated(loss, duals)
 
     def _dual(self, edge: _Edge) -> Dual:
         _, epoch, step, e, packed = edge

@@ -112,6 +112,22 @@ class Flows:
         return {n: tuple(m for m in self._edges[n] if m not in self.out) for n in self._names}
 
     @cached_property
+    def tree(self) -> dict[str, tuple[str, ...]]:
+        """The neighbours of each on a tree that all know, of few steps: from who has most."""
+        known, found = set[str](), dict[str, list[str]]()
+        for root in sorted(self.near, key=lambda n: (-len(self.near[n]), n)):  # of each part
+            found.setdefault(root, [])
+            front = [] if root in known else [root]
+            known.add(root)
+            for n in front:  # it grows on the way
+                new = [m for m in self.near[n] if m not in known]
+                found[n] += new
+                found |= {m: [n] for m in new}
+                known.update(new)
+                front += new
+        return {n: tuple(near) for n, near in found.items()}
+
+    @cached_property
     def _bend(self) -> float:
         return float(believed(max(self.told[n].bend, 0.0) for n in self._names).max())
 
