@@ -2,11 +2,12 @@
 
 Whoever is alarmed calls for an audit in a round to come, a few bytes that go over every edge. In
 that round every site states the duals of its edges, rounded alike at both ends, and its loss, and
-statements go from neighbour to neighbour along a tree that all know. Whoever lacks some asks all
-its neighbours for them, once a round: so what is lost on the way comes later, and a liar stops none
-that has another way. When all are there, or nothing new has come for `MOST` rounds, each site adds
-them up (`coke.maths.audit`): of sites that carry more than their own rows can ask for the one that
-carries most lies. Its neighbours close their edges to it.
+statements go from neighbour to neighbour along a tree that all know. Whoever lacks that of the next
+on the tree two rounds later says so to all, and from then on statements go over every edge: a liar
+stops none that has another way. Whoever lacks some after that asks its neighbours for them, once a
+round, so that what is lost on the way comes later. When all are there, or nothing new has come for
+`MOST` rounds, each site adds them up (`coke.maths.audit`): of sites that carry more than their own
+rows can ask for the one that carries most lies. Its neighbours close their edges to it.
 
 Signatures are by keys that all sites claimed by name. A site that signs two statements of a round,
 or one that its neighbour knows to be false of their edge, has lied as well: of the first there is
@@ -48,7 +49,8 @@ _Read = TypeVar("_Read")
 _DOMAIN = b"coke audit "
 _Edge = tuple[int, int, int, int, bytes]  # neighbour, epoch, step, exponent, whole numbers
 _Body = tuple[int, int, int, list[_Edge]]  # who, round, bits of the loss in float32, edges
-_Asked = tuple[int, bytes]  # round, a bit for each site whose statement is there; no bits: a call
+# Round, a bit for each site whose statement is there; no bits: a call, of −round over every edge.
+_Asked = tuple[int, bytes]
 _BODY: msgspec.msgpack.Decoder[_Body] = msgspec.msgpack.Decoder(_Body)
 _ASKED: msgspec.msgpack.Decoder[_Asked] = msgspec.msgpack.Decoder(_Asked)
 _ASKS = msgspec.msgpack.encode((0, b""))[0]  # their first byte: no statement has it
@@ -68,7 +70,7 @@ class Post(NamedTuple):
 
     data: bytes
     sender: str = ""  # who had it
-    to: str = ""  # the only one to have it; else whoever is next on the tree, or of a call all
+    to: str = ""  # the only one to have it; else all, or of a statement who is next on the tree
 
 
 def rounded(gamma: Array) -> tuple[int, Array]:
@@ -92,6 +94,7 @@ class NodeAudit:
     judged: int = 0  # the round of the last audit that is over …
     _due: int = 0  # … and of the last that was called
     _heard: dict[str, tuple[bytes, Stated]] = field(default_factory=dict)  # of the one that is due
+    _wide: bool = False  # whether its statements go over every edge
     _told: Counter[str] = field(default_factory=Counter)  # how often who was told what it lacked
     _news: tuple[int, int] = (0, 0)  # how many were heard when the last was, and in which round
     _began: int | None = None  # the round in which this site has begun to look
@@ -113,6 +116,7 @@ class NodeAudit:
         if at % STEP or not first <= at <= last:
             return False
         self._due, self._heard, self._told, self._news = at, {}, Counter(), (0, 0)
+        self._wide = False
         return True
 
     def look(self, k: int, ends: Mapping[str, End], rho: float, loss: float) -> Conviction | None:
@@ -127,6 +131,8 @@ class NodeAudit:
         if wrong := self._contradicted():
             return self._out(Conviction(wrong, FALSE))
         missing = self.flows.near.keys() - self._heard.keys()
+        if k >= self._due + 2 and not missing.isdisjoint(self.flows.tree.get(self.name, ())):
+            self._everywhere()
         if missing and self._waits(k):
             return None
         self.judged, self.complete = self._due, not missing
@@ -134,6 +140,13 @@ class NodeAudit:
         if found is not None:
             self._faded = k + FADES
         return found
+
+    def _everywhere(self, sender: str = "") -> None:
+        """From now on statements go over every edge, those that are there once more."""
+        if not self._wide:
+            self._wide = True
+            self.outbox.append(Post(msgspec.msgpack.encode((-self._due, b"")), sender))
+            self.outbox += [Post(data) for data, _ in self._heard.values()]
 
     def _waits(self, k: int) -> bool:
         """Whether more may come: asks for it where a round has brought nothing."""
@@ -219,13 +232,16 @@ class NodeAudit:
         """Tells a neighbour what it lacks, so many times; what only calls is passed on."""
         at, mask = _decoded(data, _ASKED)
         names = sorted(self.flows.told)
-        if len(mask) not in (0, -(-len(names) // 8)) or not 0 < at < 2**31:
+        if len(mask) not in (0, -(-len(names) // 8)) or not 0 < (at if mask else abs(at)) < 2**31:
             raise MessageError(f"{len(mask)} bytes and round {at} ask for no statements")
-        if at != self._due:
-            if self._taken(at, k) and not mask:
-                self.outbox.append(Post(data, sender))
-            return
-        if not mask:
+        if taken := abs(at) != self._due:
+            if not self._taken(abs(at), k):
+                return
+        if not mask and at < 0:
+            self._everywhere(sender)
+        elif not mask and taken:
+            self.outbox.append(Post(data, sender))
+        if not mask or taken:
             return
         had = np.unpackbits(np.frombuffer(mask, np.uint8), count=len(names))
         lacks = [n for n, there in zip(names, had, strict=True) if n in self._heard and not there]
@@ -238,7 +254,7 @@ class NodeAudit:
         out, self.outbox = self.outbox, []
         for data, sender, to in out:
             calls = data[:1] == bytes([_ASKS])
-            ways = self.flows.near if calls else self.flows.tree
+            ways = self.flows.near if calls or self._wide else self.flows.tree
             had = {sender, *ways.get(sender, ())}
             for name in [to] if to else ways.get(self.name, ()):
                 if name in neighbours and (to or name not in had):

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coke.field.auditing import NodeAudit
+from coke.field.auditing import CONVICTS, NodeAudit
 from coke.field.edge import End
 from coke.maths.arrays import Array
 from coke.maths.guards import (
@@ -85,7 +85,9 @@ class Watch:
 
     @cached_property
     def _bounds(self) -> HonestBounds:
-        return HonestBounds.of(self.risk, self.sites, self.v)
+        """Of predicting zero at the mean site, by what all have said where that is by name."""
+        mean = 0.0 if self.audit is None else self.audit.flows.mean
+        return HonestBounds.of(self.risk, self.sites, max(self.v, mean))
 
     @cached_property
     def _model(self) -> float:
@@ -169,7 +171,7 @@ class Watch:
         loud = max(words, key=words.__getitem__)
         found = [_Measured(loud, words[loud], WORDS, WORDS, SPEAKS)]
         duals: dict[str, Array] = {n: at.rho * end.g for n, end in at.ends.items()}
-        pulls = (self._pulled(name, gamma) for name, gamma in duals.items())
+        pulls = (self._pulled(name, gamma, at.loss) for name, gamma in duals.items())
         found.append(max(pulls, key=lambda one: one.part / one.warns))
         part = bounds.suffers(at.loss) if at.k >= FIRST else 0.0
         if part > WARNS[1]:
@@ -182,7 +184,7 @@ class Watch:
         his, mine = float(np.sqrt(end.cp @ end.cp)), float(np.sqrt(end.own @ end.own))
         return his / self._model if his > AHEAD * mine else 0.0
 
-    def _pulled(self, name: str, gamma: Array) -> _Measured:
+    def _pulled(self, name: str, gamma: Array, loss: float) -> _Measured:
         """By an edge, in parts of what the graph allows where that is known, or any graph does.
 
         Edges share what they carry: where there are many, one carries as much less as its
@@ -190,8 +192,22 @@ class Watch:
         """
         bound, warns = self._bounds.edge * self.usual, WARNS[0]
         if self.audit is not None:
-            bound, warns = self.audit.flows.edge(self.audit.name, name), ALARMS
+            bound = self.audit.flows.edge(self.audit.name, name)
+            warns = max(ALARMS, self._tells(self.audit, name, loss) / bound) if bound > 0 else 1.0
         elif name in self.leaves:
             bound, warns = self._bounds.leaf, ALARMS
         part = float(np.sqrt(gamma @ gamma)) / bound if bound > 0 else 0.0
         return _Measured(name, part, warns, FALLS_BACK[0], PULLS)
+
+    def _tells(self, audit: NodeAudit, name: str, loss: float) -> float:
+        """What an edge must carry before an audit could convict its other end.
+
+        The sum over his edges is at most so many times the largest of them. It is compared with a
+        bound at F(θ), of which this site's own loss is a guess. And the one edge of a leaf carries
+        the gradient of its own risk, whoever pulls: it tells nothing of the other end.
+        """
+        flows, near = audit.flows, audit.flows.near
+        if len(near.get(audit.name, ())) == 1:
+            return flows.edge(audit.name, name)
+        sum_ = CONVICTS * flows.node(self._bounds.suffers(loss) * flows.zero)
+        return sum_ / max(len(near.get(name, ())), 1)

@@ -145,6 +145,11 @@ class Flows:
         """F(0), as far as one can believe: one site may have nearly all of it, but not more."""
         return float(sum(min(self.told[n].zero, most) for n, most in self._most.items()))
 
+    @property
+    def mean(self) -> float:
+        """F(0)/N, of the sites that are left: where one has rows far from zero it is not v."""
+        return self.zero / max(len(self._names), 1)
+
     def model(self, g: float) -> float:
         """‖θ‖ of the largest model that anybody would learn alone: few rows may ask for much."""
         parts = self._most.items()
@@ -202,9 +207,9 @@ class Flows:
         return math.sqrt(max(n * (N - n) / max(N - 1, 1), 1.0))
 
     def worse(self, stated: Mapping[str, Stated]) -> float:
-        """The middle one of R_i(θ_i)/max(R_i(0), v): above 1, most had better predict nothing."""
-        v, here = self.zero / max(len(self._names), 1), [n for n in self._names if n in stated]
-        least = {n: max(self.told[n].zero, v) for n in here}
+        """The middle one of R_i(θ_i)/max(R_i(0), F(0)/N): above 1, most had better predict nothing."""
+        here = [n for n in self._names if n in stated]
+        least = {n: max(self.told[n].zero, self.mean) for n in here}
         found = [stated[n].loss / least[n] for n in here if least[n] > 0]
         return float(np.median(found)) if found else 0.0
 
