@@ -15,19 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coke.errors import MessageError
-from coke.field.auditing import APART, FALSE, MOST, TWICE, NodeAudit, rounded
+from coke.field.auditing import APART, FALSE, MOST, TWICE, NodeAudit
 from coke.field.edge import Edge, End, zero
 from coke.field.signing import FILE, Signer, genuine
+from coke.field.statements import asked, rounded
 from coke.maths.algorithms.codecs import Float64
 from coke.maths.audit import Flows, Vouched
-from coke.maths.guards import FIRST
+from coke.maths.guards import FADES, FIRST
 
 D = 6
 
 
 @cache
 def _keys() -> dict[str, Signer]:
-    return {str(i): Signer.drawn() for i in range(5)}
+    return {str(i): Signer.drawn() for i in range(13)}
 
 
 def _audits(graph: nx.Graph) -> dict[str, NodeAudit]:
@@ -155,6 +156,70 @@ def test_a_statement_takes_one_way_to_every_site_and_a_call_all() -> None:
     assert len(calls) >= 4
     assert len(stated) == 5 * 4
     assert sum(map(len, calls)) < len(stated[0])
+
+
+def _hop(audits: dict[str, NodeAudit], k: int, mute: str) -> int:
+    """What is posted goes one edge further; how many bytes."""
+    posted = [
+        (name, to, data)
+        for name, audit in audits.items()
+        for to, data in audit.posts(dict.fromkeys(audit.flows.near[name]))
+    ]
+    for name, to, data in posted:
+        if mute not in (name, to):
+            audits[to].hear(name, data, k)
+    return sum(len(data) for _, _, data in posted)
+
+
+@pytest.mark.parametrize("N", [6, 13])
+@pytest.mark.parametrize("mute", range(3))
+def test_who_is_silent_on_the_tree_holds_up_nothing_that_has_another_way(N: int, mute: int) -> None:
+    """All others have what there is 3 rounds after the longest way round, at most."""
+    audits, silent = _audits(nx.cycle_graph(N)), str(mute)
+    k = _called(audits)
+    for later in range(k, k + N + 3):
+        for name, audit in audits.items():
+            if name != silent:
+                assert audit.look(later, _ends(audits, name, {}), 1.0, 0.5) is None
+        _hop(audits, later, silent)
+    rest = audits.keys() - {silent}
+    assert all(audits[n]._heard.keys() == rest for n in rest)
+
+
+def test_a_false_alarm_of_silence_costs_so_much_and_no_more() -> None:
+    """Every edge carries a statement twice at most, however often it is said."""
+    audits = _audits(nx.complete_graph(5))
+    k, size, spent = _called(audits), 0, 0
+    for later in range(k, k + 5):
+        for name, audit in audits.items():
+            audit.look(later, _ends(audits, name, {}), 1.0, 0.5)
+        size = size or len(audits["0"]._heard["0"][0])
+        if later == k + 1:
+            for n in "0123":
+                for _ in range(9):
+                    audits[n].hear("4", asked(-k), later)
+        spent += _hop(audits, later, "")
+    assert spent <= 5 * 20 * 2 * size
+
+
+def test_who_closes_an_edge_tells_all_once_for_each_end() -> None:
+    """Until that has faded nobody is to blame; nobody says so of others, or of no edge."""
+    audits = _audits(nx.cycle_graph(5))
+    audits["1"].closed("2", 30)
+    (notice,) = (data for _, data in audits["1"].posts({"0": None}))
+    audits["0"].hear("1", notice, 31)
+    _flood(audits, 31)
+    assert {audit.shaken for name, audit in audits.items() if name in "034"} == {31 + FADES}
+    audits["0"].hear("4", notice, 60)
+    assert audits["0"].shaken == 31 + FADES
+    audits["3"].closed("2", 81)
+    _flood(audits, 82)
+    assert {audits[n].shaken for n in "014"} == {82 + FADES}
+    audits["1"].closed("3", 99)
+    assert not audits["1"].outbox
+    for wrong in (audits["2"]._signed((1, 0, 0, [])), audits["1"]._signed((1, 0, 3, []))):
+        with pytest.raises(MessageError):
+            audits["0"].hear("1", wrong, 100)
 
 
 def test_a_call_that_was_lost_is_made_up_for_by_who_asks() -> None:

@@ -64,7 +64,7 @@ def test_who_cuts_a_liar_is_not_cut_for_what_that_does_to_its_model(lie: str) ->
     assert told.harm <= 1.1
 
 
-@pytest.mark.parametrize(("case", "rounds"), [(5, 120), (55, 60), (75, 60), (95, 60)])
+@pytest.mark.parametrize(("case", "rounds"), [(5, 120), (55, 60), (75, 60), (95, 60), (96, 180)])
 def test_honest_sites_of_hard_tables_are_not_cut(case: int, rounds: int) -> None:
     """Few rows with far targets ask for large models, and are far from the optimum for long."""
     (hard,) = islice(hard_cases(case + 1), case, None)

@@ -105,7 +105,8 @@ def test_no_bound_on_silent_sites_that_knows_their_number_alone_is_tighter(n: in
     flows = _flows(W, np.full(N, 0.25), np.full(N, 1 / N))
     stated = _stated(W, c, np.full(N, 1 / N))
     (load,) = (
-        load for load in flows.loads({s: stated[s] for s in stated if int(s) >= n})
+        load
+        for load in flows.loads({s: stated[s] for s in stated if int(s) >= n})
         if "0" in load.who
     )
     assert load.part == pytest.approx(np.sqrt(n * (N - n) / N))

@@ -103,10 +103,16 @@ class Watch:
             self._wide, self._since = True, at.k + FADES
         if not at.ends:
             return None
+        if self.audit is not None:
+            self._since = max(self._since, self.audit.shaken)
         who = self._audited(at) or self._seen(at)
         if who is not None:
             self._since, self._alarmed = at.k + FADES, 0
-        return who if who in at.ends else None
+        if who not in at.ends:
+            return None
+        if self.audit is not None:
+            self.audit.closed(who, at.k)
+        return who
 
     def _audited(self, at: Look) -> str | None:
         """Whom an audit convicts, be it a neighbour or not."""

@@ -106,6 +106,10 @@ class Flows:
             for n, one in told.items()
         }
 
+    def joined(self, i: str, j: str) -> bool:
+        """Whether both say that they are neighbours."""
+        return j in self._edges.get(i, ())
+
     @cached_property
     def near(self) -> dict[str, tuple[str, ...]]:
         """The neighbours of each that are left."""
@@ -207,7 +211,7 @@ class Flows:
         return math.sqrt(max(n * (N - n) / max(N - 1, 1), 1.0))
 
     def worse(self, stated: Mapping[str, Stated]) -> float:
-        """The middle one of R_i(θ_i)/max(R_i(0), F(0)/N): above 1, most had better predict nothing."""
+        """The middle one of R_i(θ_i)/max(R_i(0), F(0)/N): above 1, most are worse than none."""
         here = [n for n in self._names if n in stated]
         least = {n: max(self.told[n].zero, self.mean) for n in here}
         found = [stated[n].loss / least[n] for n in here if least[n] > 0]

@@ -19,11 +19,14 @@ for its own. A leaf's edge parts one site from the rest, so its potentials are k
 
     ρ‖g_ij‖ ≤ 2√((N − 1) Λ v),
 
-and a site is suspicious from as much of that as where all know the graph. And joining should not leave a site with a model that is worse for its own rows than
-none at all, by much: R_i(θ_i) ≤ 2 max(R_i(0), v). Honest runs on tables came to 0.14 of the first
-bound (one of 24 to 0.32), and to 1.02 of max(R_i(0), v) in the second; liars that did harm above 2
-to 0.2 of the first at least: so sites are suspicious from 0.17 and 1.2 on. Where all know the graph
-(`coke.maths.audit`) bounds are tighter, and edges are closed.
+and a site is suspicious from as much of that as where all know the graph.
+
+Joining should not leave a site with a model that is worse for its own rows than none at all, by
+much: R_i(θ_i) ≤ 2 max(R_i(0), v), or F(0)/N for v where all know it by name, as one site's rows may
+be far from zero. Honest runs on tables came to 0.14 of the first bound (one of 24 to 0.32), and to
+1.02 of max(R_i(0), v) in the second; liars that did harm above 2 to 0.2 of the first at least: so
+sites are suspicious from 0.17 and 1.2 on. Where all know the graph (`coke.maths.audit`) bounds are
+tighter, and edges are closed.
 """
 
 from __future__ import annotations
