@@ -53,6 +53,7 @@ class _Measured(NamedTuple):
     warns: float
     cuts: float
     why: str
+    calls: float = 0.0  # from where on an audit could say more
 
 
 class Look(NamedTuple):
@@ -78,7 +79,8 @@ class Watch:
     suspects: dict[str, str] = field(default_factory=dict)  # who, and why
     _since: int = 0  # the round from which on it looks …
     _wide: bool = False  # … as far as known
-    _alarmed: int = 0  # the round of the first alarm that no audit has explained …
+    _shaken: int = 0  # until when the last edge that was closed anywhere moves models, as known
+    _alarmed: dict[str, int] = field(default_factory=dict)  # about whom, first in which round …
     _least: float = 0.0  # … since they were as loud as that, and no less
     _peak: float = 1.0  # the loudest alarm so far, in parts of what is suspicious …
     _cleared: float = 0.0  # … and how loud they were when an audit found nobody
@@ -103,11 +105,12 @@ class Watch:
             self._wide, self._since = True, at.k + FADES
         if not at.ends:
             return None
-        if self.audit is not None:
-            self._since = max(self._since, self.audit.shaken)
+        if self.audit is not None and self.audit.shaken > self._shaken:  # elsewhere one was closed
+            self._shaken = self.audit.shaken
+            self._since, self._alarmed = max(self._since, self._shaken), {}
         who = self._audited(at) or self._seen(at)
         if who is not None:
-            self._since, self._alarmed = at.k + FADES, 0
+            self._since, self._alarmed = at.k + FADES, {}
         if who not in at.ends:
             return None
         if self.audit is not None:
@@ -137,10 +140,10 @@ class Watch:
             room = LOOSE if at.k < max(0 if sure else FIRST, self._since) else 1.0
             if found.part > room * found.warns:
                 self.suspects.setdefault(found.who, f"{found.why}: {found.part:.2g} times")
-                self._alarm(at, found.part / found.warns)
+                self._alarm(at, found)
             if self.audit is None or not found.part > room * found.cuts:
                 continue
-            if sure or self._unexplained(at):
+            if sure or self._unexplained(at, found.who):
                 return found.who
         return None
 
@@ -152,23 +155,23 @@ class Watch:
         if not self._alarmed:
             self._least = loud
         elif LOUDER * loud < self._least:
-            self._alarmed, self._least = at.k, loud
+            self._alarmed, self._least = dict.fromkeys(self._alarmed, at.k), loud
 
-    def _alarm(self, at: Look, loud: float) -> None:
+    def _alarm(self, at: Look, found: _Measured) -> None:
         """Calls for an audit, unless one has found nobody when things were much as bad."""
+        loud = found.part / found.warns
         self._peak = max(self._peak, loud)
-        if self.audit is not None:
-            self._alarmed = self._alarmed or at.k
-            if loud > LOUDER * self._cleared:
-                self.audit.call(at.k)
+        self._alarmed.setdefault(found.who, at.k)
+        if self.audit is not None and found.part > found.calls and loud > LOUDER * self._cleared:
+            self.audit.call(at.k)
 
-    def _unexplained(self, at: Look) -> bool:
-        """Whether an audit was called for so long ago that it has found nobody.
+    def _unexplained(self, at: Look, who: str) -> bool:
+        """Whether he has been suspicious for so long that audits have found nobody.
 
         Where all have stated their edges, what these add up to has spoken for everybody for now.
         """
         wait = 4 if self.audit is not None and self.audit.complete else 2
-        return 0 < self._alarmed <= at.k - wait * FADES
+        return self._alarmed.get(who, at.k) <= at.k - wait * FADES
 
     def _measured(self, at: Look) -> list[_Measured]:
         """The largest word, the worst edge, and the worst for this site where its loss says so."""
@@ -196,14 +199,15 @@ class Watch:
         Edges share what they carry: where there are many, one carries as much less as its
         resistance is, which is (N − 1) by the number of edges on average (Foster).
         """
-        bound, warns = self._bounds.edge * self.usual, WARNS[0]
+        bound, warns, calls = self._bounds.edge * self.usual, WARNS[0], 0.0
         if self.audit is not None:
-            bound = self.audit.flows.edge(self.audit.name, name)
-            warns = max(ALARMS, self._tells(self.audit, name, loss) / bound) if bound > 0 else 1.0
+            bound, warns = self.audit.flows.edge(self.audit.name, name), ALARMS
+            calls = self._tells(self.audit, name, loss)
         elif name in self.leaves:
             bound, warns = self._bounds.leaf, ALARMS
-        part = float(np.sqrt(gamma @ gamma)) / bound if bound > 0 else 0.0
-        return _Measured(name, part, warns, FALLS_BACK[0], PULLS)
+        size = float(np.sqrt(gamma @ gamma)) if bound > 0 else 0.0
+        bound = bound or 1.0
+        return _Measured(name, size / bound, warns, FALLS_BACK[0], PULLS, calls / bound)
 
     def _tells(self, audit: NodeAudit, name: str, loss: float) -> float:
         """What an edge must carry before an audit could convict its other end.
