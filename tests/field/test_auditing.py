@@ -78,13 +78,14 @@ def _judge(
     gamma: dict[tuple[str, str], float],
     mute: str = "",
     lost: Lost = lambda *_: False,
+    loss: float = 0.5,
 ) -> dict[str, str | None]:
-    """Whom each convicts, once all have stated."""
+    """Whom each convicts, once all have stated that loss and their edges."""
     k = _called(audits)
     for later in range(k, k + 40):
         for name, audit in audits.items():
             if name != mute:
-                found = audit.look(later, _ends(audits, name, gamma), 1.0, 0.5)
+                found = audit.look(later, _ends(audits, name, gamma), 1.0, loss)
                 if found is not None:
                     audit.__dict__.setdefault("convicted", found)
         _flood(audits, later, mute, lost)
@@ -98,6 +99,16 @@ def test_all_convict_the_one_where_a_pull_begins() -> None:
     """On a ring: its neighbours' edges carry as much, but add up to less."""
     found = _judge(_audits(nx.cycle_graph(5)), PULL)
     assert {found[n] for n in "0134"} == {"2"}
+
+
+@pytest.mark.parametrize(("fades", "mute"), [(False, ""), (True, ""), (True, "2")])
+def test_while_what_a_liar_did_fades_who_stands_out_is_no_liar(fades: bool, mute: str) -> None:
+    """Whoever pulled against it does, as all are dragged; who is silent has no such excuse."""
+    audits = _audits(nx.cycle_graph(5))
+    for audit in audits.values():
+        audit.shaken = 10**6 if fades else 0
+    found = _judge(audits, {e: 0.3 * size for e, size in PULL.items()}, mute, loss=2.0)
+    assert {found[n] for n in "0134"} == {None if fades and not mute else "2"}
 
 
 def test_a_liar_that_states_nothing_and_passes_nothing_on_is_convicted_all_the_same() -> None:
@@ -139,7 +150,7 @@ def test_a_site_that_nobody_hears_is_convicted_of_nothing_by_a_part_of_its_edges
 
 def test_a_statement_takes_one_way_to_every_site_and_a_call_all() -> None:
     """N − 1 copies of each where nothing is lost, however many edges there are."""
-    audits = _audits(nx.complete_graph(5))
+    audits = _audits(nx.circulant_graph(7, [1, 3]))
     calls, stated = list[bytes](), list[bytes]()
 
     def counted(_from: str, _to: str, data: bytes) -> bool:
@@ -153,8 +164,8 @@ def test_a_statement_takes_one_way_to_every_site_and_a_call_all() -> None:
         audit.look(k, _ends(audits, name, {}), 1.0, 0.5)
     _flood(audits, k, lost=counted)
     assert all(audit._heard.keys() == audits.keys() for audit in audits.values())
-    assert len(calls) >= 4
-    assert len(stated) == 5 * 4
+    assert len(calls) >= 6
+    assert len(stated) == 7 * 6
     assert sum(map(len, calls)) < len(stated[0])
 
 
