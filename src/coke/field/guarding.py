@@ -10,8 +10,8 @@ With `guard` all know the graph and each other's keys, and what is suspicious ca
 convicted there loses its edges for good, before θ moves by them. So does a neighbour whose words
 are of no honest size, at once, and one that no audit has cleared a while after it was called. When
 somebody was cut, or has come or gone, what was done takes a while to fade: until then nobody is to
-blame. Who has closed an edge is pulled by the others as if it were there, its model leaps, and its
-next word says why: neighbours that would cut it for that would be cut by theirs.
+blame. Who has closed an edge is pulled by the others as if it were there, its model leaps, and it
+says why to all: neighbours that would cut it for that would be cut by theirs.
 """
 
 from __future__ import annotations
