@@ -111,7 +111,7 @@ class Watch:
         who = self._audited(at) or self._seen(at)
         if who is not None:
             self._since, self._alarmed = at.k + FADES, {}
-        if who not in at.ends:
+        if who is None or who not in at.ends:
             return None
         if self.audit is not None:
             self.audit.closed(who, at.k)
