@@ -224,6 +224,7 @@ def audits(count: int, draw: random.Random) -> Counter[str]:
     liar = NodeAudit("b", Flows(told, 1.0), keys["b"], D)
     liar.call(30)
     liar.look(40, {}, 1.0, 1.0)
+    liar.closed("a", 40)
     said = [post.data for post in liar.outbox]
     for _ in range(count):
         audit, data = (

@@ -8,23 +8,29 @@ from __future__ import annotations
 from functools import cache
 from itertools import islice
 
+import networkx as nx
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
 from coke.data.split import deal
 from coke.errors import ConfigError
+from coke.field.auditing import CONVICTS
+from coke.field.edge import Edge, End, zero
+from coke.field.guarding import Look, Watch
 from coke.field.mission import Mission
 from coke.field.moves import Setup
 from coke.field.results import keep
 from coke.learning.case import resolved
 from coke.learning.ready import Ready
+from coke.maths.algorithms.codecs import Float64
 from coke.maths.graph import build_graph
+from coke.maths.guards import ALARMS, FADES
 from coke.maths.ledger import Ledger
 from coke.settings.reading import checked_settings
 from kit.agents import B, Nets, made_rows, others
 from kit.hard import hard_cases
-from kit.liars import LIES, lying, network
+from kit.liars import LIES, Network, lying, network
 from kit.ready import held, ready
 
 
@@ -64,11 +70,71 @@ def test_who_cuts_a_liar_is_not_cut_for_what_that_does_to_its_model(lie: str) ->
     assert told.harm <= 1.1
 
 
-@pytest.mark.parametrize(("case", "rounds"), [(5, 120), (55, 60), (75, 60), (95, 60)])
+@pytest.mark.parametrize(("case", "rounds"), [(5, 120), (55, 60), (75, 60), (95, 60), (96, 180)])
 def test_honest_sites_of_hard_tables_are_not_cut(case: int, rounds: int) -> None:
     """Few rows with far targets ask for large models, and are far from the optimum for long."""
     (hard,) = islice(hard_cases(case + 1), case, None)
     assert not network(hard.ready(), True, {}, rounds).lost
+
+
+def _ends(watch: Watch, gammas: dict[str, float]) -> dict[str, End]:
+    """Edges with duals of these sizes, all along one direction."""
+    D = watch.risk.size
+    start = zero(Edge(Float64(), D, True))
+    return {name: start._replace(g=size * np.eye(D)[0]) for name, size in gammas.items()}
+
+
+def test_a_leaf_is_named_from_as_much_on_as_where_all_know_the_graph() -> None:
+    """2√((N − 1) Λ v) is far below N √(Λ v): what is much on a leaf's edge is little on another."""
+    task = _task()
+    risk, v = task.case("coke").problem.train.rows(slice(0, 1)), task.case("coke").spread ** 2
+    for leaves, part, named in (("b", 1.05, True), ("b", 0.95, False), ("", 1.05, False)):
+        watch = Watch(risk, 10, v, 1.0, frozenset(leaves))
+        size = part * ALARMS * watch._bounds.leaf
+        assert watch.cut(Look(30, False, 0.0, 1.0, _ends(watch, {"a": 0.1, "b": size}))) is None
+        assert (watch.suspects.keys() == {"b"}) == named
+
+
+def test_patience_with_one_neighbour_is_not_used_up_by_another() -> None:
+    """And begins anew when somebody has closed an edge elsewhere."""
+    net = Network(_task(ring=True), True, {})
+    watch = net.watches[net.task.names[0]]
+    a, b = net.nodes[net.task.names[0]].open
+    assert watch.audit is not None
+    bound = watch.audit.flows.edge(watch.audit.name, a)
+    look = Look(21, False, 0.0, 1.0, _ends(watch, {a: 0.25 * bound, b: 0.0}))
+    assert not any(watch.cut(look._replace(k=k)) for k in range(21, 141))
+    assert watch.suspects.keys() == {a}
+    worse = look._replace(loss=7 * watch._bounds.loss, ends=_ends(watch, {a: 0.0, b: bound}))
+    assert not any(watch.cut(worse._replace(k=k)) for k in range(141, 141 + 2 * FADES))
+    watch.audit.shaken = 181 + FADES
+    assert not any(watch.cut(worse._replace(k=k)) for k in range(181, 181 + 2 * FADES))
+    assert any(watch.cut(worse._replace(k=k)) == b for k in range(221, 221 + FADES))
+
+
+def test_an_alarm_calls_for_an_audit_where_one_could_convict() -> None:
+    """What an edge carries, times his edges, is all that he can carry; a leaf's is its own pull."""
+    star = _star()
+    hub, leaf = star.task.names[0], star.task.names[1]
+    for name, other, part, calls in ((hub, leaf, 1.05, True), (hub, leaf, 0.95, False),
+                                     (leaf, hub, 1.05, False)):  # fmt: skip
+        watch = _star().watches[name]
+        assert watch.audit is not None
+        size = part * CONVICTS * watch.audit.flows.node()
+        look = Look(30, False, 2 * watch._bounds.loss, 1.0, _ends(watch, {other: size}))
+        found = watch._pulled(other, look.ends[other].g, look.loss)
+        assert (found.part > found.calls) == calls
+        assert found.part > found.warns
+
+
+def _star() -> Network:
+    rows = made_rows(600)
+    task = ready(
+        held(rows, deal(rows.y, 6, seed=0)), nx.star_graph(5),
+        data={"scale": "standard"}, features={"n_features": 8, "sigma": 2.0},
+    )  # fmt: skip
+    assert all(place.parted == place.degrees.keys() for place in task.places)
+    return Network(task, True, {})
 
 
 class Lying(Mission):

@@ -27,9 +27,10 @@ from coke.maths.algorithms.coke import COKE
 from coke.maths.algorithms.stopping import Limits
 from coke.maths.arrays import Array
 from coke.maths.audit import Flows, Vouched
-from coke.maths.guards import WARNS, HonestBounds
+from coke.maths.guards import ALARMS, WARNS, HonestBounds
 from coke.talk.claiming import vouch
 from coke.talk.conversation import together
+from coke.talk.place import Place
 from coke.talk.sums import swept
 
 
@@ -201,20 +202,22 @@ class Network:
             )  # fmt: skip
             near = [task.names[n] for n in task.graph[i]]
             if name in liars:
-                bound = self._unseen(name, near, HonestBounds.of(risk, N, way.spread**2))
+                bound = self._unseen(task.places[i], HonestBounds.of(risk, N, way.spread**2))
                 setup = lying(setup, liars[name], best, bound)
             else:
-                watch = Watch(risk, N, way.spread**2, self.usual)
+                watch = Watch(risk, N, way.spread**2, self.usual, task.places[i].parted)
                 if guard:
                     watch.audit = NodeAudit(name, self.flows, self.signers[name], risk.size)
                 self.watches[name], setup = watch, replace(setup, watch=watch)
             self.nodes[name] = Node(setup, setup.ends(near), setup.start())
 
-    def _unseen(self, name: str, near: list[str], own: HonestBounds) -> float:
+    def _unseen(self, place: Place, own: HonestBounds) -> float:
         """What a liar can pull with on each of its edges unseen."""
+        near = place.degrees
         if not self.told:
-            return own.edge * WARNS[0] * self.usual
-        edges = min(self.flows.edge(name, n) for n in near)
+            usual = own.edge * WARNS[0] * self.usual
+            return min(usual, own.leaf * ALARMS) if place.parted else usual
+        edges = min(self.flows.edge(place.name, n) for n in near)
         return min(edges, CONVICTS * self.flows.node() / len(near))
 
     def run(self, rounds: int) -> Told:

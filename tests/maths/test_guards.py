@@ -36,6 +36,12 @@ def test_a_bridge_between_halves_is_as_far_apart_as_an_edge_can_be() -> None:
     assert _apart(nx.path_graph(8), 3, 4) ** 2 == pytest.approx(8 / 4)
 
 
+@pytest.mark.parametrize(("graph", "i", "j"), [(nx.star_graph(9), 0, 4), (nx.path_graph(10), 8, 9)])
+def test_a_leaf_is_as_far_apart_on_any_graph(graph: nx.Graph, i: int, j: int) -> None:
+    """‖L⁺(e_i − e_j)‖² = (N − 1)/N: the edge parts one site from the rest."""
+    assert _apart(graph, i, j) ** 2 == pytest.approx(9 / 10)
+
+
 @pytest.mark.parametrize("W", GRAPHS.values(), ids=GRAPHS)
 @pytest.mark.parametrize("seed", range(5))
 def test_honest_duals_are_within_the_bound(W: nx.Graph, seed: int) -> None:
@@ -48,19 +54,20 @@ def test_honest_duals_are_within_the_bound(W: nx.Graph, seed: int) -> None:
     c = 2 * (A @ best - b)
     phi = np.linalg.pinv(nx.laplacian_matrix(W).toarray().astype(float)) @ c
     top, v = np.linalg.eigvalsh(A).max(), float((y**2).sum() / N)
-    largest = max(float(np.linalg.norm(phi[i] - phi[j])) for i, j in W.edges)
-    assert largest <= N * np.sqrt(top * v)
+    found = {(i, j): float(np.linalg.norm(phi[i] - phi[j])) for i, j in W.edges}
+    assert max(found.values()) <= N * np.sqrt(top * v)
+    leaves = [size for (i, j), size in found.items() if 1 in (W.degree[i], W.degree[j])]
+    assert max(leaves, default=0.0) <= 2 * np.sqrt((N - 1) * top * v)
 
 
 def test_an_edge_is_weighed_by_what_it_costs() -> None:
-    """γᵀH⁻¹γ, class by class; and parts of the bounds."""
+    """γᵀH⁻¹γ, class by class; and parts of the bound on the loss."""
     H = np.diag([1.0, 4.0])
-    bounds = HonestBounds(H, edge=2.0, loss=0.5)
+    bounds = HonestBounds(H, edge=2.0, leaf=1.0, loss=0.5)
     gamma = np.array([1.0, 2.0, 0.0, 4.0])
     assert bounds.harms(gamma) == pytest.approx(1 + 1 + 4)
-    assert bounds.pulls(np.array([3.0, 4.0])) == 2.5
     assert bounds.suffers(1.0) == 2.0
-    assert HonestBounds(H, edge=0.0, loss=0.0).suffers(1.0) == 0.0
+    assert HonestBounds(H, edge=0.0, leaf=0.0, loss=0.0).suffers(1.0) == 0.0
 
 
 @given(st.integers(5, 12), st.integers(0, 10**6))

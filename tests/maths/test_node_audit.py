@@ -79,7 +79,7 @@ def test_of_all_nodes_the_one_where_a_pull_begins_carries_most(W: nx.Graph) -> N
 def test_silent_sites_side_by_side_are_within_the_bound_on_all_of_them(
     graph: str, seed: int, data: st.DataObject
 ) -> None:
-    """‖Σ over edges into S‖ ≤ √min(|S|, N − |S|) 2√(Λ F): no sum misses an edge."""
+    """‖Σ over edges into S‖ ≤ √(n (N − n)/N) 2√(Λ F), n = |S|: no sum misses an edge."""
     W = GRAPHS[graph]
     flows, c, losses = _honest(W, seed)
     stated = _stated(W, c, 0 * losses + losses.mean())  # what is not heard is taken to be as much
@@ -87,11 +87,51 @@ def test_silent_sites_side_by_side_are_within_the_bound_on_all_of_them(
     loads = flows.loads({n: one for n, one in stated.items() if int(n) not in silent})
     assert sorted(n for load in loads for n in load.who) == sorted(stated)
     for who, part, room in loads:
-        assert part <= room * (1 + 1e-9)
-        S = [int(n) for n in who]
+        S, N = [int(n) for n in who], len(W)
+        exact = np.sqrt(len(S) * (N - len(S)) / N)
+        assert part <= exact * (1 + 1e-9)
+        assert room == pytest.approx(max(exact * np.sqrt(N / (N - 1)), 1.0))
         assert len(S) == 1 or (silent.issuperset(S) and nx.is_connected(W.subgraph(S)))
         edges = [stated[str(i)].duals[str(j)].gamma for j in S for i in W[j] if i not in S]
         assert np.allclose(sum(edges), c[S].sum(axis=0))
+
+
+@pytest.mark.parametrize(("n", "N"), [(1, 6), (3, 6), (4, 10), (9, 10)])
+def test_no_bound_on_silent_sites_that_knows_their_number_alone_is_tighter(n: int, N: int) -> None:
+    """Met where all of S pull alike, and all others against them."""
+    D, size = 3, np.sqrt(1 / (n * (N - n) * N))  # Σ ‖c_s‖² = 1 = 4Λ F
+    c = size * np.repeat([N - n, -n], [n, N - n])[:, None] * np.eye(D)[0]
+    W = nx.complete_graph(N)
+    flows = _flows(W, np.full(N, 0.25), np.full(N, 1 / N))
+    stated = _stated(W, c, np.full(N, 1 / N))
+    (load,) = (
+        load
+        for load in flows.loads({s: stated[s] for s in stated if int(s) >= n})
+        if "0" in load.who
+    )
+    assert load.part == pytest.approx(np.sqrt(n * (N - n) / N))
+    assert load.part <= load.room * (1 + 1e-9)
+
+
+@given(st.integers(1, 12), st.integers(0, 40), st.integers(0, 10**6))
+def test_all_know_the_same_tree_of_every_part_of_few_steps(n: int, more: int, seed: int) -> None:
+    """Both ends know of its edges, whoever was found out; nobody is farther than from its root."""
+    rng = np.random.default_rng(seed)
+    W = nx.empty_graph(n)
+    W.add_edges_from((i, j) for i, j in rng.integers(0, n, size=(more, 2)).tolist() if i != j)
+    flows = _flows(W, np.ones(n), np.ones(n)).without("0")
+    tree, left = nx.Graph(), W.subgraph([*range(1, n)])
+    tree.add_nodes_from(flows.tree)
+    tree.add_edges_from((i, j) for i, near in flows.tree.items() for j in near)
+    assert all(i in flows.tree[j] for i, near in flows.tree.items() for j in near)
+    assert all(int(j) in W[int(i)] for i, j in tree.edges)
+    assert n == 1 or nx.is_forest(tree)
+    assert len(tree) == n - 1
+    parts = {frozenset(map(int, part)) for part in nx.connected_components(tree)}
+    assert parts == {*map(frozenset, nx.connected_components(left))}
+    for part in nx.connected_components(left):
+        far = nx.diameter(tree.subgraph(map(str, part)))
+        assert far <= 2 * nx.diameter(left.subgraph(part))
 
 
 def test_a_closed_edge_is_one_that_no_end_states() -> None:

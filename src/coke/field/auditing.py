@@ -1,27 +1,28 @@
 """The node audit: what every site states of its edges, signed, flooded, and added up by all.
 
-Whoever is alarmed calls for an audit in a round to come. In that round every site states the duals
-of its edges, rounded alike at both ends, and its loss; statements go from neighbour to neighbour
-over every edge, so that a liar stops none that has another way. Whoever lacks some asks its
-neighbours for them, once a round, so that what is lost on the way comes later. When all are there,
-or nothing new has come for `MOST` rounds, each site adds them up (`coke.maths.audit`): of sites
-that carry more than their own rows can ask for the one that carries most lies. Its neighbours close
-their edges to it.
+Whoever is alarmed calls for an audit in a round to come, a few bytes that go over every edge. In
+that round every site states the duals of its edges, rounded alike at both ends, and its loss, and
+statements go from neighbour to neighbour along a tree that all know. Whoever lacks that of the next
+on the tree two rounds later says so to all, and from then on statements go over every edge: a liar
+stops none that has another way. Whoever lacks some after that asks its neighbours for them, once a
+round, so that what is lost on the way comes later. When all are there, or nothing new has come for
+`MOST` rounds, each site adds them up (`coke.maths.audit`): of sites that carry more than their own
+rows can ask for the one that carries most lies. Its neighbours close their edges to it.
 
 Signatures are by keys that all sites claimed by name. A site that signs two statements of a round,
 or one that its neighbour knows to be false of their edge, has lied as well: of the first there is
 proof for all, the second is for the neighbour to act on. A call costs all sites some bytes, so none
 is heard within `APART` rounds of the last, or as long after its own. Who was started again after
-the round of an audit may have stated its edges before, and leaves it at that.
+the round of an audit may have stated its edges before, and leaves it at that. Who closes an edge
+tells all so, signed: its model leaps, and so do those of others.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,29 +30,30 @@ import numpy as np
 from coke.errors import MessageError
 from coke.field.edge import End
 from coke.field.signing import SIGNATURE, Signer, genuine
-from coke.maths.algorithms.integers import pack_integers, unpack_integers
-from coke.maths.arrays import Array
-from coke.maths.audit import Dual, Flows, Stated, contradict
-from coke.maths.guards import FIRST, WARNS
+from coke.field.statements import (
+    CLOSES,
+    Body,
+    asked,
+    asks,
+    bits_of,
+    edge_of,
+    read_asked,
+    read_body,
+    stated,
+)  # fmt: skip
+from coke.maths.audit import Flows, Stated, contradict
+from coke.maths.guards import FADES, FIRST, WARNS
 from coke.talk.claiming import digest_of
 
 APART = 20  # rounds between audits, at least
 STEP, MOST = 5, 10  # audits are in rounds that it divides, and that many to come at most; so many
 # rounds without news end one, and so many times a neighbour is told what it lacks
-FINE = 2  # powers of two that a dual is stated more finely than its root mean square
 CONVICTS = 0.6  # of the bound on a node …
 LEADS = 1.5  # … or times the next, where most sites' models are worse than none
 CARRIES = "carries more than its own rows can ask for"
 TWICE = "has signed two statements of one round"
 FALSE = "states of our edge what is not so"
-_Read = TypeVar("_Read")
 _DOMAIN = b"coke audit "
-_Edge = tuple[int, int, int, int, bytes]  # neighbour, epoch, step, exponent, whole numbers
-_Body = tuple[int, int, float, list[_Edge] | None]  # who, round, loss, edges; None: a call
-_Asked = tuple[int, bytes]  # round, and a bit for each site whose statement is there
-_BODY: msgspec.msgpack.Decoder[_Body] = msgspec.msgpack.Decoder(_Body)
-_ASKED: msgspec.msgpack.Decoder[_Asked] = msgspec.msgpack.Decoder(_Asked)
-_ASKS = msgspec.msgpack.encode((0, b""))[0]  # their first byte: no statement has it
 
 
 class Conviction(NamedTuple):
@@ -66,14 +68,8 @@ class Post(NamedTuple):
 
     data: bytes
     sender: str = ""  # who had it
-    to: str = ""  # the only one to have it; else all who may lack it
-
-
-def rounded(gamma: Array) -> tuple[int, Array]:
-    """(e, n) with n 2ᵉ near γ (D,): the same at both ends but for the sign."""
-    size = float(np.sqrt(np.mean(gamma**2))) if len(gamma) else 0.0
-    e = math.floor(math.log2(size)) - FINE if 0 < size < math.inf else 0
-    return e, np.rint(np.ldexp(gamma, -e))
+    to: str = ""  # the only one to have it; else who is next on the tree …
+    everywhere: bool = False  # … or all
 
 
 @dataclass
@@ -90,16 +86,19 @@ class NodeAudit:
     judged: int = 0  # the round of the last audit that is over …
     _due: int = 0  # … and of the last that was called
     _heard: dict[str, tuple[bytes, Stated]] = field(default_factory=dict)  # of the one that is due
+    _wide: bool = False  # whether its statements go over every edge
     _told: Counter[str] = field(default_factory=Counter)  # how often who was told what it lacked
     _news: tuple[int, int] = (0, 0)  # how many were heard when the last was, and in which round
     _began: int | None = None  # the round in which this site has begun to look
+    shaken: int = 0  # the round until which what a liar has done, or its end, still moves models
+    _shut: set[tuple[str, str]] = field(default_factory=set)  # who has closed its edge to whom
     _found: list[Conviction] = field(default_factory=list)  # that are still to be acted on
 
     def call(self, k: int) -> None:
         """All are to state their edges in a round to come."""
         at = STEP * -(-max(k + min(len(self.flows.told), MOST), FIRST) // STEP)
         if self._taken(at, k):
-            self.outbox.append(Post(self._signed((self._index(self.name), at, 0.0, None))))
+            self.outbox.append(Post(asked(at), everywhere=True))
 
     def _taken(self, at: int, k: int) -> bool:
         """Whether an audit in that round may be; of those called for at a time, the earliest is."""
@@ -110,6 +109,7 @@ class NodeAudit:
         if at % STEP or not first <= at <= last:
             return False
         self._due, self._heard, self._told, self._news = at, {}, Counter(), (0, 0)
+        self._wide = False
         return True
 
     def look(self, k: int, ends: Mapping[str, End], rho: float, loss: float) -> Conviction | None:
@@ -124,10 +124,22 @@ class NodeAudit:
         if wrong := self._contradicted():
             return self._out(Conviction(wrong, FALSE))
         missing = self.flows.near.keys() - self._heard.keys()
+        if k >= self._due + 2 and not missing.isdisjoint(self.flows.tree.get(self.name, ())):
+            self._everywhere()
         if missing and self._waits(k):
             return None
         self.judged, self.complete = self._due, not missing
-        return self._carries()
+        found = self._carries()
+        if found is not None:
+            self.shaken = k + FADES
+        return found
+
+    def _everywhere(self, sender: str = "") -> None:
+        """From now on statements go over every edge, those that are there once more."""
+        if not self._wide:
+            self._wide = True
+            self.outbox.append(Post(asked(-self._due), sender, everywhere=True))
+            self.outbox += [Post(data) for data, _ in self._heard.values()]
 
     def _waits(self, k: int) -> bool:
         """Whether more may come: asks for it where a round has brought nothing."""
@@ -136,9 +148,9 @@ class NodeAudit:
             self._news = len(self._heard), k
             return True
         if k > since + 1:
-            bits = np.array([name in self._heard for name in sorted(self.flows.told)])
-            wants: _Asked = (self._due, np.packbits(bits).tobytes())
-            self.outbox.append(Post(msgspec.msgpack.encode(wants)))
+            bits = np.array([name in self._heard for name in self._names])
+            wants = asked(self._due, np.packbits(bits).tobytes())
+            self.outbox.append(Post(wants, everywhere=True))
         return k < since + MOST
 
     def _carries(self) -> Conviction | None:
@@ -146,17 +158,19 @@ class NodeAudit:
 
         Bounds are those of the optimum. Where most models are worse than none the network is far
         from it, by a liar or because it has only begun, and no bound holds. But sums add up to
-        zero: who drags all others has the sum of theirs. Who states nothing has no such excuse. Of
-        silent ones side by side each site closes its own edges to them.
+        zero: who drags all others has the sum of theirs. So has, while that fades, who pulled
+        hardest against a liar that was cut. Who states nothing has no such excuse. Of silent ones
+        side by side each site closes its own edges to them.
         """
-        stated = {n: one for n, (_, one) in self._heard.items()}
-        order = sorted(self.flows.loads(stated), key=lambda load: load.part, reverse=True)
+        told = {n: one for n, (_, one) in self._heard.items()}
+        order = sorted(self.flows.loads(told), key=lambda load: load.part, reverse=True)
         if len(order) < 3 or self.name in order[0].who:  # of two, nobody can say who lies
             return None
         (who, most, room), next_ = order[0], order[1].part
-        dragged, silent = self.flows.worse(stated) > WARNS[1], who[0] not in stated
+        dragged, silent = self.flows.worse(told) > WARNS[1], who[0] not in told
         bounded = silent or not dragged
-        if not ((bounded and most > CONVICTS * room) or (dragged and most > LEADS * next_)):
+        leads = dragged and (silent or self._due > self.shaken) and most > LEADS * next_
+        if not ((bounded and most > CONVICTS * room) or leads):
             return None
         found = [Conviction(n, f"{CARRIES}: {most:.2g} times") for n in who]
         near = [one for one in found if one.who in self.flows.near[self.name]]
@@ -177,33 +191,50 @@ class NodeAudit:
         return None
 
     def _state(self, ends: Mapping[str, End], rho: float, loss: float) -> None:
-        edges: list[_Edge] = []
-        for name, end in ends.items():
-            if name in self.flows.told:
-                e, n = rounded(rho * end.g)
-                packed = pack_integers(n.astype(np.int64))
-                edges.append((self._index(name), end.epoch, end.s, e, packed))
-        data = self._signed((self._index(self.name), self._due, float(np.float32(loss)), edges))
-        self._heard[self.name] = (data, self._read(data)[2])
+        edges = [
+            edge_of(self._names.index(name), end.epoch, end.s, rho * end.g)
+            for name, end in ends.items()
+            if name in self.flows.told
+        ]
+        body = (self._names.index(self.name), self._due, bits_of(loss), edges)
+        data = self._signed(body)
+        self._heard[self.name] = (data, stated(body, self._names, self.size))
         self.outbox.append(Post(data))
+
+    def closed(self, name: str, k: int) -> None:
+        """Says to all that its edge to that site is closed, from round k on."""
+        if self.flows.joined(self.name, name):
+            own, other = map(self._names.index, (self.name, name))
+            self._noted(Post(self._signed((own, CLOSES, other, []))), (self.name, name), k)
+
+    def _noted(self, post: Post, edge: tuple[str, str], k: int) -> None:
+        """What its model does then comes to all: until that fades, nobody is to blame for it.
+
+        Every edge counts once for each end, so that a liar does not say so for ever.
+        """
+        if not self.flows.joined(*edge):
+            raise MessageError(f"{edge[0]!r} says that it has closed an edge that it has not")
+        if edge not in self._shut:
+            self._shut.add(edge)
+            self.shaken = k + FADES
+            self.outbox.append(post._replace(everywhere=True))
 
     def hear(self, sender: str, data: bytes, k: int) -> None:
         """A call or a statement that came from a neighbour: kept and passed on where it is new.
 
         Or what the neighbour asks for, which is a call where this site has heard none.
         """
-        if data[:1] == bytes([_ASKS]):
+        if asks(data):
             return self._asked(sender, data, k)
-        who, at, stated, call = self._read(data)
-        if call:
-            if self._taken(at, k):
-                self.outbox.append(Post(data, sender))
-            return None
+        index, at, other, _ = body = self._read(data)
+        who, told = self._names[index], stated(body, self._names, self.size)
+        if at == CLOSES:
+            return self._noted(Post(data, sender), (who, self._names[other]), k)
         if at != self._due and not self._taken(at, k):
             return None
         before = self._heard.get(who)
         if before is None:
-            self._heard[who] = (data, stated)
+            self._heard[who] = (data, told)
         elif before[0] != data and who != self.name and who not in self.flows.out:
             self._found.append(self._out(Conviction(who, TWICE)))
         else:
@@ -211,13 +242,17 @@ class NodeAudit:
         return self.outbox.append(Post(data, sender))
 
     def _asked(self, sender: str, data: bytes, k: int) -> None:
-        """Tells a neighbour what it lacks, so many times."""
-        at, mask = _decoded(data, _ASKED)
-        names = sorted(self.flows.told)
-        if len(mask) != -(-len(names) // 8) or not 0 < at < 2**31:
-            raise MessageError(f"{len(mask)} bytes and round {at} ask for no statements")
-        if at != self._due:
-            self._taken(at, k)
+        """Tells a neighbour what it lacks, so many times; what only calls is passed on."""
+        names = self._names
+        at, mask = read_asked(data, len(names))
+        new = abs(at) != self._due
+        if new and not self._taken(abs(at), k):
+            return
+        if at < 0:
+            self._everywhere(sender)
+        elif new and not mask:
+            self.outbox.append(Post(data, sender, everywhere=True))
+        if new or not mask:
             return
         had = np.unpackbits(np.frombuffer(mask, np.uint8), count=len(names))
         lacks = [n for n, there in zip(names, had, strict=True) if n in self._heard and not there]
@@ -228,17 +263,19 @@ class NodeAudit:
     def posts(self, neighbours: Mapping[str, object]) -> Iterator[tuple[str, bytes]]:
         """What to send to whom: not to those who had it, or have it from where it comes from."""
         out, self.outbox = self.outbox, []
-        for data, sender, to in out:
-            had = {sender, *self.flows.near.get(sender, ())}
-            for name in neighbours:
-                if name == to or not (to or name in had):
+        for data, sender, to, everywhere in out:
+            ways = self.flows.near if everywhere or self._wide else self.flows.tree
+            had = {sender, *ways.get(sender, ())}
+            for name in [to] if to else ways.get(self.name, ()):
+                if name in neighbours and (to or name not in had):
                     self.spent += len(data)
                     yield name, data
 
-    def _index(self, name: str) -> int:
-        return sorted(self.flows.told).index(name)
+    @property
+    def _names(self) -> list[str]:
+        return sorted(self.flows.told)
 
-    def _signed(self, body: _Body) -> bytes:
+    def _signed(self, body: Body) -> bytes:
         data = msgspec.msgpack.encode(body)
         return data + self.signer.sign(self._run + data)
 
@@ -247,30 +284,10 @@ class NodeAudit:
         """What binds a signature to this run: everybody's keys."""
         return _DOMAIN + digest_of({n: told.key for n, told in self.flows.told.items()})
 
-    def _read(self, data: bytes) -> tuple[str, int, Stated, bool]:
-        """Whose it is, of which round, what it states, and whether it only calls."""
-        body, signature = data[:-SIGNATURE], data[-SIGNATURE:]
-        names = sorted(self.flows.told)
-        if len(data) > SIGNATURE + 64 + len(names) * (64 + 10 * self.size):
-            raise MessageError(f"a statement of {len(data)} bytes, of {len(names)} sites")
-        index, at, loss, edges = _decoded(body, _BODY)
-        if not (0 <= index < len(names) and 0 < at < 2**31 and 0 <= loss < math.inf):
-            raise MessageError("a statement of a site, a round or a loss that cannot be")
-        if not genuine(self.flows.told[names[index]].key, self._run + body, signature):
-            raise MessageError(f"a statement that {names[index]!r} has not signed")
-        duals = {names[edge[0]]: self._dual(edge) for edge in edges or () if edge[0] < len(names)}
-        return names[index], at, Stated(loss, duals), edges is None
-
-    def _dual(self, edge: _Edge) -> Dual:
-        _, epoch, step, e, packed = edge
-        if not (abs(e) < 900 and edge[0] >= 0):
-            raise MessageError("a dual of a size that cannot be")
-        n = unpack_integers(packed, self.size).astype(np.float64)
-        return Dual(epoch, step, np.ldexp(n, e))
-
-
-def _decoded(data: bytes, reader: msgspec.msgpack.Decoder[_Read]) -> _Read:
-    try:
-        return reader.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MessageError(f"{len(data)} bytes are no statement: {error}") from error
+    def _read(self, data: bytes) -> Body:
+        """What is signed by whom it is of."""
+        said, signature = data[:-SIGNATURE], data[-SIGNATURE:]
+        body, names = read_body(said, len(self.flows.told), self.size), self._names
+        if not genuine(self.flows.told[names[body[0]]].key, self._run + said, signature):
+            raise MessageError(f"a statement that {names[body[0]]!r} has not signed")
+        return body

@@ -18,8 +18,7 @@ Letters, for all else that sites tell each other; their flags are 64 and up:
     CHECKED the same                            and I have yours
     PARTED  flags 1                             and you have mine
     PROVEN  flags 1 | mark 4 | proof 12         the tree's root has ended a descent to that model
-    AUDIT   flags 1 | statement, signed         a call for an audit, or what a site states in one
-            flags 1 | round, bits, msgpack      the statements that I have; tell me the others
+    AUDIT   flags 1 | see field/statements      what a site states in an audit, calls or asks for
 
 Those of streams are in `coke.field.pulses`. Little endian. Every length is checked before anything
 is read. A word, CTL or DONE has one meaning for every value and one spelling:
@@ -142,7 +141,7 @@ class Proven(NamedTuple):
 
 
 class Audited(NamedTuple):
-    """A call for an audit, a statement or who asks for some: see `coke.field.auditing`."""
+    """A call for an audit, a statement, who asks for some: see `coke.field.statements`."""
 
     data: bytes
 

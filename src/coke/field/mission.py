@@ -202,12 +202,13 @@ class Mission:
         if ready.noised is not None or not case.algorithm.elastic:
             return None
         risk, v, N = case.problem.train, case.spread**2, ready.agreement.N
-        shape = ready.agreement.shape
+        (place,), shape = ready.places, ready.agreement.shape
         usual = (N - 1) / max((thinned(shape) if case.thin else shape).edges, 1)
-        watch = Watch(risk, N, v if risk.sums is not None else 0.0, min(usual, 1.0) or 1.0)
+        v, usual = v if risk.sums is not None else 0.0, min(usual, 1.0) or 1.0
+        watch = Watch(risk, N, v, usual, place.parted)
         told = {} if ready.second is None else ready.second.told
         if self.name in told and self.signer is not None:  # not of a site that came later
-            flows = Flows(told, v)
+            flows = Flows(told, case.spread**2)
             watch.audit = NodeAudit(self.name, flows, self.signer, risk.size)
         return watch
 

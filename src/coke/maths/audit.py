@@ -13,8 +13,9 @@ that are pulled the same way it has the largest sum, as all sums add up to zero.
 
 Of an edge one end's word is enough. Sites that are silent and side by side have edges of which
 nobody speaks: their own sums are not known, but that of the edges into all of them, S, is. Of
-honest sites that is Σ_S c_j = −Σ_{∉S} c_j, at most √min(|S|, N − |S|) times 2√(Λ F) by
-Cauchy–Schwarz, as Σ_s ‖c_s‖² ≤ 4Λ F. So no sum that counts misses an edge.
+n honest sites that is X = Σ_S c_j = −Σ_{∉S} c_j. By Cauchy–Schwarz on either side X²/n + X²/(N − n)
+≤ Σ_s ‖c_s‖² ≤ 4Λ F, so X ≤ √(n (N − n)/N) 2√(Λ F): √(n (N − n)/(N − 1)) times what one of them may.
+No sum that counts misses an edge.
 
 What sites say of themselves counts as far as one can believe one of them: a curvature up to four
 times the median, a loss up to what all rows leave for it. Of y² over all rows v is the mean, and
@@ -77,7 +78,7 @@ class Load(NamedTuple):
 
     who: tuple[str, ...]
     part: float  # of the bound on one site
-    room: float  # parts that honest sites may have: √min(|S|, N − |S|)
+    room: float  # parts that n honest sites may have: √(n (N − n)/(N − 1))
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,30 @@ class Flows:
             for n, one in told.items()
         }
 
+    def joined(self, i: str, j: str) -> bool:
+        """Whether both say that they are neighbours."""
+        return j in self._edges.get(i, ())
+
     @cached_property
     def near(self) -> dict[str, tuple[str, ...]]:
         """The neighbours of each that are left."""
         return {n: tuple(m for m in self._edges[n] if m not in self.out) for n in self._names}
+
+    @cached_property
+    def tree(self) -> dict[str, tuple[str, ...]]:
+        """The neighbours of each on a tree that all know, of few steps: from who has most."""
+        known, found = set[str](), dict[str, list[str]]()
+        for root in sorted(self.near, key=lambda n: (-len(self.near[n]), n)):  # of each part
+            found.setdefault(root, [])
+            front = [] if root in known else [root]
+            known.add(root)
+            for n in front:  # it grows on the way
+                new = [m for m in self.near[n] if m not in known]
+                found[n] += new
+                found |= {m: [n] for m in new}
+                known.update(new)
+                front += new
+        return {n: tuple(near) for n, near in found.items()}
 
     @cached_property
     def _bend(self) -> float:
@@ -127,6 +148,11 @@ class Flows:
     def zero(self) -> float:
         """F(0), as far as one can believe: one site may have nearly all of it, but not more."""
         return float(sum(min(self.told[n].zero, most) for n, most in self._most.items()))
+
+    @property
+    def mean(self) -> float:
+        """F(0)/N, of the sites that are left: where one has rows far from zero it is not v."""
+        return self.zero / max(len(self._names), 1)
 
     def model(self, g: float) -> float:
         """‖θ‖ of the largest model that anybody would learn alone: few rows may ask for much."""
@@ -181,12 +207,13 @@ class Flows:
         return found
 
     def _room(self, group: tuple[str, ...]) -> float:
-        return math.sqrt(max(min(len(group), len(self.told) - len(group)), 1))
+        n, N = len(group), len(self.told)
+        return math.sqrt(max(n * (N - n) / max(N - 1, 1), 1.0))
 
     def worse(self, stated: Mapping[str, Stated]) -> float:
-        """The middle one of R_i(θ_i)/max(R_i(0), v): above 1, most had better predict nothing."""
-        v, here = self.zero / max(len(self._names), 1), [n for n in self._names if n in stated]
-        least = {n: max(self.told[n].zero, v) for n in here}
+        """The middle one of R_i(θ_i)/max(R_i(0), F(0)/N): above 1, most are worse than none."""
+        here = [n for n in self._names if n in stated]
+        least = {n: max(self.told[n].zero, self.mean) for n in here}
         found = [stated[n].loss / least[n] for n in here if least[n] > 0]
         return float(np.median(found)) if found else 0.0
 

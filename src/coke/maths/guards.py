@@ -14,11 +14,19 @@ equality where the edge parts it in two halves. Hence
 
 Of Λ, the largest of all sites, a site knows its own, and takes that. That is for the worst edge of
 the worst graph: an edge's resistance is at most 1, and (N − 1)/|E| on average, which a site takes
-for its own. And joining should not leave a site with a model that is worse for its own rows than
-none at all, by much: R_i(θ_i) ≤ 2 max(R_i(0), v). Honest runs on tables came to 0.14 of the first
-bound (one of 24 to 0.32), and to 1.02 of max(R_i(0), v) in the second; liars that did harm above 2
-to 0.2 of the first at least: so sites are suspicious from 0.17 and 1.2 on. Where all know the graph
-(`coke.maths.audit`) bounds are tighter, and edges are closed.
+for its own. A leaf's edge parts one site from the rest, so its potentials are known, ‖L⁺b‖² =
+(N − 1)/N: where an end of an edge is a leaf
+
+    ρ‖g_ij‖ ≤ 2√((N − 1) Λ v),
+
+and a site is suspicious from as much of that as where all know the graph.
+
+Joining should not leave a site with a model that is worse for its own rows than none at all, by
+much: R_i(θ_i) ≤ 2 max(R_i(0), v), or F(0)/N for v where all know it by name, as one site's rows may
+be far from zero. Honest runs on tables came to 0.14 of the first bound (one of 24 to 0.32), and to
+1.02 of max(R_i(0), v) in the second; liars that did harm above 2 to 0.2 of the first at least: so
+sites are suspicious from 0.17 and 1.2 on. Where all know the graph (`coke.maths.audit`) bounds are
+tighter, and edges are closed.
 """
 
 from __future__ import annotations
@@ -156,7 +164,8 @@ class HonestBounds:
     """Of one site: what its edges and its own loss cannot exceed while all are honest."""
 
     H: Array  # (D, D) half of what its risk bends at most
-    edge: float  # N √(Λ v), on ρ‖g‖
+    edge: float  # N √(Λ v), on ρ‖g‖ of any edge …
+    leaf: float  # … and 2√((N − 1) Λ v), of a leaf's
     loss: float  # max(R_i(0), v)
     bend: float = 0.0  # Λ, by its own rows
     zero: float = 0.0  # R_i(0)
@@ -171,17 +180,14 @@ class HonestBounds:
         v, last = max(zero, v), len(H) - 1
         top = max(float(eigh(H, eigvals_only=True, subset_by_index=(last, last))[0]), 0.0)
         least = max(float(eigh(G, eigvals_only=True, subset_by_index=(0, 0))[0]), 1e-300)
-        return cls(H, N * math.sqrt(top * v), v, top, zero, least)
+        edge, leaf = N * math.sqrt(top * v), 2.0 * math.sqrt((N - 1) * top * v)
+        return cls(H, edge, leaf, v, top, zero, least)
 
     @cached_property
     def _root(self) -> tuple[Array, bool]:
         ridge = 1e-9 * float(np.trace(self.H)) * np.eye(len(self.H))
         found: tuple[Array, bool] = cho_factor(self.H + ridge)
         return found
-
-    def pulls(self, gamma: Array) -> float:
-        """‖γ_ij‖ of an edge (K·D,), in parts of what is possible."""
-        return float(np.sqrt(gamma @ gamma)) / self.edge if self.edge > 0 else 0.0
 
     def harms(self, gamma: Array) -> float:
         """γᵀH_i⁻¹γ: what the edge costs this site, if nothing else moves."""

@@ -40,6 +40,11 @@ class Place(NamedTuple):
         beside = self.degrees.keys() - {self.parent, *self.children}
         return frozenset(n for n in beside if not used(self.name, n, self.shape))
 
+    @property
+    def parted(self) -> frozenset[str]:
+        """Neighbours across an edge with a leaf at an end, which parts one site from the rest."""
+        return frozenset(n for n, d in self.degrees.items() if 1 in (d, len(self.degrees)))
+
     @classmethod
     def later(cls, name: str, shape: Shape) -> Place:
         """Of a site that joins the network beside its tree."""
