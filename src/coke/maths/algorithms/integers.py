@@ -62,7 +62,7 @@ def pack_integers(n: Integers) -> bytes:
         raise InputError(f"{far} in a message: expected whole numbers up to {LARGEST}")
     if far < 1 << 31:  # else it is too long anyway, and sums of folds might overflow
         plan = planned(n[None])
-        if plan.sizes()[0, 0] <= 2 + 2 * len(n):
+        if min(plan.cost[0], plan.dense_cost[0]) <= 8 * (1 + 2 * len(n)):
             return plan.packed(0)
     high = (n + (1 << _PART - 1)) >> _PART
     above, low = pack_integers(high), n - (high << _PART)
