@@ -14,8 +14,8 @@ from coke.maths.algorithms.coke import COKE
 from coke.maths.algorithms.stopping import at_first
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger, Spent
-from coke.maths.losses.common import Common, OneOf
 from coke.maths.losses.excess import Certificate
+from coke.maths.losses.joint import Joint, OneOf
 from coke.talk.descent import Descent
 from coke.talk.handover import Settled
 from coke.threads import OneThread
@@ -35,7 +35,7 @@ class Descending:
         self._ready, self._case, self._threads = ready, case, OneThread()
         came = dict[str, Settled]() if state is None else _settled(ready, case, state)
         with self._threads.limit():
-            here = Common(case.problem.train)
+            here = Joint(case.problem.train)
             self._sites = {
                 name: descent_of(ready, case, i, came.get(name), OneOf(here, i))
                 for i, name in enumerate(ready.sites.names)

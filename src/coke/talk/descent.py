@@ -34,8 +34,8 @@ from coke.maths.algorithms.integers import pack_integers, unpack_integers
 from coke.maths.algorithms.tree_newton import BEGIN, COMMON, END, HESSIAN, SHIFT, STEP, Aim, Order
 from coke.maths.alike import alike
 from coke.maths.arrays import Array
-from coke.maths.losses.common import Common, OneOf
 from coke.maths.losses.excess import Certificate, excess
+from coke.maths.losses.joint import Joint, OneOf
 from coke.maths.losses.problem import matrix
 from coke.maths.losses.risk import Risk
 from coke.talk import tree
@@ -59,7 +59,7 @@ class Descent:
     ):  # fmt: skip
         """`risk` is of this site alone; `own`, where others in the process are asked alike, too."""
         self.place, self._risk, self._goal, self._settled = place, risk, goal, settled
-        self._own = OneOf(Common(risk), 0) if own is None else own
+        self._own = OneOf(Joint(risk), 0) if own is None else own
         self._walked, self.k, self.done = Walked(place, risk.size), 0, False
         self.certificate: Certificate | None = None
         self._c, self._zero, self._excess = 1.0, math.nan, excess(risk)

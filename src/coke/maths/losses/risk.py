@@ -198,8 +198,8 @@ def pulled(G: Regulariser, theta: Array) -> Array:
     """
     if isinstance(G, float):
         return G * theta
-    if len(theta) == 1 or theta.strides[0] == 0:  # one θ, of whomever
-        return np.broadcast_to(_pulled_once(G, theta[:1]), theta.shape)
+    if len(theta) > 1 and theta.strides[0] == 0:  # one θ for all
+        return np.broadcast_to(_pulled(G, theta[:1]), theta.shape)
     return _pulled(G, theta)
 
 
@@ -209,6 +209,3 @@ def _pulled(G: Array, theta: Array) -> Array:
     for first in range(0, len(G), STRIP):
         np.matvec(G[first : first + STRIP], each, out=found[..., first : first + STRIP])
     return found.reshape(theta.shape)
-
-
-_pulled_once = alike(_pulled, 2)  # sites ask for that of a common θ one after the other

@@ -15,7 +15,7 @@ from coke.maths.losses.risk import Risk
 _PLACES = 2  # that are kept: zero, and where all are
 
 
-class Common:
+class Joint:
     """Of some agents, at a common u (K·D,)."""
 
     def __init__(self, risk: Risk):
@@ -27,7 +27,7 @@ class Common:
 class OneOf(NamedTuple):
     """One of these agents."""
 
-    all: Common
+    all: Joint
     i: int
 
     def loss(self, u: Array) -> float:
