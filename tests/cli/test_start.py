@@ -78,6 +78,11 @@ import sys
 from coke.data.tables import read_rows
 from coke.engines.history import History
 from coke.field.agent import Agent
+from coke.field.results import _table
+from coke.studies.audit import site_warnings
+lines = [{"round": 1, "spoke": True, "away": None}, {"round": 2, "spoke": False, "away": 0.5}]
+assert _table(lines).to_pylist() == lines
+assert _table([]).num_rows == 0
 rows = read_rows("rows.csv", "y")
 History("coke", "mse", ["a"]).to_parquet("history.parquet")
 print([n for n in ("pandas", "networkx") if n in sys.modules], rows.X.tolist(), rows.y.tolist())

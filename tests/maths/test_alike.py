@@ -46,13 +46,14 @@ def test_only_the_last_answers_are_kept() -> None:
 
 
 def test_one_site_is_pulled_as_it_is_among_others() -> None:
-    """To the last bit, and by its own regulariser, though the last product is kept."""
+    """To the last bit, and by its own regulariser; also where all have the same θ."""
     rng = np.random.default_rng(0)
     A, theta = rng.normal(size=(2, 9, 9)), rng.normal(size=(4, 9))
     for G in (frozen(one @ one.T) for one in A):
         whole = pulled(G, theta)
         for i in (0, 0, 3, 1):
             assert_array_equal(pulled(G, theta[i : i + 1])[0], whole[i])
+            assert_array_equal(pulled(G, np.broadcast_to(theta[i], (3, 9))), whole[[i, i, i]])
 
 
 def test_a_regulariser_is_not_its_givers_to_change() -> None:

@@ -28,6 +28,8 @@ from coke.maths.features.features import FeatureSettings, draw_features, gram
 from coke.maths.graph import build_graph
 from coke.maths.losses import LOSSES, OF_CLASSES
 from coke.maths.losses.codes import coded
+from coke.maths.losses.excess import values
+from coke.maths.losses.joint import Joint, OneOf
 from coke.maths.losses.newton import Minimum, Proof
 from coke.maths.losses.one_vs_rest import OneVsRest
 from coke.maths.losses.problem import CHUNK, Problem, Quadratic
@@ -370,3 +372,16 @@ def test_parts_that_lie_end_to_end_are_one_array(monkeypatch: pytest.MonkeyPatch
     other = [*parts[1:], parts[0]]
     assert_array_equal(_end_to_end(other), np.concatenate(other))
     assert not np.shares_memory(_end_to_end(other), whole)
+
+
+@pytest.mark.parametrize("name", RISKS)
+def test_an_agent_asked_with_others_at_a_common_model_says_what_it_says_alone(name: str) -> None:
+    """To the last bit, wherever the others have asked meanwhile."""
+    risk = RISKS[name]
+    places, here = np.random.default_rng(5).normal(size=(3, risk.size)), Joint(risk)
+    for i in range(len(risk.T)):
+        alone, own = risk.rows(slice(i, i + 1)), OneOf(here, i)
+        for u in (0.0 * places[0], *places):
+            assert own.loss(u) == alone.losses(u[None])[0]
+            assert own.value(u) == values(alone, u[None])[0]
+            assert_array_equal(own.gradient(u), alone.gradient(u[None])[0])

@@ -21,7 +21,7 @@ from coke.maths.algorithms.tree_newton import BEGIN, END, HESSIAN, SHIFT, STEP
 from coke.maths.losses.excess import values
 from coke.talk.conversation import outcome
 from coke.talk.descent import Descent
-from coke.talk.tree import ending, lengthened, proven, short
+from coke.talk.tree import above, ending, lengthened, proven, short
 from kit.hard import HardCase, hard_cases
 
 CASES = list(hard_cases(25, seed=7))
@@ -229,3 +229,13 @@ def test_what_sites_remember_of_moves_saves_bytes(monkeypatch: pytest.MonkeyPatc
     without = descended(case.ready(**more)).spent.sum(axis=0)
     assert usual[1] < 0.9 * without[1]
     assert usual[2] < 0.9 * without[2]
+
+
+@given(st.floats(allow_nan=False))
+def test_a_number_is_told_as_the_least_float32_that_is_no_less(x: float) -> None:
+    found = above(x)
+    assert found >= x
+    with np.errstate(over="ignore", under="ignore"):
+        before = float(np.nextafter(np.float32(found), np.float32(-np.inf)))
+        assert found == np.float32(found)
+        assert before < x or found == x == -np.inf

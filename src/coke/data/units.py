@@ -165,12 +165,15 @@ def columns_of(Z: Array, weights: Array | None = None) -> Columns:
 
 def _columns_of(Z: Array, weights: Array | None = None) -> Columns:
     with np.errstate(over="ignore", invalid="ignore"):
-        T, mean, sd = float(len(Z)), Z.mean(axis=0), Z.std(axis=0)
-        if weights is not None:
+        T, mean = float(len(Z)), Z.mean(axis=0)
+        if weights is None:
+            sd = Z.std(axis=0, mean=mean[None])
+        else:
             T = float(weights.sum())
             mean = weights @ Z / T
             sd = np.sqrt(weights @ (Z - mean) ** 2 / T)
-        found = Columns(T, mean, sd, Z.min(axis=0), Z.max(axis=0))
+        each = np.ascontiguousarray(Z.T)  # whose ends take a tenth of the time of those of rows
+        found = Columns(T, mean, sd, each.min(axis=1), each.max(axis=1))
     if not (np.isfinite(found.mean).all() and np.isfinite(found.sd).all()):
         raise DataError("numbers beyond 1e150 or so cannot be scaled: give them in larger units")
     return found

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from coke.data.files import atomically
 from coke.engines.process import Record
 from coke.errors import FileError, InputError, unknown
+from coke.maths.arrays import Mask
 from coke.maths.sizes import sized
 
 _COUNTS = ("round", "transmissions", "bytes", "wire_bytes")
@@ -132,10 +133,8 @@ class History:
 
     def table(self) -> pa.Table:
         """As an Arrow table."""
-        columns: dict[str, Any] = {name: _arrow(self[name]) for name in self.names}
-        spoke = self.spoke
-        bits = pa.py_buffer(np.packbits(spoke, bitorder="little"))
-        flat = pa.Array.from_buffers(pa.bool_(), spoke.size, [None, bits])
+        columns: dict[str, Any] = {name: as_arrow(self[name]) for name in self.names}
+        flat = as_arrow(self.spoke.ravel())
         columns["spoke"] = pa.FixedSizeListArray.from_arrays(flat, len(self.labels.sites))
         labels = msgspec.json.encode(self.labels)
         return pa.table(columns).replace_schema_metadata({_KEY: labels})
@@ -192,9 +191,15 @@ class History:
         self._rows = list(zip(*columns, strict=True))
 
 
-def _arrow(x: NDArray[Any]) -> pa.Array:
-    """Numbers (T,) as they lie; `pa.array` would load pandas, wherever there is one."""
-    return pa.Array.from_buffers(pa.from_numpy_dtype(x.dtype), len(x), [None, pa.py_buffer(x)])
+def as_arrow(x: NDArray[Any], known: Mask | None = None) -> pa.Array:
+    """Numbers (T,), those that are `known`; `pa.array` would load pandas, wherever there is one."""
+    said, kept = (None if one is None else _bits(one) for one in (known, x))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(x.dtype), len(x), [said, kept])
+
+
+def _bits(x: NDArray[Any]) -> pa.Buffer:
+    """As they lie, or in bits."""
+    return pa.py_buffer(np.packbits(x, bitorder="little") if x.dtype == np.bool_ else x)
 
 
 def _said(schema: pa.Schema) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 from hashlib import blake2b
+from io import FileIO
 from pathlib import Path
-from typing import IO
 
 from coke.data.files import read_file, write_file
 from coke.errors import FileError
@@ -26,7 +26,7 @@ class Journal:
 
     def __init__(self, path: Path, *, flushed: bool = True):
         self.path, self._flushed = path, flushed
-        self._file: IO[bytes] | None = None
+        self._file: FileIO | None = None
         self._end = 0  # of the last whole block, while the file is open
 
     def __bool__(self) -> bool:
@@ -62,7 +62,7 @@ class Journal:
         """On disk when this returns; FileError where it cannot be."""
         if self._file is None:
             _, self._end = self._read()
-            self._file = self.path.open("r+b")
+            self._file = self.path.open("r+b", buffering=0)
             self._file.truncate(self._end)
         data = _framed(block)
         put(self._file, self._end, data, flushed=self._flushed)
@@ -75,12 +75,13 @@ class Journal:
             self._file = None
 
 
-def put(file: IO[bytes], at: int, data: bytes, *, flushed: bool) -> None:
-    """Over what is at that place of a file; on disk when this returns."""
+def put(file: FileIO, at: int, data: bytes, *, flushed: bool) -> None:
+    """Over what is at that place of a file without a buffer; on disk when this returns."""
+    rest = memoryview(data)
     try:
         file.seek(at)
-        file.write(data)
-        file.flush()
+        while rest:
+            rest = rest[file.write(rest) :]
         if flushed:
             _flush(file.fileno())
     except OSError as error:

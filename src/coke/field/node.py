@@ -15,7 +15,6 @@ budget stays silent and declares the end.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from operator import gt
 from typing import Any, NamedTuple
@@ -245,7 +244,8 @@ class Node(NamedTuple):
         The paper counts a broadcast once, the wire a copy for each neighbour.
         """
         setup, node, silenced = self.setup, self, set[bytes]()
-        for payload, copies in Counter(telling.payload for telling in told.values()).items():
+        payloads = [telling.payload for telling in told.values()]
+        for payload, copies in {p: payloads.count(p) for p in payloads}.items():
             later = node.spent.told(len(payload), header=HEADER)
             if payload and any(map(gt, later, setup.share)):
                 silenced.add(payload)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
 from coke.data.files import atomically
+from coke.engines.history import as_arrow
 from coke.errors import ConvergenceError
 from coke.field.agent import Agent, Learnt
 from coke.field.mission import Mission
@@ -29,10 +32,21 @@ def keep(agent: Agent) -> dict[str, Any]:
     model.save(folder / "model.coke")
     if ready.noised is not None:  # the owner may keep the better one, and need tell nobody
         ready.model(ready.noised.alone[0]).save(folder / "model-alone.coke")
-    table = pa.Table.from_pylist(agent.lines())
+    table = _table(agent.lines())
     atomically(folder / "history.parquet", lambda part: pa.parquet.write_table(table, part))
     judged = _assessed(mission, ready, learnt, model) | {"model": str(folder / "model.coke")}
     return _summary(agent, ready, learnt) | judged
+
+
+def _table(lines: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """A row a line, a column for each number of the first; what is None is null."""
+    names = lines[0].keys() if lines else ()
+    return pa.table({name: _column([line.get(name) for line in lines]) for name in names})
+
+
+def _column(values: Sequence[Any]) -> pa.Array:
+    known = np.array([x is not None for x in values])
+    return as_arrow(np.array([0.0 if x is None else x for x in values]), known)
 
 
 def _assessed(mission: Mission, ready: Ready, learnt: Learnt, model: Model) -> dict[str, Any]:

@@ -56,9 +56,12 @@ class _KeptNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     ends: dict[str, _KeptEnd]
 
 
+_ALIKE = [f for f in _KeptNode.__struct_fields__ if f in Node._fields]  # but for the ends
+
+
 def image(node: Node) -> bytes:
     """All that must outlive a crash, in one piece; the caller writes it whole or not at all."""
-    fields = {f: getattr(node, f) for f in _KeptNode.__struct_fields__ if f in Node._fields}
+    fields = {f: getattr(node, f) for f in _ALIKE}
     fields["ends"] = {n: _kept(end) for n, end in node.ends.items()}
     kept = _KeptNode(name=node.setup.name, **fields | {"awaited": sorted(node.awaited)})
     rows = {x: np.array([getattr(end, x) for end in node.ends.values()]) for x in ROWS}

@@ -26,6 +26,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
+from io import FileIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
@@ -163,7 +164,7 @@ class Slots:
     def __init__(self, folder: Path, name: str, flushed: bool = True):
         self.paths, self._flushed = [folder / f"{name}-{i}.coke" for i in (0, 1)], flushed
         self.spoilt: list[Path] = []  # files that the last `read` could make nothing of
-        self._files: list[IO[bytes] | None] = [None, None]
+        self._files: list[FileIO | None] = [None, None]
         self._sequence: int | None = None  # of the last write; None: not known yet
 
     def __str__(self) -> str:
@@ -207,7 +208,7 @@ class Slots:
         file, path = self._files[i], self.paths[i]
         if file is None:  # a new name: it has to reach the disk, too
             write_file(path, data)
-            self._files[i] = path.open("r+b")
+            self._files[i] = path.open("r+b", buffering=0)
             return
         put(file, 0, data, flushed=self._flushed)
 

@@ -73,11 +73,12 @@ def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
     elif how == "gram":
         total, spread = yield from add_grams(sweep, own.gram(), own.y)
     else:
-        told = [Gaussian.of(own.X).truncated(RANKS[1])]
         detail = Detail(0.3 * agreement.sigma * math.sqrt(ridge))
         if how == "mixture":
             told = describe(own.X, f, own.gram, ridge, agreement.terms.settings.seed, own.most)
             detail = detail._replace(features=f, ridge=ridge)
+        else:
+            told = [Gaussian.of(own.X).truncated(RANKS[1])]
         mixture, spread = yield from describe_inputs(sweep, told, own.y, detail)
         whitening = mixture_basis(f, mixture, ridge)
     if how not in LOOKING:

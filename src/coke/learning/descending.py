@@ -15,6 +15,7 @@ from coke.maths.algorithms.stopping import at_first
 from coke.maths.arrays import Array
 from coke.maths.ledger import Ledger, Spent
 from coke.maths.losses.excess import Certificate
+from coke.maths.losses.joint import Joint, OneOf
 from coke.talk.descent import Descent
 from coke.talk.handover import Settled
 from coke.threads import OneThread
@@ -34,8 +35,9 @@ class Descending:
         self._ready, self._case, self._threads = ready, case, OneThread()
         came = dict[str, Settled]() if state is None else _settled(ready, case, state)
         with self._threads.limit():
+            here = Joint(case.problem.train)
             self._sites = {
-                name: descent_of(ready, case, i, came.get(name))
+                name: descent_of(ready, case, i, came.get(name), OneOf(here, i))
                 for i, name in enumerate(ready.sites.names)
             }
         self._first = next(iter(self._sites.values()))
@@ -85,10 +87,13 @@ class Descending:
             )  # fmt: skip
 
 
-def descent_of(ready: Ready, case: Case, i: int, settled: Settled | None = None) -> Descent:
+def descent_of(
+    ready: Ready, case: Case, i: int, settled: Settled | None = None, own: OneOf | None = None
+) -> Descent:
     """Of site i of those here."""
     assert case.goal is not None  # it was asked for
-    return Descent(ready.places[i], case.problem.train.rows(slice(i, i + 1)), case.goal, settled)
+    risk = case.problem.train.rows(slice(i, i + 1))
+    return Descent(ready.places[i], risk, case.goal, settled, own)
 
 
 def _settled(ready: Ready, case: Case, state: Any) -> dict[str, Settled]:

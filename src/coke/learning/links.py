@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import networkx as nx
 import numpy as np
 
 from coke.learning.case import Case
 from coke.learning.ready import Ready
-from coke.maths.graph import Graph
+from coke.maths.graph import Graph, networks
 from coke.talk.thinning import used
 
 
@@ -18,7 +17,7 @@ def links_of(ready: Ready, case: Case) -> Graph:
     names, at = ready.names, {name: i for i, name in enumerate(ready.names)}
     mine = np.array([-1 if p.parent is None else at[p.parent] for p in ready.places])
     tree = {frozenset(edge) for edge in enumerate(ready.engine.everyones(mine).tolist())}
-    found, shape = nx.Graph(), ready.agreement.shape
+    found, shape = networks().Graph(), ready.agreement.shape
     found.add_nodes_from(ready.graph)
     found.add_edges_from(
         (a, b) for a, b in ready.graph.edges

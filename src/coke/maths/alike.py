@@ -25,13 +25,16 @@ def alike(work: Callable[P, R], last: int = _KEPT) -> Callable[P, R]:
 
     @wraps(work)
     def answer(*args: P.args, **kwargs: P.kwargs) -> R:
-        question = _bits(args), _bits(sorted(kwargs.items()))
+        question: Any = tuple(map(_bits, args))
+        if kwargs:
+            question = question, _bits(sorted(kwargs.items()))
         known = kept.get(question)
         if known is not None:
             return known
         found = kept[question] = work(*args, **kwargs)
-        for old in list(kept)[:-last]:
-            kept.pop(old, None)  # another thread may have been here
+        if len(kept) > last:
+            for old in list(kept)[:-last]:
+                kept.pop(old, None)  # another thread may have been here
         return found
 
     return answer
@@ -63,6 +66,8 @@ class _Same(NamedTuple):
 
 
 def _bits(x: Any) -> Any:
+    if isinstance(x, bytes | int | float):
+        return x
     if isinstance(x, np.ndarray):
         return _Same(id(x), x) if _is_frozen(x) else (x.shape, x.dtype.str, x.tobytes())
     if isinstance(x, tuple | list):

@@ -34,7 +34,8 @@ from coke.maths.algorithms.integers import pack_integers, unpack_integers
 from coke.maths.algorithms.tree_newton import BEGIN, COMMON, END, HESSIAN, SHIFT, STEP, Aim, Order
 from coke.maths.alike import alike
 from coke.maths.arrays import Array
-from coke.maths.losses.excess import Certificate, excess, values
+from coke.maths.losses.excess import Certificate, excess
+from coke.maths.losses.joint import Joint, OneOf
 from coke.maths.losses.problem import matrix
 from coke.maths.losses.risk import Risk
 from coke.talk import tree
@@ -52,14 +53,17 @@ _ROUNDED = 0.02  # of what may be left to gain, to lose by rounding a common mod
 class Descent:
     """One site's: where it is, and what it and its neighbours on the tree know of gradients."""
 
-    def __init__(self, place: Place, risk: Risk, goal: Aim, settled: Settled | None = None):
-        """`risk` is of this site alone."""
+    def __init__(
+        self, place: Place, risk: Risk, goal: Aim, settled: Settled | None = None,
+        own: OneOf | None = None,
+    ):  # fmt: skip
+        """`risk` is of this site alone; `own`, where others in the process are asked alike, too."""
         self.place, self._risk, self._goal, self._settled = place, risk, goal, settled
+        self._own = OneOf(Joint(risk), 0) if own is None else own
         self._walked, self.k, self.done = Walked(place, risk.size), 0, False
         self.certificate: Certificate | None = None
         self._c, self._zero, self._excess = 1.0, math.nan, excess(risk)
-        self._worth = 0.0  # F(u) of the subtree, or less
-        self._change, self._step = self.u, 0.0
+        self._change, self._step, self._worth = self.u, 0.0, 0.0  # F(u) of the subtree, or less
         self._proving: Stage | None = None  # what the duals of a proof are made of
         self._stages = dict[int, Stage]()  # after the last order answered, and two before
         self._root: newton.Root | None = None
@@ -88,7 +92,7 @@ class Descent:
     @property
     def loss(self) -> float:
         """Mean loss of u on the site's own rows."""
-        return float(self._risk.losses(self.u[None])[0])
+        return self._own.loss(self.u)
 
     def handed(self, neighbours: Iterable[str], rho: float) -> Handed:
         """What rounds with these neighbours begin with, where they take its place."""
@@ -136,15 +140,14 @@ class Descent:
         """How much the root's own risk bends on the way to u."""
         if u is None or not u.any():
             return 0.0
-        change = self._risk.gradient(u[None]) - self._risk.gradient(0.0 * u[None])
-        return float(change[0] @ u / (u @ u))
+        change = self._own.gradient(u) - self._own.gradient(0.0 * u)
+        return float(change @ u / (u @ u))
 
     def _rounding(self, hat: Array) -> bytes:
         """So that rounding costs a small part of what the accuracy allows."""
-        at, goal = hat[None], self._goal
-        left = goal.accuracy * values(self._risk, at) + goal.slack * values(self._risk, 0.0 * at)
+        left = self._goal.accuracy * self._value(hat) + self._goal.slack * self._value(0.0 * hat)
         part = 24.0 * _ROUNDED / (self._risk.kappa * len(hat))
-        q = math.sqrt(part * max(float(left[0]), 0.0))
+        q = math.sqrt(part * max(left, 0.0))
         step = math.floor(math.log2(q)) if 0 < q < math.inf else 0
         return bytes([COMMON, max(min(step, 50), -50) % 256])
 
@@ -212,7 +215,7 @@ class Descent:
     def _gradient(self, heard: Mapping[str, bytes], *, first: bool) -> bytes:
         """The subtree's objective, and of its gradient what is not known above."""
         told, coarsest = self._added(heard, first=first)
-        whole = sum(self._walked.here.below.values(), self._risk.gradient(self.u[None])[0])
+        whole = sum(self._walked.here.below.values(), self._own.gradient(self.u))
         data = self._walked.news(whole, None if first else self._step)
         if self.place.parent is None:
             self._order = self._decided(whole, float(told[-1]), coarsest)
@@ -290,7 +293,7 @@ class Descent:
         return b""
 
     def _value(self, u: Array) -> float:
-        return float(values(self._risk, u[None])[0])
+        return self._own.value(u)
 
 
 _told = alike(codec.decoded)  # an order says the same to all

@@ -19,6 +19,7 @@ from coke.errors import DataError, MessageError
 from coke.maths import guards
 from coke.maths.algorithms.integers import LARGEST, Integers, pack_integers, unpack_integers
 from coke.maths.algorithms.mixtures import decode_mixture, encode_mixture
+from coke.maths.alike import alike
 from coke.maths.arrays import Array
 from coke.maths.features.merging import Detail
 from coke.maths.features.mixtures import Component, Gaussian, kind_of
@@ -91,7 +92,12 @@ def describe_inputs(
     d = len(own[0].mean)
     merged = partial(_merged_mixtures, own, d, how)
     total, spread = yield from _after_targets(sweep, y, merged)
-    return _Inputs([part.gaussian() for part in decode_mixture(total, d, how.s0)], spread)
+    return _Inputs(_mixture(total, d, how.s0), spread)
+
+
+@alike
+def _mixture(total: bytes, d: int, s0: float) -> list[Gaussian]:
+    return [part.gaussian() for part in decode_mixture(total, d, s0)]
 
 
 def _merged_mixtures(

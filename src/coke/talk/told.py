@@ -18,6 +18,7 @@ import numpy as np
 from coke.data.units import LABELS, Columns
 from coke.errors import DataError, MessageError
 from coke.maths.algorithms.integers import Integers, pack_integers, unpack_integers
+from coke.maths.alike import alike
 from coke.maths.arrays import Array, Mask
 from coke.maths.guards import Claims
 from coke.talk.claiming import checked, gathered
@@ -128,6 +129,9 @@ def _step(codes: Integers, bits: int) -> Array:
     return np.ldexp(1.0, (codes >> bits) - bits)
 
 
+_everyones = alike(Told.decode)
+
+
 def _union(a: Sequence[Any], b: Sequence[Any]) -> tuple[Any, ...]:
     """All labels, sorted."""
     try:
@@ -155,7 +159,7 @@ def tell(
         return reduce(Told.merged, (Told.decode(child, sizes) for child in children), own).encode()
 
     total = yield from sweep(merged)
-    return Told.decode(total, sizes) if _numbered(total, own) else None
+    return _everyones(total, sizes) if _numbered(total, own) else None
 
 
 def _numbered(total: bytes, own: Told | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Sequence
 from operator import lt
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from coke.errors import MessageError
 from coke.maths.arrays import Array
 
+_LARGEST = float(np.finfo(np.float32).max)
 ONE = struct.Struct("<f")
 _HALF, _BITS, _END = struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<HHH")
 PROOF = struct.Struct("<fff")  # Σ_i e_i, F(u) and F(0): `coke.maths.losses.excess`
@@ -30,9 +32,10 @@ def mark_of(u: Array) -> bytes:
 
 def above(x: float) -> float:
     """A float32 that is no less."""
-    with np.errstate(over="ignore"):
-        near = np.float32(x)
-        return float(near if float(near) >= x else np.nextafter(near, np.float32(np.inf)))
+    if abs(x) > _LARGEST:
+        return -_LARGEST if -math.inf < x < 0 else math.copysign(math.inf, x)
+    (near,) = ONE.unpack(ONE.pack(x))
+    return near if near >= x else float(np.nextafter(np.float32(near), np.float32(np.inf)))
 
 
 def short(x: float) -> bytes:

@@ -115,7 +115,8 @@ class Links:
     def _turn(self, link: Link, now: float) -> None:
         """Reads what has come, and sends what waits."""
         try:
-            link.plug.flush()
+            if link.plug.waiting:
+                link.plug.flush()
             data = link.plug.read()
             link.heard = now
             for kind, message in link.reader.feed(data):

@@ -41,6 +41,7 @@ WIDTHS = np.arange(16)
 WIDE = b"\xff"  # r and k that no Rice code has
 _PART, _PARTS = 14, 3  # bits of a low part, and how many of them there are at most
 _HEAD = len(WIDE) + 4
+_WORD = 16  # bits, more than low ones
 
 Integers = NDArray[np.int64]
 Bits = NDArray[np.uint8]
@@ -61,7 +62,7 @@ def pack_integers(n: Integers) -> bytes:
         raise InputError(f"{far} in a message: expected whole numbers up to {LARGEST}")
     if far < 1 << 31:  # else it is too long anyway, and sums of folds might overflow
         plan = planned(n[None])
-        if plan.sizes()[0, 0] <= 2 + 2 * len(n):
+        if min(plan.cost[0], plan.dense_cost[0]) <= 8 * (1 + 2 * len(n)):
             return plan.packed(0)
     high = (n + (1 << _PART - 1)) >> _PART
     above, low = pack_integers(high), n - (high << _PART)
@@ -102,7 +103,7 @@ class Plan(NamedTuple):
     def sizes(self) -> Sizes:
         """Bytes of each row (A, 1), packed."""
         some = self.ends[1:] > self.ends[:-1]
-        return (some * (1 - (-np.minimum(self.cost, self.dense_cost) // 8)))[:, None]
+        return (some * (np.minimum(self.cost, self.dense_cost) + 15 >> 3))[:, None]
 
     def packed(self, i: int) -> bytes:
         """Row i."""
@@ -133,14 +134,20 @@ def planned(n: Integers) -> Plan:
         coded[0, first] = at[first] % D  # a row's first run begins with the row
         coded[2] = _folded(n.ravel()[at])
         np.subtract(coded[2], 1, out=coded[1])
-        counts = np.stack([m[some], m[some], np.full(len(some), D)])
+        counts = np.full((3, len(some)), D)
+        counts[:2] = m[some]
         best[:, :, some] = _rice(coded, first, counts)
     (r, k, dense), (run_cost, rest_cost, dense_cost) = best
     return Plan(n, coded[0], coded[1], ends, r, k, run_cost + rest_cost, dense, dense_cost)
 
 
 def _folded(n: Integers) -> Integers:
-    return np.asarray(2 * np.abs(n) - (n > 0))
+    twice = n + n
+    return np.maximum(twice - 1, -twice)
+
+
+def _unfolded(folds: Integers) -> Integers:
+    return np.asarray(-((folds >> 1) ^ -(folds & 1)))
 
 
 def rice_decoded(data: bytes, size: int) -> Integers:
@@ -160,8 +167,7 @@ def rice_decoded(data: bytes, size: int) -> Integers:
         refuse(at[-1] >= size, f"an entry {at[-1]} of {size}")
         folds = np.zeros(size, np.int64)
         folds[at] = rest + 1
-    n = (folds + 1) >> 1
-    return np.where(folds & 1, n, -n)
+    return _unfolded(folds)
 
 
 def _rice(values: Integers, first: Integers, counts: Integers) -> tuple[Integers, Integers]:
@@ -178,16 +184,27 @@ def _rice(values: Integers, first: Integers, counts: Integers) -> tuple[Integers
 
 def _joined(*parts: tuple[Integers, int]) -> Bits:
     """All low bits, then all unary codes, of values with k low bits each."""
-    low = [((v[:, None] >> WIDTHS[:k][::-1]) & 1).ravel() for v, k in parts if k]
-    ends = np.cumsum(np.concatenate([v >> k for v, k in parts]) + 1) - 1
+    low = [_bits((v << _WORD - k).astype(">u2")).reshape(-1, _WORD)[:, :k] for v, k in parts if k]
+    ends = (np.concatenate([v >> k for v, k in parts]) + 1).cumsum() - 1
     unary = np.zeros(ends[-1] + 1, np.uint8)
     unary[ends] = 1
-    return np.concatenate([*low, unary], dtype=np.uint8, casting="unsafe")
+    return np.concatenate([*(bits.ravel() for bits in low), unary])
+
+
+def _bits(words: NDArray[np.uint16]) -> Bits:
+    return np.unpackbits(words.view(np.uint8))
+
+
+def _words(bits: Bits) -> Integers:
+    """Of rows of at most so many bits (m, k), the first of a word, the words."""
+    whole = np.zeros((len(bits), _WORD), np.uint8)
+    whole[:, : bits.shape[1]] = bits
+    return np.packbits(whole).view(">u2").astype(np.int64)
 
 
 def entries(bits: Bits, width: int) -> int:
     """The m with exactly 2m ones after m × width bits."""
-    (ones,) = bits.nonzero()
+    (ones,) = bits.view(np.bool_).nonzero()
     m = np.arange(1, len(ones) // 2 + 1)
     (fits,) = (len(ones) - ones.searchsorted(m * width) == 2 * m).nonzero()
     refuse(not fits.size, "a number of unary codes that fits no number of entries")
@@ -197,12 +214,12 @@ def entries(bits: Bits, width: int) -> int:
 def split(bits: Bits, *parts: tuple[int, int]) -> list[Integers]:
     """The values that `_joined` made into bits, from how many they are and their low bits k."""
     start, count = sum(m * k for m, k in parts), sum(m for m, _ in parts)
-    (ends,) = bits[start:].nonzero()
+    (ends,) = bits[start:].view(np.bool_).nonzero()
     refuse(len(ends) != count, f"{len(ends)} unary codes instead of {count}")
     quotients, values, at, first = ends.copy(), [], 0, 0
     quotients[1:] -= ends[:-1] + 1
     for m, k in parts:
-        low = bits[at : at + m * k].reshape(m, k) @ (1 << WIDTHS[:k][::-1])
+        low = _words(bits[at : at + m * k].reshape(m, k)) >> _WORD - k
         values.append((quotients[first : first + m] << k) + low)
         at, first = at + m * k, first + m
     return values

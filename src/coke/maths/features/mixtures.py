@@ -119,7 +119,7 @@ def fits(P: Array, A: Array, ridge: float, within: float) -> bool:
     It is where `within`·(P + ridge I) − (A + ridge I) is positive definite.
     """
     apart = within * P - A
-    apart[np.diag_indices(len(A))] += (within - 1.0) * ridge
+    apart.ravel()[:: len(A) + 1] += (within - 1.0) * ridge
     return positive(apart)
 
 
@@ -173,8 +173,9 @@ def expected_gram(features: DrawnFeatures, mixture: Sequence[Gaussian]) -> Array
     total = sum(part.weight for part in mixture)
     if not mixture or not total > 0:
         raise InputError(f"{len(mixture)} components of weight {total}: expected a positive one")
-    parts = (part.weight / total * _gaussian_gram(features, part) for part in mixture)
-    G = sum(parts, np.zeros((features.size, features.size)))
+    G = np.zeros((features.size, features.size))
+    for part in mixture:
+        G += part.weight / total * _gaussian_gram(features, part)
     return 0.5 * (G + G.T)
 
 
@@ -182,17 +183,19 @@ def _gaussian_gram(features: DrawnFeatures, part: Gaussian) -> Array:
     """The same for one Gaussian: cos-phase is cos(ωᵀx + b), its phase a shift of the mean angle."""
     omega = features.omega
     Q = omega @ part.cov @ omega.T
-    spread = 0.5 * (np.diag(Q)[:, None] + np.diag(Q)[None, :])
+    spread = 0.5 * (Q.diagonal()[:, None] + Q.diagonal())
     angle = omega @ part.mean + (features.phase if len(features.phase) else 0.0)
     half = features.height * SQRT_HALF  # products of two waves are half a sum
     c, s = half * np.cos(angle), half * np.sin(angle)
     minus, plus = np.exp(Q - spread), np.exp(-Q - spread)  # E cos of the difference, the sum
     even, odd, L = minus + plus, minus - plus, len(omega)
+    cc, ss = c[:, None] * c, s[:, None] * s
     waves = np.empty((features.waves, features.waves))
-    waves[:L, :L] = even * np.outer(c, c) + odd * np.outer(s, s)  # E cos cos
+    np.add(even * cc, odd * ss, out=waves[:L, :L])  # E cos cos
     if not len(features.phase):
-        waves[L:, L:] = odd * np.outer(c, c) + even * np.outer(s, s)  # E sin sin
-        waves[L:, :L] = even * np.outer(s, c) - odd * np.outer(c, s)  # E sin cos
+        sc = s[:, None] * c
+        np.add(odd * cc, even * ss, out=waves[L:, L:])  # E sin sin
+        np.subtract(even * sc, odd * sc.T, out=waves[L:, :L])  # E sin cos
         waves[:L, L:] = waves[L:, :L].T
     return _with_lines(features, part, waves)
 

@@ -171,7 +171,8 @@ def checked_regulariser(G: Regulariser, size: int) -> Regulariser:
 
 
 def _checked(G: Array, size: int) -> Array:
-    if G.shape != (size, size) or not np.allclose(G, G.T, rtol=1e-10, atol=0):
+    square = G.shape == (size, size)
+    if not (square and (np.array_equal(G, G.T) or np.allclose(G, G.T, rtol=1e-10, atol=0))):
         raise InputError(f"regulariser of shape {G.shape}: expected symmetric, {(size, size)}")
     lowest = 0.0 if positive(G) else float(np.linalg.eigvalsh(G)[0])
     if lowest < 0:
@@ -197,7 +198,9 @@ def pulled(G: Regulariser, theta: Array) -> Array:
     """
     if isinstance(G, float):
         return G * theta
-    return (_pulled_once if len(theta) == 1 else _pulled)(G, theta)
+    if len(theta) > 1 and theta.strides[0] == 0:  # one θ for all
+        return np.broadcast_to(_pulled(G, theta[:1]), theta.shape)
+    return _pulled(G, theta)
 
 
 def _pulled(G: Array, theta: Array) -> Array:
@@ -206,6 +209,3 @@ def _pulled(G: Array, theta: Array) -> Array:
     for first in range(0, len(G), STRIP):
         np.matvec(G[first : first + STRIP], each, out=found[..., first : first + STRIP])
     return found.reshape(theta.shape)
-
-
-_pulled_once = alike(_pulled, 2)  # sites ask for that of a common θ one after the other
