@@ -33,7 +33,7 @@ from coke.talk.sums import Sweep, add_grams, add_targets, describe_inputs
 
 _LEAST = 1e-7  # of the ridge: below it P would amplify what is rounding in φ, whose norm is one
 
-_FINEST = 0.01  # of a bandwidth: no few Gaussians describe inputs better
+_FINEST = 0.005  # of a bandwidth: no few Gaussians describe inputs better
 
 
 class Own(NamedTuple):
