@@ -28,7 +28,7 @@ _FIRST = 0.6  # step of the first place, in root mean squares
 _DOWN, _ROUND = 0.03, 0.05  # parts of a step's gain that rounding it may cost; with gradients
 _LONG = 15  # sweeps, after which it is less: what is lost adds up on a long way
 _ENOUGH = 0.9  # of what may be left: a proof is then likely
-_ROUNDED, _SHIFTED = 0.125, 0.05  # of it, for the rounding of gradients; of their mean, at least
+_ROUNDED, _SHIFTED = 0.125, 0.05  # of it, for the rounding of gradients, and of their mean
 _NEAR = 4.0  # times what may be left: the next place may do
 _SURE = 1.2  # times as far below, at least, after a proof was refused
 _MOST = 1e6  # times more than was foreseen that a proof may come to
@@ -102,8 +102,7 @@ class Root:
         self.away = likely / self._may if self._may > 0 else math.inf if likely > 0 else 0.0
         self._count(u, loss)
         if self._over or self.away <= _ENOUGH:
-            part = max(_SHIFTED, 0.5 * (_ENOUGH - self.away))
-            return Order(SHIFT, -g, self._fine(part / self._N))
+            return Order(SHIFT, -g, self._fine(_SHIFTED / self._N))
         if self._exploded or self._stale > max(_STALE, len(u) // 4):
             return self._stuck(u)
         return self._on(self._p)
