@@ -249,6 +249,20 @@ def test_frequencies_are_the_useful_ones_of_a_pool_or_the_first() -> None:
 # The same everywhere, and what it costs.
 
 
+@pytest.mark.parametrize(("steep", "L"), [(1.0, 100), (2.0, 300)])
+@pytest.mark.parametrize("by_target", [False, True], ids=["dealt", "sorted"])
+def test_frequencies_are_many_only_where_few_leave_something(
+    by_target: bool, steep: float, L: int
+) -> None:
+    """Of 1300 rows without noise: 100 of a smooth function, 300 of a wilder one."""
+    X = np.random.default_rng(4).normal(size=(1300, 3))
+    y = X.sum(axis=1) + 0.6 * np.sin(steep * X[:, 0]) * np.cos(steep * X[:, 1])
+    order = np.argsort(y) if by_target else np.arange(len(y))
+    model: Any = COKERegressor(limits=Until(3)).fit(X, y, sites=np.argsort(order) // 130)
+    assert model.choice_.best.name == TUNED
+    assert len(model.choice_.best.features.omega) == L
+
+
 def test_the_same_seed_gives_the_same_bytes() -> None:
     one, two, other = (
         COKERegressor(features=FEW, random_state=seed, **RING).fit(WAVES.X[:300], WAVES.y[:300])

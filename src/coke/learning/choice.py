@@ -62,6 +62,12 @@ class Choice(NamedTuple):
         """The least bandwidth, below which inputs need not be told apart."""
         return float(np.min(self.bandwidths, initial=np.inf)) if len(self.bandwidths) else 1.0
 
+    def fewer(self, L: int) -> Choice:
+        """With the first L frequencies of those that were drawn."""
+        f = self.best.features
+        some = DrawnFeatures(f.omega[:L], f.phase[:L], f.linear)
+        return self._replace(best=self.best._replace(features=some))
+
     def words(self, columns: tuple[str, ...]) -> list[str]:
         """For people."""
         return [*self._said(columns), self._reason()]

@@ -85,7 +85,8 @@ def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
     named = isinstance(sweep, ByName)
     if named or not clear:  # with another kernel only where a judge finds its ridge
         wish = wish._replace(kernel=wish.kernel if named else wish.drawn, useful=False)
-    bare = _Bare(found.scales(wish, by), found.weight(wish, by), noise)
+    alone = least[TUNED] if clear else np.inf  # of sites that differ it says nothing
+    bare = _Bare(found.scales(wish, by), found.weight(wish, by), noise, alone)
     omega = yield from _frequencies(sweep, own, wish, bare, rows[by])
     features = DrawnFeatures(omega, np.empty(0), bare.linear)
     tuned = Candidate(TUNED, features, knots if by else NO_KNOTS, wish.ridged(noise / own.all))
@@ -103,10 +104,11 @@ def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
     # are no numbers, which bandwidths by evidence take them for.
     others = models if own.classes else models[:1]
     lower = tuned._replace(ridge=wish.ridged(min(noise, _LEAST) / own.all))
-    contest = Contest(
-        [*others, lower], rows[by], found.rows, _TIMES if wish.ridge is None else (1.0,)
-    )
-    return (yield from judged(sweep, own, choice, contest))
+    times = _TIMES if wish.ridge is None else (1.0,)
+    contest = Contest([*others, lower], rows[by], found.rows, times)
+    choice = yield from judged(sweep, own, choice, contest)
+    will_do = wish.size is None and choice.judged[choice.best.name] <= _LOW
+    return choice.fewer(_USUAL) if will_do else choice
 
 
 def _quantiles(sweep: Sweep, own: Samples) -> Talk[Array]:
@@ -225,14 +227,17 @@ def _errors(
     return _Curves(tuned, {LINEAR: curves[0], PLAIN: curves[1]})
 
 
-def _size(own: Samples, wish: Wish, noise: float) -> int:
+def _size(own: Samples, wish: Wish, bare: _Bare) -> int:
     """L: many with many rows; and where they are drawn, which takes three for one that is chosen.
 
     There two rows for each coefficient, which is enough; and of several outputs, each of which has
-    its own, fewer.
+    its own, fewer. More than usual buy nothing where a site's few rows leave as little as random
+    features can do with, and every one costs bytes in training.
     """
     usual, rows = min(_USUAL, wish.most), int(own.all)
-    if rows >= (3 if noise <= _LOW else 10) * wish.most:
+    if bare.alone <= _QUIET:
+        return usual
+    if rows >= (3 if bare.noise <= _LOW else 10) * wish.most:
         return wish.most
     drawn = min(wish.most, rows // 4) // own.Y.shape[1]
     return usual if wish.useful else max(usual, drawn)
@@ -244,11 +249,12 @@ class _Bare(NamedTuple):
     scales: Array  # (d,)
     linear: float
     noise: float
+    alone: float = np.inf  # error on rows left out, each site by its own
 
 
 def _frequencies(sweep: Sweep, own: Samples, wish: Wish, bare: _Bare, Z: Array) -> Talk[Array]:
     """(L, d): the most useful ones of a pool, or the first ones."""
-    L, useful = wish.size or _size(own, wish, bare.noise), wish.useful
+    L, useful = wish.size or _size(own, wish, bare), wish.useful
     how = wish.plain._replace(
         n_features=max(L, min(_POOL * L, _MOST)) if useful else L,
         kernel=wish.kernel,

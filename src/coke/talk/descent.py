@@ -230,8 +230,7 @@ class Descent:
         told, coarsest = np.array([*own, self._value(self.u)]), 0.0
         for child, data in heard.items():
             numbers = read(head, data[: head.size])
-            more, step = codec.decoded(data[head.size :], len(self.u))
-            self._walked.learn(child, more)
+            step = self._walked.learn(child, data[head.size :])
             if first:
                 self._walked.counts[child] = int(numbers[0])
             told, coarsest = told + numbers, max(coarsest, step)

@@ -5,8 +5,10 @@ sites below an edge both ends expect that it changes by
 
     Σ_j a_j y_j + n c x,   y_j what was learnt with move j, x_j,
 
-for gradients are nearly linear in u. Sums go term by term, so that both ends have the same bits on
-whatever machines.
+for gradients are nearly linear in u. Of what is news beyond that the site below tells, where it is
+shorter, how much it repeats of what was news on this edge before: a site of few rows has its news
+in few directions, and sites that differ repeat other parts of it. Sums go term by term, so that
+both ends have the same bits on whatever machines.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from coke.maths.algorithms.steps import own_step, stepped
-from coke.maths.algorithms.visited import MOVES
+from coke.maths.algorithms.steps import after_parts, decoded, own_step, parted, stepped
+from coke.maths.algorithms.visited import MOVES, repeated
 from coke.maths.arrays import Array
 from coke.talk.handover import Stage
 from coke.talk.place import Place
@@ -31,6 +33,7 @@ class Walked:
         self.count, self.counts = 1, dict.fromkeys(place.children, 1)  # sites below, itself too
         self.here = self._before = Stage(nothing, nothing, dict.fromkeys(place.children, nothing))
         self._moves = list[Stage]()  # by how much each changed it
+        self._told, self._heard = News(size), {child: News(size) for child in place.children}
 
     @property
     def moves(self) -> int:
@@ -60,10 +63,11 @@ class Walked:
         more = {child: known + self.counts[child] * x for child, known in below.items()}
         return Stage(u, above + self.count * x, more)
 
-    def learn(self, child: str, x: Array) -> None:
-        """More of the gradient below the edge to a child."""
-        below = self.here.below
-        self.here = self.here._replace(below={**below, child: below[child] + x})
+    def learn(self, child: str, data: bytes) -> float:
+        """More of the gradient below the edge to a child; and in which steps it is told."""
+        below, (more, step) = self.here.below, self._heard[child].heard(data)
+        self.here = self.here._replace(below={**below, child: below[child] + more})
+        return step
 
     def news(self, whole: Array, step: float | None) -> bytes:
         """Of the subtree's gradient what the edge above does not know; at first in own steps.
@@ -73,7 +77,7 @@ class Walked:
         data = b""
         if not self._root:
             rest = whole - self.here.above
-            more, data = stepped(rest, own_step(rest) if step is None else step)
+            more, data = self._told.said(rest, own_step(rest) if step is None else step)
             self.here = self.here._replace(above=self.here.above + more)
         if step is not None:
             self._moves = [*self._moves, _less(self.here, self._before)][-MOVES:]
@@ -83,6 +87,37 @@ class Walked:
         """γ_i, the dual (D,): what the edges below know, less what the one above does."""
         below = sum(at.below.values(), np.zeros_like(at.u))
         return below if self._root else below - at.above
+
+
+class News:
+    """What was news on one edge, at either end of it: the last of it can be repeated."""
+
+    def __init__(self, size: int):
+        self._size, self._last = size, list[Array]()
+
+    def said(self, x: Array, step: float) -> tuple[Array, bytes]:
+        """x, as it is told in such steps."""
+        more, data = stepped(x, step)
+        if self._last:
+            a, again = repeated(x, np.array(self._last), np.zeros(len(self._last)))
+            same = _sum(a, self._last)
+            rest, body = stepped(x - same, step)
+            shorter = len(again) + len(body) < len(data)
+            data = after_parts(again, body) if shorter else after_parts(b"", data)
+            more = rest + same if shorter else more
+        return self._kept(more), data
+
+    def heard(self, data: bytes) -> tuple[Array, float]:
+        """What such bytes tell, and in which steps."""
+        again, body = parted(data) if self._last else (b"", data)
+        more, step = decoded(body, self._size)
+        if again:
+            more = more + _sum(decoded(again, len(self._last))[0], self._last)
+        return self._kept(more), step
+
+    def _kept(self, x: Array) -> Array:
+        self._last = [*self._last, x][-MOVES:]
+        return x
 
 
 def _less(a: Stage, b: Stage) -> Stage:
