@@ -36,7 +36,7 @@ class Rejoin:
     ticking: Ticking
     patience: Callable[[], float]
     gone: set[str] = field(default_factory=set)  # whose edge is to rest, when it is waited for
-    _at: dict[str, int] = field(default_factory=dict)  # neighbours' ticks, as last heard
+    _at: dict[str, tuple[int, float]] = field(default_factory=dict)  # neighbours' ticks, and when
     _target: dict[str, int] = field(default_factory=dict)  # ticks to go on from
     _hands: dict[str, Hand] = field(default_factory=dict)  # theirs
     _told: dict[str, Join] = field(default_factory=dict)  # the last of ours
@@ -106,17 +106,24 @@ class Rejoin:
 
     def may(self) -> bool:
         """Whether a site whose edges all rest may go on: it runs away from nobody it hears of."""
-        now, clock = self._now, self.desk.clock()
         if self.ticking.stream.live.any() or self._target:
             return True
-        if self._at:
-            return now < max(self._at.values())
-        return self._began is not None and clock - self._began > min(self.patience(), _ALONE)
+        far = self._farthest
+        if far is not None:
+            return self._now < far
+        waited = 0.0 if self._began is None else self.desk.clock() - self._began
+        return waited > min(self.patience(), _ALONE)
 
     def behind(self) -> bool:
         """Whether all edges rest, and a neighbour has come further."""
-        alone = not self.ticking.stream.live.any()
-        return alone and bool(self._at) and self._now < max(self._at.values())
+        far = None if self.ticking.stream.live.any() else self._farthest
+        return far is not None and self._now < far
+
+    @property
+    def _farthest(self) -> int | None:
+        """The last tick of neighbours that were heard of lately, if any was."""
+        since = self.desk.clock() - min(self.patience(), _LONGEST)
+        return max((tick for tick, when in self._at.values() if when >= since), default=None)
 
     def due(self) -> tuple[Resumed, ...]:
         """The edges that go on with the next tick, or whose other ends have more in common."""
@@ -149,7 +156,7 @@ class Rejoin:
                 self.gone.add(sender)
             return
         at = letter.at if letter.hand is None else letter.since - 1
-        self._at[sender] = max(at, self._at.get(sender, 0))
+        self._at[sender] = max(at, self._at.get(sender, (0, 0.0))[0]), self.desk.clock()
         if letter.since <= 0:
             self._probed(sender, letter)
         elif self._now < letter.since <= self._now + 4 * _NEAR:
