@@ -14,7 +14,7 @@ _LOOK = 0.05  # seconds between two looks at the source
 
 
 @dataclass
-class Source:
+class OwnSource:
     """Of one site on a stream."""
 
     desk: Desk

@@ -17,7 +17,7 @@ _EARLY = 64  # messages of a neighbour that are kept before they are of use
 _AGAIN = 128  # the number of the first message after an edge has rested, within a tick
 
 
-class Kept(NamedTuple):
+class Posted(NamedTuple):
     """What must outlive a crash."""
 
     sent: dict[str, list[tuple[int, int, bytes]]]  # that a neighbour may still ask for
@@ -77,7 +77,7 @@ class Numbered:
         return any((self.now() + 1, 0) in inbox for inbox in self._inbox.values())
 
     def hear(self, sender: str, said: TickSaid) -> None:
-        """Kept, if it is of use now or soon."""
+        """Posted, if it is of use now or soon."""
         inbox, number = self._inbox.setdefault(sender, {}), (said.tick, said.k)
         for old in [one for one in inbox if one < self.expected(sender)]:
             del inbox[old]
@@ -98,13 +98,13 @@ class Numbered:
             return TickHere(now)
         return Rests(now) if asked.tick == now - 1 else None  # of long ago: it has come since
 
-    def kept(self) -> Kept:
+    def kept(self) -> Posted:
         """What is to be remembered."""
         each = ((name, sent.items()) for name, sent in self.sent.items())
         sent = {name: [(*number, message) for number, message in some] for name, some in each}
-        return Kept(sent, self._came, self._told)
+        return Posted(sent, self._came, self._told)
 
-    def remember(self, kept: Kept) -> None:
+    def remember(self, kept: Posted) -> None:
         """As it was."""
         self._came, self._told = dict(kept.came), dict(kept.told)
         for name, sent in kept.sent.items():

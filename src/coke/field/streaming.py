@@ -32,7 +32,7 @@ from coke.field.images import (
     restore,
     rows_of,
 )
-from coke.field.looking import Source
+from coke.field.looking import OwnSource
 from coke.field.numbered import Numbered
 from coke.field.phases import Desk
 from coke.field.pulses import Ends, Join, Pulse, Rests, TickHere, TickSaid, TickWaits
@@ -106,7 +106,7 @@ class Follow:
         self._post = Numbered(lambda: stream.ticks)
         self._attend, self._source = (
             Attend(self.desk, config.stream.wait),
-            Source(self.desk, self.mission),
+            OwnSource(self.desk, self.mission),
         )
         self.rejoin = Rejoin(self.desk, self.mission.name, self._ticking, self._attend.patience)
         image = self.store.streamed.read(lambda data: unpack(data, KIND, Image))
