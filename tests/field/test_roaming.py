@@ -12,6 +12,8 @@ from coke.field.carriers.memory import lossy
 from kit.followers import are_even, rows_of
 from kit.roamers import PACE, Roamers
 
+PATIENCE = 2.0  # seconds of that clock
+
 
 def test_a_leaf_goes_on_whenever_its_neighbour_is_away(tmp_path: Path) -> None:
     """Though it has heard of him when he was away before."""
@@ -35,7 +37,8 @@ def test_a_leaf_goes_on_whenever_its_neighbour_is_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "patience", "loss"), [(3, 2.0, 0.0), (6, 0.5, 0.0), (14, 0.5, 0.05), (21, 0.5, 0.05)]
+    ("seed", "patience", "loss"),
+    [(3, PATIENCE, 0.0), (6, 0.5, 0.0), (14, 0.5, 0.05), (21, 0.5, 0.05)],
 )
 def test_whoever_dies_when_all_end_alike(
     tmp_path: Path, seed: int, patience: float, loss: float
@@ -52,3 +55,29 @@ def test_whoever_dies_when_all_end_alike(
         net.finish()
         net.go_on(lambda: not net.turns)
         are_even(net, 150)
+
+
+@pytest.mark.parametrize("who", range(4))
+@pytest.mark.parametrize("frames", [0, 5, 10, 15, 20])
+def test_nobody_waits_for_who_dies_while_a_basis_is_agreed_on(
+    tmp_path: Path, who: int, frames: int
+) -> None:
+    """At whatever frame, a tick before and in the middle; back again, it has what others have."""
+    with Roamers(tmp_path, rows_of(60, 4), stream={"wait": 0.3}, upto=10) as net:
+        name = net.names[who]
+        net.start(finishing=False)
+        net.go_on(partial(net.beyond, 9))
+        net.doomed[name] = frames
+        net.feed(30)
+        net.go_on(lambda: name not in net.turns or net.ticks()[name] >= 29)
+        net.kill(name)  # at the latest
+        since = net.now
+        net.go_on(lambda: min(net.ticks()[one] for one in net.turns) >= 29)
+        assert net.now - since <= 4 * PATIENCE
+        net.start(name, finishing=False)
+        net.feed(60)
+        net.go_on(partial(net.beyond, 59))
+        net.finish()
+        net.go_on(lambda: not net.turns)
+        are_even(net, 60)
+        assert all(agent.follow.stream.agreed for agent in net.agents.values())  # type: ignore[union-attr]

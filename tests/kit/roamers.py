@@ -34,7 +34,7 @@ class Roamers(Followers):
         super().__init__(folder, rows, pace=pace, **more)
         self.now, self.fault, self.memory.fault = 0.0, self.memory.fault, self._carried
         self.turns: dict[str, Iterator[Status]] = {}
-        self.doomed: set[str] = set()  # who die with the next frame that they send
+        self.doomed: dict[str, int] = {}  # who die, and how many frames they send before
 
     def __enter__(self) -> Roamers:
         return self
@@ -87,7 +87,7 @@ class Roamers(Followers):
                 self.feed(min(fed, T))
             here = list(self.turns)
             if rng.random() < 0.25:
-                self.doomed.add(str(rng.choice(here)))
+                self.doomed[str(rng.choice(here))] = 0
             if rng.random() < 0.08 and len(away) < len(self.names) / 2:
                 who = str(rng.choice(here))
                 self.kill(who)
@@ -111,7 +111,10 @@ class Roamers(Followers):
         self.phase[name] = status.phase
 
     def _carried(self, sender: str, receiver: str, frame: bytes) -> Any:
-        if sender in self.doomed:
-            self.doomed.discard(sender)
+        left = self.doomed.get(sender)
+        if left == 0:
+            del self.doomed[sender]
             raise Killed
+        if left is not None:
+            self.doomed[sender] = left - 1
         return self.fault(sender, receiver, frame)
