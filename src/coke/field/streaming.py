@@ -104,10 +104,8 @@ class Follow:
         self._ticking = Ticking(stream, Pending(config.stream.late), self.score.add)
         self._endings = Endings(self.desk, self.mission.name, stream.neighbours, stream.near.N)
         self._post = Numbered(lambda: stream.ticks)
-        self._attend, self._source = (
-            Attend(self.desk, config.stream.wait),
-            OwnSource(self.desk, self.mission),
-        )
+        self._attend = Attend(self.desk, config.stream.wait)
+        self._source = OwnSource(self.desk, self.mission)
         self.rejoin = Rejoin(self.desk, self.mission.name, self._ticking, self._attend.patience)
         image = self.store.streamed.read(lambda data: unpack(data, KIND, Image))
         if image is None:
