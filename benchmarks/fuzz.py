@@ -102,7 +102,7 @@ def genuine(node: Node) -> list[bytes]:
         Hello({"lambda": "1", "coke": "0"}, back=True), Said(0, b"abc"), Said(CLOSING, bytes(40)),
         Ask(3), Want(), Totals((b"x", bytes(9))), Check(end.epoch, end.s, end.g, had=False),
         Parted(), Proven(b"mark", bytes(12)), Audited(bytes(90)), TickSaid(7, 1, b"abc"),
-        TickWaits(7, 0), Rests(9), TickHere(4), Join(5, 0), Ends({1: 2, 3: 4}),
+        TickWaits(7, 0), Rests(9), TickHere(4), Join(5, 0), Ends({1: 2, 3: 4}, 1),
         Join(5, 8, Hand(bytes(16), bytes(16), Common((5, 6), 4, 0, 2, 3, 1.0, (b"t",)), b"xyz")),
     ]  # fmt: skip
     every: list[Frame | Letter] = [*frames, *letters]

@@ -38,14 +38,15 @@ from coke.maths.graph import build_graph
 from coke.settings.reading import checked_settings
 from streams import AIR, beijing
 
-STATIONS, KILLS, AWAY, ABSENCES, AHEAD = 12, 20, 100, 2, 6
+STATIONS, KILLS, AWAY, AHEAD = 12, 20, 100, 6
+LEAVE = (0.25, 0.6)  # of the hours, after which a station is away
 START, FIRST = 60, 20  # hours that are there at first; whole rows to agree by
 WITHIN, WAIT = 1.005, 60.0  # seconds without a row, after which a file has ended
 SETTINGS: dict[str, Any] = {
     "model": "plain", "lambda": 1e-4, "loss": "quadratic", "memory": 500.0, "rounds": 100,
     "features": {"n_features": 50, "sigma": 5.0}, "data": {"scale": "none"},
 }  # fmt: skip
-LONG = 3000.0
+LONG, LAST = 3000.0, 20_000  # seconds; bytes of a log that are looked at
 
 
 def weather(hours: int) -> pd.DataFrame:
@@ -113,13 +114,13 @@ class Stations:
 
     def log(self, name: str) -> list[dict[str, Any]]:
         """Its last lines."""
-        data = (self.places[name].folder / "log.jsonl").read_bytes()[-4000:]
+        data = (self.places[name].folder / "log.jsonl").read_bytes()[-LAST:]
         found = []
-        for line in data.splitlines():
+        for line in data.decode(errors="replace").splitlines():  # cut anywhere, within a letter too
             try:
                 found.append(json.loads(line))
             except json.JSONDecodeError:
-                found.append({"text": line.decode(errors="replace")})
+                found.append({"text": line})
         return found
 
     def tick(self, name: str) -> int:
@@ -168,8 +169,8 @@ def run(net: Stations, hours: int, many: int, rng: np.random.Generator) -> list[
     """Feeds, kills, starts again; who was away."""
     names, away, back = list(net.places), dict[str, int](), list[str]()
     kills = sorted(rng.choice(np.arange(START, hours - 20), many, replace=False).tolist())
-    leave = {int(hours * share): str(rng.choice(names)) for share in (0.25, 0.6)}
-    assert len(leave) == ABSENCES
+    gone = rng.choice(names, len(LEAVE), replace=False).tolist()
+    leave = {int(hours * share): who for share, who in zip(LEAVE, gone, strict=True)}
     until = time.monotonic() + LONG
     net.feed(START)
     net.start()
@@ -198,6 +199,9 @@ def run(net: Stations, hours: int, many: int, rng: np.random.Generator) -> list[
             del away[who]
             back.append(who)
             net.start(who)
+    for who in away:  # the stream was shorter than the absence: at the end everybody is needed
+        back.append(who)
+        net.start(who)
     for name in names:
         net.processes[name].wait(timeout=LONG)
         print(f"{name} has ended", flush=True)

@@ -164,11 +164,12 @@ COMMON = st.builds(
     w=st.floats(0, 99), totals=st.lists(st.binary(max_size=9), max_size=2).map(tuple),
 )  # fmt: skip
 HANDS = st.builds(Hand, st.just(bytes(16)), st.just(bytes(8)), COMMON, st.binary(max_size=12))
+NUMBERS = st.integers(0, 99)
 ANY = st.one_of(
     st.builds(TickSaid, st.integers(0, 2**32 - 1), st.integers(0, 255), st.binary(max_size=40)),
     st.builds(TickWaits, st.integers(0, 2**32 - 1), st.integers(0, 255)),
     st.builds(Rests, st.integers(0, 2**32 - 1)),
-    st.builds(Ends, st.dictionaries(st.integers(0, 2**32 - 1), st.integers(-9, 2**40))),
+    st.builds(Ends, st.dictionaries(st.integers(0, 2**32 - 1), st.integers(-9, 2**40)), NUMBERS),
     st.builds(TickHere, st.integers(0, 2**32 - 1)),
     st.builds(Join, st.integers(0, 99), st.integers(-1, 99), st.none() | HANDS),
 )  # fmt: skip

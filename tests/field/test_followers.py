@@ -11,7 +11,7 @@ import pytest
 from coke.learning.finishing import finished
 from coke.learning.model import load_model
 from coke.learning.streaming import Stream
-from kit.followers import PACE, Followers, rows_of
+from kit.followers import PACE, Followers, are_even, rows_of
 
 
 def test_agents_have_the_simulations_bits(tmp_path: Path) -> None:
@@ -98,17 +98,6 @@ def test_twenty_deaths_and_two_absences_cost_the_others_next_to_nothing(tmp_path
     clean, others = net.undisturbed(), sorted({*net.names} - {*away.values()})
     paid = [net.agents[name].follow.score.mean for name in others]  # type: ignore[union-attr]
     assert np.mean(paid) <= 1.005 * np.mean([clean[name] for name in others])
-
-
-def are_even(net: Followers, rows: int) -> None:
-    """Duals cancel on every edge to the bit, no row is lost or counted twice; all have a basis."""
-    for name in net.names:
-        follow, learnt = net.agents[name].follow, net.agents[name].outcome()
-        assert follow is not None
-        assert follow.pending.counts.taken == rows
-        assert set(learnt.asymmetry.values()) == {0.0}
-        assert follow.stream.live.all()
-    assert len({agent.follow.stream.mark for agent in net.agents.values()}) == 1  # type: ignore[union-attr]
 
 
 def test_who_says_goodbye_is_not_waited_for(tmp_path: Path) -> None:

@@ -194,3 +194,14 @@ class Followers:
     def theta(self) -> Array:
         """What the sites have come to (N, K·D), in the last basis."""
         return np.array([agent.outcome().theta for agent in self.agents.values()])
+
+
+def are_even(net: Followers, rows: int) -> None:
+    """Duals cancel on every edge to the bit, no row is lost or counted twice; all have a basis."""
+    for name in net.names:
+        follow, learnt = net.agents[name].follow, net.agents[name].outcome()
+        assert follow is not None
+        assert follow.pending.counts.taken == rows
+        assert set(learnt.asymmetry.values()) == {0.0}
+        assert follow.stream.live.all()
+    assert len({agent.follow.stream.mark for agent in net.agents.values()}) == 1  # type: ignore[union-attr]

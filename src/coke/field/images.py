@@ -13,6 +13,8 @@ from coke.data.timed import Timed
 from coke.errors import FileError
 from coke.field.feeding import Offset
 from coke.field.journal import Journal
+from coke.field.numbered import Posted
+from coke.field.pulses import Join
 from coke.learning.frozen import Frozen, thaw
 from coke.learning.resting import SiteStream
 
@@ -30,7 +32,9 @@ class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pending: Remembered
     targets: list[Any]  # of the rows that wait
     ids: list[int]
-    sent: list[tuple[str, int, int, bytes]]
+    post: Posted
+    given: dict[str, Join]
+    attempt: int
     paid: tuple[int, float, float]
     last: Any
 

@@ -75,6 +75,7 @@ class Ends(NamedTuple):
     """Streams that have ended, by the short ids of their sites."""
 
     last: dict[int, int]
+    here: int  # the try to end for which the sender is there, its edge to the receiver too; or 0
 
 
 Pulse = TickSaid | TickWaits | Rests | TickHere | Join | Ends

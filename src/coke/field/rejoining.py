@@ -35,13 +35,12 @@ class Rejoin:
     name: str
     ticking: Ticking
     patience: Callable[[], float]
-    gone: set[str] = field(default_factory=set)  # whose edge is to rest, when it is waited for
-    _at: dict[str, int] = field(default_factory=dict)  # neighbours' ticks, as last heard
+    gone: set[str] = field(default_factory=set)  # whose edge rests there already
+    _at: dict[str, tuple[int, float]] = field(default_factory=dict)  # neighbours' ticks, and when
     _target: dict[str, int] = field(default_factory=dict)  # ticks to go on from
     _hands: dict[str, Hand] = field(default_factory=dict)  # theirs
-    _told: dict[str, Join] = field(default_factory=dict)  # the last of ours
     _held: dict[str, float] = field(default_factory=dict)  # since when we hold for them
-    _joined: dict[str, int] = field(default_factory=dict)
+    given: dict[str, Join] = field(default_factory=dict)  # with which edges have gone on
     _wanted: dict[str, float] = field(default_factory=dict)  # since when there is a target
     ended: bool = False  # whether no tick comes any more
     _began: float | None = None
@@ -77,8 +76,7 @@ class Rejoin:
         far = [name for name in self.resting() if name not in near]
         for name in [*self.desk.due(near, patience / _OFTEN), *self.desk.due(far)]:
             if name in self._held:
-                self._told[name] = self._hand(name, self._target[name])
-                self.desk.post([(name, self._told[name])])
+                self.desk.post([(name, self._hand(name, self._target[name]))])
             elif name not in self._target:
                 self.desk.post([(name, self._probe())])
 
@@ -94,10 +92,14 @@ class Rejoin:
                 self._cancel(name)
             elif since == now + 1 and name not in self._held:
                 self._held[name] = self.desk.clock()
-                self._told[name] = self._hand(name, since)
-                self.desk.post([(name, self._told[name])])
+                self.desk.post([(name, self._hand(name, since))])
             wanting |= since == now + 1 and name not in self._hands
         return wanting
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether no tick comes any more, and no edge rests."""
+        return self.ended and not self.resting()
 
     @property
     def ready(self) -> bool:
@@ -106,50 +108,58 @@ class Rejoin:
 
     def may(self) -> bool:
         """Whether a site whose edges all rest may go on: it runs away from nobody it hears of."""
-        now, clock = self._now, self.desk.clock()
         if self.ticking.stream.live.any() or self._target:
             return True
-        if self._at:
-            return now < max(self._at.values())
-        return self._began is not None and clock - self._began > min(self.patience(), _ALONE)
+        far = self._farthest
+        if far is not None:
+            return self._now < far
+        waited = 0.0 if self._began is None else self.desk.clock() - self._began
+        return waited > min(self.patience(), _ALONE)
 
     def behind(self) -> bool:
         """Whether all edges rest, and a neighbour has come further."""
-        alone = not self.ticking.stream.live.any()
-        return alone and bool(self._at) and self._now < max(self._at.values())
+        far = None if self.ticking.stream.live.any() else self._farthest
+        return far is not None and self._now < far
+
+    @property
+    def _farthest(self) -> int | None:
+        """The last tick of neighbours that were heard of lately, if any was."""
+        since = self.desk.clock() - min(self.patience(), _LONGEST)
+        return max((tick for tick, when in self._at.values() if when >= since), default=None)
 
     def due(self) -> tuple[Resumed, ...]:
         """The edges that go on with the next tick, or whose other ends have more in common."""
         mark, found = self.ticking.stream.mark, list[Resumed]()
         for name in [n for n, since in self._target.items() if since == self._now + 1]:
-            his, since = self._hands[name], self._target[name]
-            self._told[name] = self._hand(name, since)
-            self.desk.post([(name, self._told[name])])
-            if his.common.mark == mark:
-                self._joined[name] = since
-            found.append(Resumed(name, his))
+            self.desk.post([(name, self._hand(name, self._target[name]))])
+            found.append(Resumed(name, self._hands[name]))
             self._cancel(name)
         if any(one.hand.common.mark != mark for one in found):
             for name in list(self._target):
                 self._cancel(name)  # what they were told of this end is no longer so
         return tuple(found)
 
+    def goes_on(self, name: str, his: Hand) -> None:
+        """That edge does, if its ends have the same in common; its other end may lack our hand."""
+        self.gone.discard(name)
+        if his.common.mark == self.ticking.stream.mark:
+            self.given[name] = self._hand(name, self._now + 1)
+
+    def _joined(self, name: str) -> int:
+        return self.given[name].since if name in self.given else 0
+
     def rests(self, sender: str, letter: Rests) -> None:
         """The other end has gone on without this one, or goes."""
-        if sender not in self.resting() and letter.tick >= self._joined.get(sender, 0):
+        if sender not in self.resting() and letter.tick >= self._joined(sender):
             self.gone.add(sender)
 
     def hear(self, sender: str, letter: Join) -> None:
         """A probe, a proposal or a hand."""
         if sender not in self.resting():
-            joined = self._joined.get(sender, 0)
-            if letter.at < joined:  # he has not gone on yet: he lacks the hand
-                self.desk.post([(sender, self._told[sender]._replace(at=joined))])
-            elif letter.since != joined:
-                self.gone.add(sender)
+            self._lacking(sender, letter)
             return
         at = letter.at if letter.hand is None else letter.since - 1
-        self._at[sender] = max(at, self._at.get(sender, 0))
+        self._at[sender] = max(at, self._at.get(sender, (0, 0.0))[0]), self.desk.clock()
         if letter.since <= 0:
             self._probed(sender, letter)
         elif self._now < letter.since <= self._now + 4 * _NEAR:
@@ -158,6 +168,15 @@ class Rejoin:
                 self._hands[sender] = letter.hand
         else:
             self.desk.post([(sender, self._probe())])
+
+    def _lacking(self, sender: str, letter: Join) -> None:
+        """The edge rests there but not here: he lacks our hand, or has something else by now."""
+        given, joined = self.given.get(sender), self._joined(sender)
+        other = given is None or _differ(given, letter)
+        if letter.at < joined and not other:
+            self.desk.post([(sender, self.given[sender]._replace(at=joined))])
+        elif letter.at < joined or letter.since != joined:
+            self.gone.add(sender)
 
     def _aim(self, name: str, since: int) -> None:
         if self._target.get(name) != since:
@@ -175,3 +194,10 @@ class Rejoin:
             self.desk.post([(sender, self._probe(since))])
         elif letter.since == 0 and (lower or sender not in self._target):
             self.desk.post([(sender, self._probe(-1))])  # so that he knows how far it is
+
+
+def _differ(one: Join, other: Join) -> bool:
+    """Whether two hands are of ends that have not the same in common."""
+    if one.hand is None or other.hand is None:
+        return False
+    return one.hand.common.mark != other.hand.common.mark

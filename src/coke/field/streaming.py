@@ -9,7 +9,7 @@ journal begins anew. So a row counts once, whenever the process dies, and the sa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import msgspec
@@ -21,7 +21,6 @@ from coke.field.agreeing import Agree
 from coke.field.attending import Attend
 from coke.field.carriers.base import Event
 from coke.field.endings import Endings
-from coke.field.feeding import Offset
 from coke.field.foreseen import Foresight
 from coke.field.images import (
     KIND,
@@ -29,11 +28,11 @@ from coke.field.images import (
     Record,
     label_of,
     packed,
-    plain_rows,
     recorded,
     restore,
     rows_of,
 )
+from coke.field.looking import OwnSource
 from coke.field.numbered import Numbered
 from coke.field.phases import Desk
 from coke.field.pulses import Ends, Join, Pulse, Rests, TickHere, TickSaid, TickWaits
@@ -45,12 +44,10 @@ from coke.learning.frozen import freeze
 from coke.learning.resting import SiteStream
 from coke.maths.ledger import Ledger
 from coke.talk.conversation import Conversation
-from coke.talk.names import short_id
 from coke.talk.present import AWAY
 from coke.threads import OneThread
 
 _OFTEN = 50  # ticks between two images
-_LOOK = 0.05  # seconds between two looks at the source
 _FULL = 5000  # rows that wait, with which no more are read
 
 
@@ -67,9 +64,6 @@ class Follow:
     together: Sequence[str] = ()
     finishing: bool = False  # whether to end once the source has nothing more
     _number: int = 0
-    _offset: Offset = field(default_factory=dict)
-    _fresh: float = 0.0  # when a row came last
-    _looked: float = 0.0
     _imaged: int = 0
 
     @property
@@ -108,13 +102,14 @@ class Follow:
         stream.spent = np.array([self.agreed.spent], np.int64)
         self.score = Foresight(self.mission.paid, self.mission.missed)
         self._ticking = Ticking(stream, Pending(config.stream.late), self.score.add)
-        self._endings = Endings(self.desk, stream.neighbours, stream.near.N)
+        self._endings = Endings(self.desk, self.mission.name, stream.neighbours, stream.near.N)
         self._post = Numbered(lambda: stream.ticks)
         self._attend = Attend(self.desk, config.stream.wait)
+        self._source = OwnSource(self.desk, self.mission)
         self.rejoin = Rejoin(self.desk, self.mission.name, self._ticking, self._attend.patience)
         image = self.store.streamed.read(lambda data: unpack(data, KIND, Image))
         if image is None:
-            self._offset = self.mission.first.offset
+            self._source.offset = self.mission.first.offset
             self.pending.add(self.mission.first.rows)
         else:
             self._restore(*image)
@@ -122,21 +117,22 @@ class Follow:
         self._go_on()
         for record in recorded(self.store.stream, self._number):
             self._apply(record)
-        self._fresh = self.desk.clock()
+        self._source.anew()
         self._imaged = stream.ticks
 
     def _apply(self, record: Record) -> None:
         kind, what = record
         if kind == "rows":
-            self._offset, *parts = what
+            self._source.offset, *parts = what
             self.pending.add(rows_of(*parts))
             return
         sender, message = what
         self._talking.take(sender, message)
         if sender != SOURCE:
             self._post.used(sender)
-        for one in order_of(message).resumed if sender == SOURCE else ():
-            self._post.anew(one.name)
+        for name, hand in order_of(message).resumed if sender == SOURCE else ():
+            self._post.anew(name)
+            self.rejoin.goes_on(name, hand)
         if not self._talking.waiting():
             self._go_on()
 
@@ -163,7 +159,9 @@ class Follow:
 
     def work(self) -> bool:
         """What has come, and what it makes possible; who is waited for is asked."""
-        self._look()
+        came = self._source.look() if len(self.pending.rows) <= _FULL else None
+        if came is not None:
+            self._commit(("rows", came))
         waiting, before = self._talking.waiting(), self.stream.ticks
         if waiting == [SOURCE]:
             self.missing = ()
@@ -172,54 +170,48 @@ class Follow:
             self._deliver(waiting)
         self.rejoin.work()
         if self._ended and self.pending.last is not None:
-            self._endings.tell(short_id(self.mission.name), self.pending.last)
+            self._endings.tell(self.pending.last, self._here(), self._ticking.attempt)
         if self.stream.ticks >= self._imaged + _OFTEN and self._talking.waiting() == [SOURCE]:
             self.keep()
         return self.stream.ticks > before
 
-    def _look(self) -> None:
-        """At the source, now and then."""
-        now = self.desk.clock()
-        if now - self._looked < _LOOK or len(self.pending.rows) > _FULL:
-            return
-        self._looked = now
-        table, offset, news = self.mission.inflow.read(self._offset)
-        self.desk.news += news
-        if table is not None:
-            rows = self.mission.clock.rows(table)
-            self._fresh = now
-            self._commit(("rows", (offset, *plain_rows(rows))))
-        elif offset != self._offset:
-            self._offset = offset
-
     @property
     def _ended(self) -> bool:
         """Whether the source has nothing more, and that is the end."""
-        idle = self.desk.clock() - self._fresh > self.mission.config.stream.wait
-        return self.finishing and (idle or self.mission.inflow.ended)
+        return self.finishing and self._source.ended
+
+    def _here(self) -> set[str]:
+        """Neighbours with whom all ticks are over: then no row that comes is learnt from."""
+        between = self._talking.waiting() == [SOURCE] or self._ticking.everybody
+        over = between and self._endings.over(self.pending.now)
+        return {*self.stream.neighbours} - {*self.rejoin.resting()} if over else set()
 
     def _order(self) -> None:
         """Ends a tick, once no row of it is expected any more; or the stream."""
         now, last = self.pending.now, self.pending.last
         assert now is not None  # the first tick is known
         assert last is not None
-        tick, ended = now + 1, self._ended
-        begun = self._post.begun
-        idle = self.desk.clock() - self._fresh > self.mission.config.stream.wait
-        self.rejoin.ended = ended and self._endings.known and now == self._endings.last
-        if self.rejoin.held():
+        tick, ended, idle = now + 1, self._ended, self._source.idle
+        self.rejoin.ended = ended and self._endings.over(now)
+        gone = tuple(sorted(self.rejoin.gone.difference(self.rejoin.resting())))
+        if gone:  # they wait for nothing of this site any more, nor will they at the end
+            self._say(SourceSays(resting=gone))
+        if gone or self.rejoin.held():
             return
         behind = self.rejoin.behind() or (ended and now < self._endings.last)
-        full = last > tick or (ended and last >= tick) or ((begun or behind) and (idle or ended))
-        if full and (self.rejoin.ready or self.rejoin.may()):
+        full = last > tick or (ended and last >= tick)
+        full = full or ((self._post.begun or behind) and (idle or ended))
+        if full and not self._here() and (self.rejoin.ready or self.rejoin.may()):
             self._say(SourceSays(tick, self.rejoin.due()))
         elif self.rejoin.ready:
             self._say(SourceSays(resumed=self.rejoin.due()))
-        elif self.rejoin.ended and self.stream.live.all():
+        elif self._endings.together(self._ticking.attempt) and self.rejoin.all_ended:
             self._say(SourceSays(end=True))
 
     def _say(self, order: SourceSays) -> None:
         """What the source says is heard as all else is."""
+        for name in order.resting:
+            self._rests(name)
         for name, hand in order.resumed:
             if hand.common.mark == self.stream.mark:
                 self.desk.news.append(Event("joined", name, f"at tick {self.stream.ticks + 1}"))
@@ -233,9 +225,7 @@ class Follow:
             gone = name in self.rejoin.gone or self._attend.late(name)
             if message is None and gone and not self._ticking.everybody:
                 message = AWAY
-                self.rejoin.gone.discard(name)
-                self.desk.news.append(Event("rests", name, f"from tick {self.stream.ticks} on"))
-                self.desk.post([(name, Rests(self.stream.ticks))])
+                self._rests(name)
             if message is None:
                 missing.append(name)
             else:
@@ -246,19 +236,24 @@ class Follow:
         for name in self._attend.due(missing):
             self.desk.post([(name, TickWaits(*self._post.expected(name)))])
 
+    def _rests(self, name: str) -> None:
+        """That edge does, as both ends are to know."""
+        self.rejoin.gone.discard(name)
+        self.desk.news.append(Event("rests", name, f"from tick {self.stream.ticks} on"))
+        self.desk.post([(name, Rests(self.stream.ticks))])
+
     def hear(self, sender: str, letter: Pulse) -> None:
         """Of the stream, once there is one."""
         if not self.begun or sender not in self.stream.neighbours:
             return
         match letter:
-            case TickSaid() | TickWaits() if sender in self.rejoin.resting():
+            case TickSaid() if sender in self.rejoin.resting():
                 self.desk.post([(sender, Rests(self.stream.ticks))])
             case TickSaid():
                 self._post.hear(sender, letter)
             case TickWaits():
-                answer = self._post.answer(sender, letter)
-                if isinstance(answer, Rests):
-                    self.rejoin.gone.add(sender)
+                answer = self._post.answer(sender, letter, sender in self.rejoin.resting())
+                self.rejoin.gone |= {sender} if isinstance(answer, Rests) else set()
                 self.desk.post([] if answer is None else [(sender, answer)])
             case TickHere():
                 self._attend.here(sender)
@@ -266,25 +261,26 @@ class Follow:
                 self.rejoin.rests(sender, letter)
             case Join():
                 self.rejoin.hear(sender, letter)
-            case Ends(last):
-                self._endings.hear(last)
+            case Ends():
+                self._endings.hear(sender, letter)
 
     def goodbye(self) -> None:
         """Commits, and tells the neighbours not to wait."""
         if self.begun and not self._talking.done:
             if self._talking.waiting() == [SOURCE]:
                 self.keep()
-            self.desk.post((name, Rests(self.stream.ticks)) for name in self.stream.neighbours)
+            gone = () if self._here() else self.stream.neighbours  # who end need this site
+            self.desk.post((name, Rests(self.stream.ticks)) for name in gone)
 
     def keep(self) -> None:
         """The whole state, from which the journal begins anew."""
         meta, arrays = freeze(self.stream)
         rows = self.pending.kept
         image = Image(
-            number=self._number + 1, offset=self._offset, stream=meta,
+            number=self._number + 1, offset=self._source.offset, stream=meta,
             pending=self.pending.memory(), targets=[label_of(y) for _, _, y in rows],
             ids=[*self._ticking.ids], paid=self.score.paid, last=label_of(self.score.last),
-            sent=self._post.kept(),
+            post=self._post.kept(), given=self.rejoin.given, attempt=self._ticking.attempt,
         )  # fmt: skip
         width = len(self.mission.columns)
         self.store.streamed.write(packed(image, arrays, rows, width))
@@ -295,6 +291,7 @@ class Follow:
     def _restore(self, image: Image, arrays: Arrays) -> None:
         restore(image, arrays, self.stream, self.pending)
         self._ticking.knows(image.ids)
-        self._number, self._offset = image.number, image.offset
+        self._number, self._source.offset = image.number, image.offset
         self.score.paid, self.score.last = image.paid, image.last
-        self._post.remember(image.sent)
+        self._post.remember(image.post)
+        self.rejoin.given, self._ticking.attempt = dict(image.given), image.attempt

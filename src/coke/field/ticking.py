@@ -18,7 +18,6 @@ import numpy as np
 from coke.data.pending import Pending
 from coke.errors import MessageError
 from coke.field.pulses import Hand
-from coke.learning.basis import Basis
 from coke.learning.common import MARK
 from coke.learning.near import Arrived, Asks, Basing, Noticing, R, Saying
 from coke.learning.resting import SiteStream, Stand
@@ -49,6 +48,7 @@ class SourceSays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tick: int | None = None  # that is over
     resumed: tuple[Resumed, ...] = ()  # edges that go on
     end: bool = False  # of the stream
+    resting: tuple[str, ...] = ()  # neighbours whose edges rest from now on
 
 
 class Foreseen(NamedTuple):
@@ -68,20 +68,45 @@ class Ticking:
         self._ids = {short_id(self._place.name): 0}  # of sites, and their columns in notices
         self.risks: Any = None  # of all rows, at the end
         self.everybody = True  # is needed: who is away is waited for
+        self.attempt = 1  # to end, the next one
 
     def talk(self, begun: bool) -> Talk[None]:
         """Until the stream ends; the first tick is the earliest of all sites."""
         if not begun:
             self.pending.now = (yield from self._earliest()) - 1
-        self.everybody = False
-        while not (order := order_of((yield Turn({}, [SOURCE]))[SOURCE])).end:
+        self.everybody = ended = False
+        while not ended:
+            order = order_of((yield Turn({}, [SOURCE]))[SOURCE])
+            for name in order.resting:
+                self.stream.rest(name)
             self._rejoin(order.resumed)
             if order.tick is not None:
                 rows, y = self._rows(order.tick)
                 (found,) = yield from self._answered(self.stream.ticking([rows]))
                 self._seen(Foreseen(order.tick, found, y))
-        self.everybody = True
+            ended = order.end and (yield from self._alike())
         self.risks = yield from self._answered(self.stream.gathering())
+
+    def _alike(self) -> Talk[bool]:
+        """A try to end: whether all have the same in common; edges whose ends have not, rest."""
+        self.everybody = True
+        alike, spent = yield from _counted(self._compared())
+        self.stream.spent = self.stream.spent + spent
+        if not alike:
+            self.everybody, self.attempt = False, self.attempt + 1
+        return alike
+
+    def _compared(self) -> Talk[bool]:
+        _, others = yield from self._marked(b"")
+        yes, own = bytes([True]), not others
+
+        def all_alike(children: Sequence[bytes]) -> bytes:
+            return bytes([own and all(told == yes for told in children)])
+
+        total = yield from swept(self._place, [], all_alike)
+        for name in others:
+            self.stream.rest(name)
+        return total == yes
 
     def _earliest(self) -> Talk[int]:
         own = self.pending.first
@@ -120,17 +145,21 @@ class Ticking:
 
     def _exchanged(self, message: bytes) -> Talk[dict[str, bytes]]:
         """With all that are there and have the same in common; other edges rest from now on."""
-        s = self.stream
+        alike, others = yield from self._marked(message)
+        for name in others:
+            self.stream.rest(name)
+        return alike
+
+    def _marked(self, message: bytes) -> Talk[tuple[dict[str, bytes], list[str]]]:
+        """What is said by those who have the same in common; and who have not, or are away."""
+        s, mark = self.stream, self.stream.mark
         live = [name for name, there in zip(s.neighbours, s.live, strict=True) if there]
-        mark = s.mark
         heard = yield Turn(dict.fromkeys(live, mark + message), live, broadcast=True)
         alike = {
             name: told[MARK:] for name, told in heard.items()
             if told != AWAY and told[:MARK] == mark
         }  # fmt: skip
-        for name in heard.keys() - alike.keys():
-            s.rest(name)
-        return alike
+        return alike, sorted(heard.keys() - alike.keys())
 
     def _noticed(self, told: tuple[Marks, ...]) -> Talk[tuple[Marks, ...]]:
         heard = yield from self._exchanged(self.packed(told))
@@ -201,7 +230,7 @@ class Ticking:
         self._ids = {one: at for at, one in enumerate(ids)}
 
 
-def _counted(talk: Talk[Basis | None]) -> Talk[tuple[Basis | None, Spent]]:
+def _counted(talk: Talk[R]) -> Talk[tuple[R, Spent]]:
     """With what it took."""
     ledger, heard = Ledger(), None
     while True:
