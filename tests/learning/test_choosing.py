@@ -171,7 +171,7 @@ def test_sites_of_too_few_rows_to_say_anything_have_the_plain_rules_bandwidths(d
     X = rng.normal(size=(60, d))
     for est in (COKERegressor(), COKEClassifier()):
         y = X[:, 0] if isinstance(est, COKERegressor) else X[:, 0] > 0
-        fit = est.fit(X, y, sites=np.arange(60) % 10)
+        fit: Any = est.fit(X, y, sites=np.arange(60) % 10)
         usual = 1.0 if isinstance(est, COKERegressor) else np.sqrt(np.clip(d / 5, 1, 4))
         assert_allclose(
             np.log2(fit.choice_.bandwidths), np.log2(usual * np.sqrt(d / 2)), atol=1 / 32
@@ -182,8 +182,8 @@ def test_of_classes_the_plain_model_is_judged_too() -> None:
     """Evidence takes labels for numbers, so its bandwidths may be the worse ones."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
-    judged = COKEClassifier().fit(X, X[:, 0] > 0, sites=np.arange(60) % 10).choice_.judged
-    assert judged.keys() == {LINEAR, PLAIN, TUNED}
+    est: Any = COKEClassifier().fit(X, X[:, 0] > 0, sites=np.arange(60) % 10)
+    assert est.choice_.judged.keys() == {LINEAR, PLAIN, TUNED}
 
 
 # What is given.
