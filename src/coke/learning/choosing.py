@@ -10,9 +10,9 @@ Every step is a sum over the tree of a few whole numbers, or a merger of sketche
     frequencies   where the tuned model is clearly ahead: of several times as many as are wanted
                   those with the largest coefficients in the sites' own ridge regressions
     judge         elsewhere (sites differ, are small, or linear and plain come near), with
-                  frequencies as drawn: a few sweeps for the linear and the tuned model, of classes
-                  the plain one too, and several ridges on four fifths of the rows, and all sites'
-                  errors on rows left out
+                  frequencies as drawn: a few sweeps for the linear and the tuned model, and the
+                  plain one unless it is behind the latter by then, and several ridges on four
+                  fifths of the rows, and all sites' errors on rows left out
 
 A site says nothing of single rows, but its parent hears its part: see docs/privacy.md.
 
@@ -100,9 +100,9 @@ def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
         best = min(models, key=lambda one: least[one.name])
         best = best._replace(ridge=wish.ridged(curves.noise(best.name) / own.all))
         return choice._replace(best=best) if least[best.name] < _CLEAR * least[TUNED] else choice
-    # Of numbers the tuned model was as good as the plain one wherever a judge was asked; classes
-    # are no numbers, which bandwidths by evidence take them for.
-    others = models if own.classes else models[:1]
+    # Where each site by itself finds the tuned model better than the plain one, that has never won
+    # rightly. But classes are no numbers, which bandwidths by evidence take them for.
+    others = models if own.classes or least[PLAIN] < least[TUNED] else models[:1]
     lower = tuned._replace(ridge=wish.ridged(min(noise, _LEAST) / own.all))
     times = _TIMES if wish.ridge is None else (1.0,)
     contest = Contest([*others, lower], rows[by], found.rows, times)
