@@ -33,8 +33,6 @@ from coke.talk.sums import Sweep, add_grams, add_targets, describe_inputs
 
 _LEAST = 1e-7  # of the ridge: below it P would amplify what is rounding in φ, whose norm is one
 
-_FINEST = 0.005  # of a bandwidth: no few Gaussians describe inputs better
-
 
 class Own(NamedTuple):
     """What a site knows of its own rows."""
@@ -75,7 +73,7 @@ def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
     elif how == "gram":
         total, spread = yield from add_grams(sweep, own.gram(), own.y)
     else:
-        detail = Detail(agreement.sigma * max(math.sqrt(ridge), _FINEST))
+        detail = Detail(0.5 * agreement.sigma * math.sqrt(ridge))
         if how == "mixture":
             told = describe(own.X, f, own.gram, ridge, agreement.terms.settings.seed, own.most)
             detail = detail._replace(features=f, ridge=ridge)

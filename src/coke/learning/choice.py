@@ -53,7 +53,7 @@ class Choice(NamedTuple):
     bandwidths: Array  # (d,) of the tuned model, in spreads of a column
     errors: dict[str, float]  # mean squared, over the target's variance; of rows left out
     judged: dict[str, float]  # the same of all sites' fits, after a few sweeps; empty if not needed
-    lead: float  # over the next, in standard errors
+    lead: float  # over the next, in standard errors; below 0: plain, and as good
     apart: bool  # whether the sites' rows differ
     noise: float  # over the signal's variance
 
@@ -95,6 +95,8 @@ class Choice(NamedTuple):
     def _verdict(self) -> str:
         others = {name: error for name, error in self.judged.items() if name != self.best.name}
         near = min(others, key=others.__getitem__)
+        if self.lead < 0:
+            return f"within a standard error of {near}, and nothing fitted"
         return f"{self.lead:.1f} standard errors ahead of {near}"
 
 

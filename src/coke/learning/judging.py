@@ -6,8 +6,9 @@ several ridges each; then their errors on the rest, which were kept back, and on
 as if each had been left out of it. These count the less the more a row had its way in one of the
 fits, (1 − h)²: of many rows nearly all count, of few those that were kept back.
 
-Each model has the ridge with the least error, and the model with the least error is chosen. None
-was made by looking at single rows' targets but for its bandwidths, so none flatters itself much.
+Each model has the ridge with the least error, and the model with the least error is chosen, or the
+plain one if it is within a standard error of that: nobody fitted its bandwidth. The others were not
+made by looking at single rows' targets either, but for bandwidths, so none flatters itself much.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from coke.data.units import Columns
 from coke.errors import MessageError
-from coke.learning.choice import FINE, Candidate, Choice, Samples
+from coke.learning.choice import FINE, PLAIN, Candidate, Choice, Samples
 from coke.maths.algorithms.integers import Integers
 from coke.maths.alike import alike
 from coke.maths.arrays import Array
@@ -35,6 +36,7 @@ from coke.talk.sums import Sweep, add_integers, describe_inputs
 _SWEEPS, _FEW = 8, 50  # and the frequencies that are looked at
 _REST, _WORST = 1e-3, 1e3  # least of what is left of a row; largest error that counts
 _DETAIL = 1e-3  # of inputs in standard units, for the basis
+_DOUBT = 1.0  # standard errors, below which the plain model is as good as the best
 _FINE = 2.0**14  # whole numbers to one, in sums that tell ridges apart
 
 
@@ -166,9 +168,13 @@ class _Verdict(NamedTuple):
 
 
 def _won(choice: Choice, models: Sequence[Candidate], said: _Verdict) -> Choice:
-    """The one with the least error."""
+    """The one with the least error; the plain one, if judged, where it is nearly that."""
+    names = [one.name for one in models]
     best, near, *_ = np.argsort(said.mean, kind="stable").tolist()
-    judged = {one.name: float(error) for one, error in zip(models, said.mean, strict=True)}
+    usual = names.index(PLAIN) if PLAIN in names else best
+    if usual != best and said.lead(best, usual) < _DOUBT:
+        best, near = usual, best
+    judged = {name: float(error) for name, error in zip(names, said.mean, strict=True)}
     return choice._replace(best=models[best], judged=judged, lead=said.lead(best, near))
 
 
