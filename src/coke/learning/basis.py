@@ -73,7 +73,7 @@ def common_basis(sweep: Sweep, agreement: Agreement, own: Own) -> Talk[Basis]:
     elif how == "gram":
         total, spread = yield from add_grams(sweep, own.gram(), own.y)
     else:
-        detail = Detail(0.5 * agreement.sigma * math.sqrt(ridge))
+        detail = Detail(0.3 * agreement.sigma * math.sqrt(ridge))
         if how == "mixture":
             told = describe(own.X, f, own.gram, ridge, agreement.terms.settings.seed, own.most)
             detail = detail._replace(features=f, ridge=ridge)

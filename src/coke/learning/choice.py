@@ -135,6 +135,7 @@ class Wish(NamedTuple):
     useful: bool = True  # whether to choose among frequencies
     ridge: float | None = None  # of all models
     least: float = 0.0  # ridge that is chosen
+    doubt: float = 0.0  # standard errors that the tuned model must be ahead of a plain one
 
     @classmethod
     def of(
@@ -160,6 +161,8 @@ class Wish(NamedTuple):
             # Errors of least squares on classes that can be told apart ask for none, and then
             # margins grow for ever.
             least=0.0 if loss.statistics else least_ridge(rows),
+            # Losses that only come near their optimum do so sooner with the linear part.
+            doubt=1.0 if loss.statistics else 0.0,
         )
 
     def ridged(self, found: float) -> float:

@@ -105,7 +105,7 @@ def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
     others = models if own.classes or least[PLAIN] < least[TUNED] else models[:1]
     lower = tuned._replace(ridge=wish.ridged(min(noise, _LEAST) / own.all))
     times = _TIMES if wish.ridge is None else (1.0,)
-    contest = Contest([*others, lower], rows[by], found.rows, times)
+    contest = Contest([*others, lower], rows[by], found.rows, times, wish.doubt)
     choice = yield from judged(sweep, own, choice, contest)
     will_do = wish.size is None and choice.judged[choice.best.name] <= _LOW
     return choice.fewer(_USUAL) if will_do else choice

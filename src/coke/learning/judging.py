@@ -7,8 +7,9 @@ as if each had been left out of it. These count the less the more a row had its 
 fits, (1 − h)²: of many rows nearly all count, of few those that were kept back.
 
 Each model has the ridge with the least error, and the model with the least error is chosen, or the
-plain one if it is within a standard error of that: nobody fitted its bandwidth. The others were not
-made by looking at single rows' targets either, but for bandwidths, so none flatters itself much.
+plain one in place of a tuned one that is ahead by less than a standard error: nobody fitted its
+bandwidth. None was made by looking at single rows' targets but for that, so none flatters itself
+much.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 
 from coke.data.units import Columns
 from coke.errors import MessageError
-from coke.learning.choice import FINE, PLAIN, Candidate, Choice, Samples
+from coke.learning.choice import FINE, PLAIN, TUNED, Candidate, Choice, Samples
 from coke.maths.algorithms.integers import Integers
 from coke.maths.alike import alike
 from coke.maths.arrays import Array
@@ -36,7 +37,6 @@ from coke.talk.sums import Sweep, add_integers, describe_inputs
 _SWEEPS, _FEW = 8, 50  # and the frequencies that are looked at
 _REST, _WORST = 1e-3, 1e3  # least of what is left of a row; largest error that counts
 _DETAIL = 1e-3  # of inputs in standard units, for the basis
-_DOUBT = 1.0  # standard errors, below which the plain model is as good as the best
 _FINE = 2.0**14  # whole numbers to one, in sums that tell ridges apart
 
 
@@ -47,6 +47,7 @@ class Contest(NamedTuple):
     Z: Array  # (n, d) a site's rows as the tuned model takes them
     rows: float  # to fit with, of all sites
     times: Sequence[float]  # of each model's ridge, to be tried
+    doubt: float = 0.0  # standard errors, below which the plain model is as good as the tuned one
 
 
 class _Judging(NamedTuple):
@@ -106,7 +107,7 @@ def _ridge(basis: Whitening, ridge: float) -> Array:
 
 def judged(sweep: Sweep, own: Samples, choice: Choice, contest: Contest) -> Talk[Choice]:
     """The best of them."""
-    models, Z, rows, times = contest
+    models, Z, rows, times, doubt = contest
     kinds, inputs = {False: own.Z, models[-1].quantiles: Z}, {}
     for by, X in kinds.items():
         anything = Columns.of_moments(1.0, np.zeros(1), np.ones(1))
@@ -123,7 +124,7 @@ def judged(sweep: Sweep, own: Samples, choice: Choice, contest: Contest) -> Talk
         one._replace(ridge=one.ridge * times[i]) for one, i in zip(models, which, strict=True)
     ]
     parts = [part.at(i) for part, i in zip(parts, which, strict=True)]
-    return _won(choice, models, (yield from _compared(sweep, own, parts)))
+    return _won(choice, models, (yield from _compared(sweep, own, parts)), doubt)
 
 
 def _ridges(sweep: Sweep, own: Samples, parts: Sequence[_Missed]) -> Talk[list[int]]:
@@ -167,13 +168,14 @@ class _Verdict(NamedTuple):
         return float(self.mean[over] - self.mean[i]) / least
 
 
-def _won(choice: Choice, models: Sequence[Candidate], said: _Verdict) -> Choice:
-    """The one with the least error; the plain one, if judged, where it is nearly that."""
+def _won(choice: Choice, models: Sequence[Candidate], said: _Verdict, doubt: float) -> Choice:
+    """The one with the least error; plain in place of tuned where that is hardly ahead."""
     names = [one.name for one in models]
     best, near, *_ = np.argsort(said.mean, kind="stable").tolist()
-    usual = names.index(PLAIN) if PLAIN in names else best
-    if usual != best and said.lead(best, usual) < _DOUBT:
-        best, near = usual, best
+    if names[best] == TUNED and PLAIN in names:
+        usual = names.index(PLAIN)
+        if said.lead(best, usual) < doubt:
+            best, near = usual, best
     judged = {name: float(error) for name, error in zip(names, said.mean, strict=True)}
     return choice._replace(best=models[best], judged=judged, lead=said.lead(best, near))
 

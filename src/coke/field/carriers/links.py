@@ -115,8 +115,7 @@ class Links:
     def _turn(self, link: Link, now: float) -> None:
         """Reads what has come, and sends what waits."""
         try:
-            if link.plug.waiting:
-                link.plug.flush()
+            link.plug.flush()
             data = link.plug.read()
             link.heard = now
             for kind, message in link.reader.feed(data):

@@ -4,7 +4,7 @@ Their numbers become integers, coded as those of innovations are (`codecs`):
 
     spreads and factors   sign(x) round(log(1 + |x|/(10 s₀)) / log 1.1)    steps of 10 %, s₀ near 0
     means                 round(m_j / max(sd_j/10, s₀))                    a tenth of the spread
-    s₀ = ½ σ √(λ/N)       what the ridge hides anyway
+    s₀ = 0.3 σ √(λ/N)     what the ridge hides anyway
 
 What is too large for that is told as the largest that can be: a basis may be any, and of inputs so
 far beyond σ the features are rounding. So every mixture can be told, in `most_bytes` and a head.
