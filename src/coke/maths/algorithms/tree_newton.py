@@ -25,7 +25,7 @@ from coke.maths.losses.excess import Certificate
 
 BEGIN, STEP, SHIFT, HESSIAN, COMMON, END = range(6)  # what the root orders
 _FIRST = 0.6  # step of the first place, in root mean squares
-_DOWN, _ROUND = 0.03, 0.05  # parts of a step's gain that rounding it may cost; with gradients
+_DOWN, _ROUND = 0.05, 0.08  # parts of a step's gain that rounding it may cost; with gradients
 _LONG = 15  # sweeps, after which it is less: what is lost adds up on a long way
 _ENOUGH = 0.9  # of what may be left: a proof is then likely
 _ROUNDED, _SHIFTED = 0.125, 0.05  # of it, for the rounding of gradients, and of their mean
