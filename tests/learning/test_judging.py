@@ -26,7 +26,7 @@ def won(errors: dict[str, float], sure: float) -> Choice:
         ({LINEAR: 0.5, PLAIN: 0.5, TUNED: 0.35}, TUNED, 1.5),
         ({LINEAR: 0.3, PLAIN: 0.35, TUNED: 0.32}, LINEAR, 0.2),
         ({LINEAR: 0.5, PLAIN: 0.2, TUNED: 0.35}, PLAIN, 1.5),
-        ({LINEAR: 0.36, TUNED: 0.35}, TUNED, 0.1),
+        ({LINEAR: 0.36, TUNED: 0.35}, LINEAR, -0.1),
     ],
 )
 def test_the_least_error_wins_and_where_tuned_is_in_doubt_the_plain_model(

@@ -7,8 +7,8 @@ as if each had been left out of it. These count the less the more a row had its 
 fits, (1 − h)²: of many rows nearly all count, of few those that were kept back.
 
 Each model has the ridge with the least error, and the model with the least error is chosen, or the
-plain one in place of a tuned one that is ahead by less than a standard error: nobody fitted its
-bandwidth. None was made by looking at single rows' targets but for that, so none flatters itself
+next in place of a tuned one that is ahead by less than a standard error: nobody fitted its
+bandwidths. None was made by looking at single rows' targets but for that, so none flatters itself
 much.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from coke.data.units import Columns
 from coke.errors import MessageError
-from coke.learning.choice import FINE, PLAIN, TUNED, Candidate, Choice, Samples
+from coke.learning.choice import FINE, TUNED, Candidate, Choice, Samples
 from coke.maths.algorithms.integers import Integers
 from coke.maths.alike import alike
 from coke.maths.arrays import Array
@@ -47,7 +47,7 @@ class Contest(NamedTuple):
     Z: Array  # (n, d) a site's rows as the tuned model takes them
     rows: float  # to fit with, of all sites
     times: Sequence[float]  # of each model's ridge, to be tried
-    doubt: float = 0.0  # standard errors, below which the plain model is as good as the tuned one
+    doubt: float = 0.0  # standard errors, below which the next model is as good as the tuned one
 
 
 class _Judging(NamedTuple):
@@ -169,13 +169,11 @@ class _Verdict(NamedTuple):
 
 
 def _won(choice: Choice, models: Sequence[Candidate], said: _Verdict, doubt: float) -> Choice:
-    """The one with the least error; plain in place of tuned where that is hardly ahead."""
+    """The one with the least error; the next in place of a tuned one that is hardly ahead."""
     names = [one.name for one in models]
     best, near, *_ = np.argsort(said.mean, kind="stable").tolist()
-    if names[best] == TUNED and PLAIN in names:
-        usual = names.index(PLAIN)
-        if said.lead(best, usual) < doubt:
-            best, near = usual, best
+    if names[best] == TUNED and said.lead(best, near) < doubt:
+        best, near = near, best
     judged = {name: float(error) for name, error in zip(names, said.mean, strict=True)}
     return choice._replace(best=models[best], judged=judged, lead=said.lead(best, near))
 
