@@ -95,20 +95,29 @@ def choose(sweep: Sweep, own: Samples, wish: Wish) -> Talk[Choice]:
         return choice
     # A site's rows may ask for more of a ridge than all sites' rows together bear, or for less.
     low, d = wish.ridged(_LEAST / own.all), own.Z.shape[1]
-    models = [linear(d, low), plain(wish.plain._replace(n_features=len(omega)), d, low)]
-    if named:  # whose errors are bounded, as a judge's many sums are not
-        best = min(models, key=lambda one: least[one.name])
-        best = best._replace(ridge=wish.ridged(curves.noise(best.name) / own.all))
-        return choice._replace(best=best) if least[best.name] < _CLEAR * least[TUNED] else choice
+    rivals = [linear(d, low), plain(wish.plain._replace(n_features=len(omega)), d, low)]
+    if named:
+        return _by_errors(own, wish, choice, rivals, curves)
     # Where each site by itself finds the tuned model better than the plain one, that has never won
     # rightly. But classes are no numbers, which bandwidths by evidence take them for.
-    others = models if own.classes or least[PLAIN] < least[TUNED] else models[:1]
+    others = rivals if own.classes or least[PLAIN] < least[TUNED] else rivals[:1]
     lower = tuned._replace(ridge=wish.ridged(min(noise, _LEAST) / own.all))
     times = _TIMES if wish.ridge is None else (1.0,)
     contest = Contest([*others, lower], rows[by], found.rows, times, wish.doubt)
     choice = yield from judged(sweep, own, choice, contest)
     will_do = wish.size is None and choice.judged[choice.best.name] <= _LOW
     return choice.fewer(_USUAL) if will_do else choice
+
+
+def _by_errors(
+    own: Samples, wish: Wish, choice: Choice, rivals: list[Candidate], curves: _Curves
+) -> Choice:
+    """Under a guard: errors on rows left out are bounded, as a judge's many sums are not."""
+    best = min(rivals, key=lambda one: choice.errors[one.name])
+    if choice.errors[best.name] >= _CLEAR * choice.errors[TUNED]:
+        return choice
+    ridge = wish.ridged(curves.noise(best.name) / own.all)
+    return choice._replace(best=best._replace(ridge=ridge))
 
 
 def _quantiles(sweep: Sweep, own: Samples) -> Talk[Array]:
