@@ -24,15 +24,16 @@ def won(errors: dict[str, float], sure: float) -> Choice:
     [
         ({LINEAR: 0.5, PLAIN: 0.4, TUNED: 0.35}, PLAIN, -0.5),
         ({LINEAR: 0.5, PLAIN: 0.5, TUNED: 0.35}, TUNED, 1.5),
-        ({LINEAR: 0.3, PLAIN: 0.35, TUNED: 0.32}, LINEAR, 0.2),
+        ({LINEAR: 0.3, PLAIN: 0.35, TUNED: 0.32}, PLAIN, -0.5),
+        ({LINEAR: 0.3, PLAIN: 0.45, TUNED: 0.32}, LINEAR, 0.2),
         ({LINEAR: 0.5, PLAIN: 0.2, TUNED: 0.35}, PLAIN, 1.5),
         ({LINEAR: 0.36, TUNED: 0.35}, LINEAR, -0.1),
     ],
 )
-def test_the_least_error_wins_and_where_tuned_is_in_doubt_the_plain_model(
+def test_the_least_error_wins_and_in_doubt_plain_then_a_line_then_tuned(
     errors: dict[str, float], best: str, lead: float
 ) -> None:
-    """Within a standard error of the tuned one, where it is judged; the lead is over the next."""
+    """Doubt is a standard error; the lead is over the next, and below zero where it decided."""
     choice = won(errors, 0.1)
     assert choice.best.name == best
     assert choice.judged == errors

@@ -135,7 +135,7 @@ class Wish(NamedTuple):
     useful: bool = True  # whether to choose among frequencies
     ridge: float | None = None  # of all models
     least: float = 0.0  # ridge that is chosen
-    doubt: float = 0.0  # standard errors that the tuned model must be ahead of the next
+    doubt: float = 0.0  # standard errors, below which models are as good as each other
 
     @classmethod
     def of(

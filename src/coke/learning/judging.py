@@ -6,10 +6,10 @@ several ridges each; then their errors on the rest, which were kept back, and on
 as if each had been left out of it. These count the less the more a row had its way in one of the
 fits, (1 − h)²: of many rows nearly all count, of few those that were kept back.
 
-Each model has the ridge with the least error, and the model with the least error is chosen, or the
-next in place of a tuned one that is ahead by less than a standard error: nobody fitted its
-bandwidths. None was made by looking at single rows' targets but for that, so none flatters itself
-much.
+Each model has the ridge with the least error. Of the models that are less than a standard error
+behind the best, the first in this order is chosen: the plain one, where it is judged, which with a
+large ridge is nearly linear; a line; the tuned one, whose bandwidths were fitted to targets, as
+nothing of the others was.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from coke.data.units import Columns
 from coke.errors import MessageError
-from coke.learning.choice import FINE, TUNED, Candidate, Choice, Samples
+from coke.learning.choice import FINE, LINEAR, PLAIN, TUNED, Candidate, Choice, Samples
 from coke.maths.algorithms.integers import Integers
 from coke.maths.alike import alike
 from coke.maths.arrays import Array
@@ -34,6 +34,7 @@ from coke.maths.features.whitening import Whitening, mixture_basis
 from coke.talk.conversation import Talk
 from coke.talk.sums import Sweep, add_integers, describe_inputs
 
+_FIRST = (PLAIN, LINEAR, TUNED)  # in doubt
 _SWEEPS, _FEW = 8, 50  # and the frequencies that are looked at
 _REST, _WORST = 1e-3, 1e3  # least of what is left of a row; largest error that counts
 _DETAIL = 1e-3  # of inputs in standard units, for the basis
@@ -47,7 +48,7 @@ class Contest(NamedTuple):
     Z: Array  # (n, d) a site's rows as the tuned model takes them
     rows: float  # to fit with, of all sites
     times: Sequence[float]  # of each model's ridge, to be tried
-    doubt: float = 0.0  # standard errors, below which the next model is as good as the tuned one
+    doubt: float = 0.0  # standard errors, below which models are as good as each other
 
 
 class _Judging(NamedTuple):
@@ -169,13 +170,14 @@ class _Verdict(NamedTuple):
 
 
 def _won(choice: Choice, models: Sequence[Candidate], said: _Verdict, doubt: float) -> Choice:
-    """The one with the least error; the next in place of a tuned one that is hardly ahead."""
+    """The one with the least error, or the first that is hardly behind it."""
     names = [one.name for one in models]
-    best, near, *_ = np.argsort(said.mean, kind="stable").tolist()
-    if names[best] == TUNED and said.lead(best, near) < doubt:
-        best, near = near, best
+    best, *others = np.argsort(said.mean, kind="stable").tolist()
+    near = [i for i in others if said.lead(best, i) < doubt]
+    won = min([best, *near], key=lambda i: _FIRST.index(names[i]))
     judged = {name: float(error) for name, error in zip(names, said.mean, strict=True)}
-    return choice._replace(best=models[best], judged=judged, lead=said.lead(best, near))
+    lead = said.lead(won, others[0] if won == best else best)
+    return choice._replace(best=models[won], judged=judged, lead=lead)
 
 
 def _fits(
