@@ -104,11 +104,24 @@ class _Inbox:
                     self._change.notify()
         return fate
 
-    def take(self, timeout: float, together: Iterable[str] = ()) -> tuple[str, bytes] | None:
-        """The next frame and its sender, or None after `timeout` seconds or when closed."""
+    def expects(self, together: Iterable[str]) -> bool:
+        """Whether it has a frame, and of each of these one: `ready` says so from now on."""
         with self._change:
             self._awaited = {name for name in together if not self._frames.get(name)}
-            self._change.wait_for(self._worth_waking, timeout)
+            return self.ready()
+
+    def ready(self) -> bool:
+        """Whether there is what was last expected, or nothing will come any more."""
+        return self._closed or (bool(self._turn) and not self._awaited)
+
+    def wait(self, timeout: float) -> None:
+        """Until there is, for so many seconds at most."""
+        with self._change:
+            self._change.wait_for(self.ready, timeout)
+
+    def take(self) -> tuple[str, bytes] | None:
+        """The next frame and its sender, or None where there is none or when closed."""
+        with self._change:
             if not self._turn or self._closed:
                 return None
             sender = self._turn.popleft()
@@ -117,9 +130,6 @@ class _Inbox:
             if self._frames[sender]:
                 self._turn.append(sender)  # behind the others: a loud neighbour starves nobody
         return sender, frame
-
-    def _worth_waking(self) -> bool:
-        return self._closed or (bool(self._turn) and not self._awaited)
 
     def close(self) -> None:
         """Nothing more comes out; whoever waits is woken."""
@@ -179,7 +189,9 @@ class Carrier(AbstractContextManager["Carrier"]):
         Where frames of some neighbours are of use only together, it waits until each of them has
         sent one; after `timeout` it returns any. Waking up costs more than reading a frame.
         """
-        return self._inbox.take(timeout, together)
+        if not self._inbox.expects(together):
+            self._rest(timeout)
+        return self._inbox.take()
 
     def alive(self) -> frozenset[str]:
         """The neighbours with a live authenticated link, this moment."""
@@ -230,6 +242,10 @@ class Carrier(AbstractContextManager["Carrier"]):
     @abstractmethod
     def _hang_up(self) -> None:
         """Free what the network holds."""
+
+    def _rest(self, timeout: float) -> None:
+        """Until the inbox has what is expected, for so many seconds at most."""
+        self._inbox.wait(timeout)
 
     def arrived(self, sender: str, frame: bytes) -> None:
         """Take a frame in, or drop what no neighbour sent or is too much."""

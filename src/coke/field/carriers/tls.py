@@ -1,4 +1,4 @@
-"""Frames over mutual TLS, with listeners and links of our own: one thread looks after all of them.
+"""Frames over mutual TLS, with listeners and links of our own, which whoever waits looks after.
 
 Both ends show a certificate of the network's authority, and each says WELCOME once it has seen that
 the other is a neighbour, that its certificate holds and that its key is not revoked. Only then is
@@ -14,7 +14,6 @@ from __future__ import annotations
 import selectors
 import socket
 import ssl
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from coke.field.carriers.address import Endpoint, Spot
 from coke.field.carriers.base import Bucket, Carrier, Clock, Event
 from coke.field.carriers.calling import FIRST, Answer, Call, call
 from coke.field.carriers.door import FrontDoor
+from coke.field.carriers.helm import Asked, Helm
 from coke.field.carriers.links import Link, Links
 from coke.field.carriers.papers import Papers, Peer, UnwelcomeError, why
 from coke.field.carriers.stream import Plug
@@ -81,8 +81,7 @@ class TlsCarrier(Carrier):
         for one in (self._bell, self._button):
             one.setblocking(False)
         self._selector.register(self._bell, selectors.EVENT_READ, self._rung)
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
+        self._helm = Helm(self._turn, self._ring, self._end, TICK)
 
     def __enter__(self) -> TlsCarrier:
         return self
@@ -106,8 +105,11 @@ class TlsCarrier(Carrier):
             return False
         sent = link.say(stream.FRAME, frame, time.monotonic(), self._place.patience_ms / 1000)
         if link.plug.waiting or not sent:
-            self._ring()
+            self._helm.stir()
         return sent
+
+    def _rest(self, timeout: float) -> None:
+        self._helm.until(self._inbox.ready, timeout)
 
     def _linked(self) -> frozenset[str]:
         """Those who were heard within the lease, when all that had come was last read."""
@@ -118,28 +120,36 @@ class TlsCarrier(Carrier):
         return link is not None and self._turned - link.heard < self._place.lease_ms / 1000
 
     def _hang_up(self) -> None:
-        self._ring()
-        self._thread.join()
+        self._helm.close()
 
     def _ring(self) -> None:
         with suppress(OSError):  # full: then it has rung already
             self._button.send(b"!")
 
-    # What the links' own thread does.
+    # What whoever has the helm does.
 
-    def _work(self) -> None:
-        while not self.closed:
-            found = self._selector.select(TICK)
-            now = time.monotonic()
-            for key, _ in sorted(found, key=lambda one: one[0].fd not in self._links):
-                key.data(now)  # links first: strangers are no reason to be late
-            self._turned = now
-            while self._answers:
-                self._answered(*self._answers.popleft())
-            self._links.watch()
-            if now - self._ticked >= TICK:
-                self._ticked = now
-                self._tick(now)
+    def _turn(self, wait: float, hurried: Asked) -> None:
+        """All that has come; links first, for strangers are no reason to be late."""
+        found = [key for key, _ in self._selector.select(wait)]
+        now, strangers = time.monotonic(), list[selectors.SelectorKey]()
+        for key in found:
+            if key.fd in self._links:
+                key.data(now)
+            else:
+                strangers.append(key)
+        self._turned = now
+        for key in strangers:
+            if hurried():
+                break  # they are still there at the next turn
+            key.data(now)
+        while self._answers:
+            self._answered(*self._answers.popleft())
+        self._links.watch()
+        if now - self._ticked >= TICK:
+            self._ticked = now
+            self._tick(now)
+
+    def _end(self) -> None:
         self._forget_answers()
         self._links.close(FAREWELL)
         self._door.close()
@@ -228,7 +238,7 @@ class TlsCarrier(Carrier):
 
     def _answer(self, answer: Answer) -> None:
         self._answers.append(answer)
-        self._ring()
+        self._helm.stir()
         if self.closed:
             self._forget_answers()
 
