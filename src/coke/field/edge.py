@@ -104,6 +104,11 @@ def _begun(edge: Edge, x: Array, g: Array) -> bytes:
     return blake2b(x.tobytes() + lower.tobytes(), digest_size=CHAIN).digest()
 
 
+def began_anew(before: End, after: End) -> bool:
+    """Whether an end stands elsewhere than it did."""
+    return before.epoch != after.epoch or before.closed != after.closed
+
+
 def freeze(end: End, word: Word, h: float) -> End:
     """out ← this word as that of step s, and what it leaves of the threshold."""
     out = word._replace(epoch=end.epoch, step=end.s, tag=end.tag[:TAG])
@@ -123,7 +128,7 @@ def complete(edge: Edge, end: End) -> End:
     g = dual(1.0, own, cp, end.g) if edge.integrates else end.g
     # Beyond LIMIT sums need not be exact (`codecs`); an honest edge's g stayed below half of it on
     # the hardest tables.
-    if not ((np.abs(g) <= LIMIT).all() and (cp is end.cp or (np.abs(cp) <= LIMIT).all())):
+    if not (_bounded(g) and (cp is end.cp or _bounded(cp))):
         return bump(edge, end)
     if after is not None and after.tag != tag[:TAG]:
         return bump(edge, end)
@@ -131,6 +136,11 @@ def complete(edge: Edge, end: End) -> End:
         s=end.s + 1, own=own, cp=cp, g=g, tag=tag, out=None, prev=mine, quiet=his.quiet,
         box=(after, None),
     )  # fmt: skip
+
+
+def _bounded(x: Array) -> bool:
+    """Whether |x| ≤ LIMIT everywhere; by the norm alone where that is enough, which is cheaper."""
+    return bool(x.dot(x) < LIMIT * LIMIT) or bool((np.abs(x) <= LIMIT).all())
 
 
 def _added(edge: Edge, x: Array, payload: bytes) -> Array:
@@ -145,8 +155,11 @@ def _chained(edge: Edge, tag: bytes, mine: bytes, his: bytes) -> bytes:
 
 def hear(edge: Edge, end: End, frame: Frame) -> _Reply:
     """The end after a frame from the other side; MessageError for a payload that is none."""
-    if isinstance(frame, Word) and frame.payload:
-        edge.codec.decode(frame.payload, edge.size)
+    if isinstance(frame, Word):
+        if frame.payload:
+            edge.codec.decode(frame.payload, edge.size)
+        if frame.epoch == end.epoch and not end.closed:
+            return _heard(edge, end, frame)
     his = frame if isinstance(frame, Standing) else Standing(frame.epoch, False)
     mine = end.standing
     if his < mine:

@@ -37,7 +37,7 @@ import numpy as np
 
 from coke.errors import MessageError
 from coke.field.pulses import TICK, Pulse, decode_tick, encode_tick
-from coke.maths.algorithms.integers import refuse
+from coke.maths.algorithms.integers import refuse, refused
 from coke.maths.algorithms.stopping import NEVER
 from coke.maths.arrays import Array
 from coke.maths.ledger import COUNTS, HEADER, LETTERHEAD, LONG, STEPS
@@ -221,16 +221,22 @@ def _word(data: bytes, size: int) -> Word:
     flags, brief = data[0] & FLAGS, data[0] <= FLAGS
     head = HEADER if brief else LONG
     # No codec writes more than this for so many numbers.
-    refuse(not head <= len(data) <= head + 2 + 8 * size, f"a word of {len(data)} bytes")
-    read = (_WORD if brief else _FAR).unpack_from(data)[1:]
-    epoch, step, tag, quiet = (0, *read) if brief else read
-    refuse(fits(epoch, step, quiet) != brief, f"a header of {head} bytes that is not the shortest")
-    payload = data[head:]
-    refuse(bool(flags & NEWS) != bool(payload), f"flags {flags} and {len(payload)} payload bytes")
-    refuse(quiet <= -NEVER, f"a countdown of {-quiet}")
-    refuse(bool(flags & SHORT) and quiet >= 0, "an end declared without a countdown")
-    again, short, wide = (bool(flags & bit) for bit in (AGAIN, SHORT, WIDE))
-    return Word(epoch, step, tag, quiet, payload, again=again, short=short, wide=wide)
+    if not head <= len(data) <= head + 2 + 8 * size:
+        raise refused(f"a word of {len(data)} bytes")
+    epoch = 0
+    if brief:
+        _, step, tag, quiet = _WORD.unpack_from(data)
+    else:
+        _, epoch, step, tag, quiet = _FAR.unpack_from(data)
+    if fits(epoch, step, quiet) != brief:
+        raise refused(f"a header of {head} bytes that is not the shortest")
+    payload, short = data[head:], flags & SHORT > 0
+    if (flags & NEWS > 0) != (len(payload) > 0):
+        raise refused(f"flags {flags} and {len(payload)} payload bytes")
+    if quiet <= -NEVER:
+        raise refused(f"a countdown of {-quiet}")
+    refuse(short and quiet >= 0, "an end declared without a countdown")
+    return Word(epoch, step, tag, quiet, payload, flags & AGAIN > 0, short, flags & WIDE > 0)
 
 
 def decode_letter(data: bytes) -> Told:

@@ -16,6 +16,7 @@ says why to all: neighbours that would cut it for that would be cut by theirs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -190,7 +191,7 @@ class Watch:
 
     def _size(self, end: End) -> float:
         """Of what he says, in parts; nothing where this site says about as much: it was dragged."""
-        his, mine = float(np.sqrt(end.cp @ end.cp)), float(np.sqrt(end.own @ end.own))
+        his, mine = _norm(end.cp), _norm(end.own)
         return his / self._model if his > AHEAD * mine else 0.0
 
     def _pulled(self, name: str, gamma: Array, loss: float) -> _Measured:
@@ -205,7 +206,7 @@ class Watch:
             calls = self._tells(self.audit, name, loss)
         elif name in self.leaves:
             bound, warns = self._bounds.leaf, ALARMS
-        size = float(np.sqrt(gamma @ gamma)) if bound > 0 else 0.0
+        size = _norm(gamma) if bound > 0 else 0.0
         bound = bound or 1.0
         return _Measured(name, size / bound, warns, FALLS_BACK[0], PULLS, calls / bound)
 
@@ -221,3 +222,7 @@ class Watch:
             return flows.edge(audit.name, name)
         sum_ = CONVICTS * flows.node(self._bounds.suffers(loss) * flows.zero)
         return sum_ / max(len(near.get(name, ())), 1)
+
+
+def _norm(x: Array) -> float:
+    return math.sqrt(x.dot(x))

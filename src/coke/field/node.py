@@ -113,15 +113,17 @@ class Node(NamedTuple):
             return Advance(self, durable=False)
         due = {n: end for n, end in self.open.items() if self.k and end.due}
         after = {n: edges.complete(self.setup.edge(n), end) for n, end in due.items()}
-        anew = [n for n, end in after.items() if end.standing != self.ends[n].standing]
+        anew = [n for n, end in after.items() if edges.began_anew(self.ends[n], end)]
         if anew:
             self.setup.moves.bear(*anew)
         node = self._replace(ends={**self.ends, **after})
-        if self.k and (cut := self.setup.suspicious(node.state, node.open, node.k, node.wide)):
+        left = node.open
+        if self.k and (cut := self.setup.suspicious(node.state, left, node.k, node.wide)):
             shut = edges.close(self.setup.edge(cut), node.ends[cut], edges.PATIENCE)
             node = node._replace(ends={**node.ends, cut: shut}, wide=True)
+            left = node.open
         # Of a neighbour that has finished every word counts, unless there is no waiting for it.
-        ended = [end for end in node.open.values() if self.k and end.last is not None]
+        ended = [end for end in left.values() if self.k and end.last is not None]
         least, told = node._least(), any(end.finished or missing for end in ended)
         if told or least.done():
             return node._parting(short=node.short)
@@ -129,7 +131,7 @@ class Node(NamedTuple):
             return node._parting(short=True)
         if missing and not self.setup.algorithm.elastic:
             return Advance(self, durable=False)
-        state, tellings = self.setup.step(node.state, node.open, self.k + 1)
+        state, tellings = self.setup.step(node.state, left, self.k + 1)
         node = node._replace(state=state, k=self.k + 1)._counted(least, frozenset(after))
         return node._said(tellings, node.laps, self.ends)
 
@@ -141,19 +143,20 @@ class Node(NamedTuple):
         """
         edge, before = self.setup.edge(sender), self._known(sender)
         end, answer = edges.hear(edge, before, frame)
-        moved, lasting = end.standing != before.standing, end.last != before.last
+        moved, lasting = edges.began_anew(before, end), end.last != before.last
         if self.done and end.due:
             end, lasting = edges.complete(edge, end), True
-        node = self._replace(ends={**self.ends, sender: end})
+        short, wide = self.short, self.wide
         if self.done:
             waits = isinstance(frame, Word) and frame.step >= end.s and end.out is None
             asks = isinstance(frame, Done) and frame.again
             answer = _done(end, self.short) if waits or asks else answer
         elif isinstance(frame, Done):
             here = end.standing == (frame.epoch, False)  # else from before the edge began anew
-            node = node._replace(short=self.short or (frame.short and here))
+            short = self.short or (frame.short and here)
         elif isinstance(frame, Word):
-            node = node._replace(short=self.short or frame.short, wide=self.wide or frame.wide)
+            short, wide = self.short or frame.short, self.wide or frame.wide
+        node = self._replace(ends={**self.ends, sender: end}, short=short, wide=wide)
         if moved and not self.done:
             self.setup.moves.bear(sender)
             if not end.closed:
@@ -261,10 +264,11 @@ class Node(NamedTuple):
 
     def _counted(self, least: Quiet, moved: frozenset[str]) -> Node:
         """With the count and countdown that this round's words carry."""
-        away = self.setup.away(self.theta, self.open, self.wide)
-        awaited, fine = (self.awaited - moved) & self.open.keys(), self.fine and away <= 1.0
+        left = self.open
+        away = self.setup.away(self.theta, left, self.wide)
+        awaited, fine = (self.awaited - moved) & left.keys(), self.fine and away <= 1.0
         said = counted(least, fine and not awaited, self.setup.reach)
-        laps, lap = said.count, frozenset(self.open)
+        laps, lap = said.count, frozenset(left)
         if awaited:  # within a lap
             laps, lap = self.laps if fine else 0, awaited
         return self._replace(

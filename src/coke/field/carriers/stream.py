@@ -24,6 +24,7 @@ FRAME, PING, AGAIN, WELCOME, REFUSED, REVOKED, OVERSIZED = range(7)  # the last 
 _HEAD = struct.Struct(">BI")
 _LONGEST = {PING: 0, AGAIN: 0, WELCOME: 512, REFUSED: 512, REVOKED: 1 << 20}  # bytes of each kind
 _CHUNK = 1 << 16  # bytes read or written at once
+_RECORD = 1 << 14  # bytes of a record of TLS, at most
 _TURN = 16  # chunks read before others have their turn
 _LATER = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 
@@ -84,15 +85,20 @@ class Plug:
 
     def read(self) -> bytes:
         """What has come, a part of it if it is much; `ConnectionError` at the end."""
-        found = bytearray()
-        with self._lock, suppress(*_LATER):
-            for _ in range(_TURN):
-                # As long as a record of TLS or longer: nothing is left where no selector sees it.
-                data = self.socket.recv(_CHUNK)
-                if not data and not found:
-                    raise ConnectionResetError("hung up")
-                found += data
-        return bytes(found)
+        found = b""
+        with self._lock:
+            try:
+                for _ in range(_TURN):
+                    # As long as a record of TLS or longer: nothing is left where no selector sees it.
+                    data = self.socket.recv(_CHUNK)
+                    if not data and not found:
+                        raise ConnectionResetError("hung up")
+                    found += data
+                    if len(data) < _RECORD:
+                        break  # most often that was all: the selector tells if it was not
+            except _LATER:
+                pass
+        return found
 
     def write(self, data: bytes, most: int, patience: float) -> bool:
         """Sends what can be sent, and keeps the rest; waits only if more than `most` waits already.

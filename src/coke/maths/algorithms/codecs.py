@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coke.errors import InputError
-from coke.maths.algorithms.integers import planned, refuse, rice_decoded
+from coke.maths.algorithms.integers import planned, refuse, refused, rice_decoded
 from coke.maths.arrays import SQRT_HALF, Array, Sizes
 
 FINEST, COARSEST = -40, 12  # smallest and largest exponent of a step
@@ -105,11 +105,14 @@ class Coarse:
         if not data:
             return np.zeros(size)
         # Float64 would be shorter than more: no encoder does this, and the work stays O(D).
-        refuse(not 3 <= len(data) <= 2 + 8 * size, f"{len(data)} bytes for {size} numbers")
+        if not 3 <= len(data) <= 2 + 8 * size:
+            raise refused(f"{len(data)} bytes for {size} numbers")
         e = (data[0] + 128) % 256 - 128
-        refuse(not FINEST <= e <= COARSEST, f"exponent {e}")
+        if not FINEST <= e <= COARSEST:
+            raise refused(f"exponent {e}")
         n = rice_decoded(data[1:], size)
-        refuse(int(np.abs(n).max()) > 1 << (COARSEST - e), f"values beyond {LIMIT:g}")
+        if int(np.abs(n).max()) > 1 << (COARSEST - e):
+            raise refused(f"values beyond {LIMIT:g}")
         return np.ldexp(n.astype(np.float64), e)
 
 

@@ -154,7 +154,8 @@ def rice_decoded(data: bytes, size: int) -> Integers:
     """The integers (D,) of a row that was `planned`, or MessageError; work is O(D)."""
     if not data:
         return np.zeros(size, np.int64)
-    refuse(not 2 <= len(data) <= 1 + 8 * size, f"{len(data)} bytes for {size} numbers")
+    if not 2 <= len(data) <= 1 + 8 * size:
+        raise refused(f"{len(data)} bytes for {size} numbers")
     refuse(not data[-1], "an empty last byte")
     r, k = divmod(data[0], 16)
     bits = np.unpackbits(np.frombuffer(data, np.uint8, offset=1))
@@ -164,7 +165,8 @@ def rice_decoded(data: bytes, size: int) -> Integers:
         m = entries(bits, r + k)
         runs, rest = split(bits, (m, r), (m, k))
         at = (runs + 1).cumsum() - 1
-        refuse(at[-1] >= size, f"an entry {at[-1]} of {size}")
+        if at[-1] >= size:
+            raise refused(f"an entry {at[-1]} of {size}")
         folds = np.zeros(size, np.int64)
         folds[at] = rest + 1
     return _unfolded(folds)
@@ -215,7 +217,8 @@ def split(bits: Bits, *parts: tuple[int, int]) -> list[Integers]:
     """The values that `_joined` made into bits, from how many they are and their low bits k."""
     start, count = sum(m * k for m, k in parts), sum(m for m, _ in parts)
     (ends,) = bits[start:].view(np.bool_).nonzero()
-    refuse(len(ends) != count, f"{len(ends)} unary codes instead of {count}")
+    if len(ends) != count:
+        raise refused(f"{len(ends)} unary codes instead of {count}")
     quotients, values, at, first = ends.copy(), [], 0, 0
     quotients[1:] -= ends[:-1] + 1
     for m, k in parts:
@@ -228,7 +231,12 @@ def split(bits: Bits, *parts: tuple[int, int]) -> list[Integers]:
 def refuse(wrong: bool, what: str) -> None:
     """Raises MessageError where something is wrong."""
     if wrong:
-        raise MessageError(
-            f"a message with {what}: expected one that the same codec made for as many numbers; "
-            "compare the releases and settings at both ends"
-        )
+        raise refused(what)
+
+
+def refused(what: str) -> MessageError:
+    """For a message with this; words are found only where something is wrong."""
+    return MessageError(
+        f"a message with {what}: expected one that the same codec made for as many numbers; "
+        "compare the releases and settings at both ends"
+    )
