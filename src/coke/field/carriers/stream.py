@@ -89,7 +89,7 @@ class Plug:
         with self._lock:
             try:
                 for _ in range(_TURN):
-                    # As long as a record of TLS or longer: nothing is left where no selector sees it.
+                    # As long as a record of TLS, or longer: a selector sees all that is left.
                     data = self.socket.recv(_CHUNK)
                     if not data and not found:
                         raise ConnectionResetError("hung up")
