@@ -63,7 +63,7 @@ def test_an_inbox_keeps_order_and_bounds_and_accounts_for_every_frame(
     offered = dict.fromkeys("ab", 0)
     for step in steps:
         if step is None:
-            got = inbox.take()
+            got = inbox.take(0)
             assert (got is None) == (not any(kept.values()))
             if got is not None:
                 assert got[1] == kept[got[0]].pop(0)
@@ -85,7 +85,7 @@ def test_a_loud_neighbour_starves_nobody() -> None:
     for _ in range(100):
         inbox.offer("a", b"loud")
     inbox.offer("b", b"quiet")
-    assert ("b", b"quiet") in [inbox.take(), inbox.take()]
+    assert ("b", b"quiet") in [inbox.take(0), inbox.take(0)]
 
 
 @given(st.sets(st.sampled_from("abc")), st.sets(st.sampled_from("abc")))

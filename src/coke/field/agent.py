@@ -236,12 +236,11 @@ class Agent:
             self.desk.refused[sender] += 1
 
     def _status(self, name: str, phase: Phase) -> Status:
-        node, desk, sweeps = self._train.node, self.desk, self.sweeps
+        node, desk = self._train.node, self.desk
         words = () if node is None else tuple(end.out for end in node.ends.values())
-        sweep = {"spoke": False, "loss": np.nan, "away": np.inf}
-        if node is None and sweeps:
-            sweep = sweeps[-1]
-        ledger = self._agree.spent
+        sweep, ledger = {"spoke": False, "loss": np.nan, "away": np.inf}, self._agree.spent
+        if node is None and self.sweeps:
+            sweep = self.sweeps[-1]
         if self.follow is not None and self.follow.begun:
             _, ledger, sweep["loss"] = self.follow.told
         return Status(

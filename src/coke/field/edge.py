@@ -111,8 +111,7 @@ def began_anew(before: End, after: End) -> bool:
 
 def freeze(end: End, word: Word, h: float) -> End:
     """out ← this word as that of step s, and what it leaves of the threshold."""
-    out = word._replace(epoch=end.epoch, step=end.s, tag=end.tag[:TAG])
-    return end._replace(out=out, h=h)
+    return end._replace(out=Word(end.epoch, end.s, end.tag[:TAG], *word[3:]), h=h)
 
 
 def complete(edge: Edge, end: End) -> End:

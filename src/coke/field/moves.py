@@ -13,9 +13,9 @@ once the words of all neighbours are there; an edge that starts again or closes 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -25,8 +25,9 @@ from coke.errors import ConvergenceError, InputError
 from coke.field.edge import FIRST, RESERVE, Edge, End, zero
 from coke.field.frames import Standing
 from coke.field.guarding import Look, Watch
+from coke.field.remembering import RememberingCodec
 from coke.maths.algorithms.algorithm import Algorithm
-from coke.maths.algorithms.codecs import LIMIT, Codec, Coded, Float64
+from coke.maths.algorithms.codecs import LIMIT, Codec, Float64
 from coke.maths.algorithms.coke import COKE, Local, pull
 from coke.maths.algorithms.stopping import NEVER, Limits
 from coke.maths.arrays import Array
@@ -79,7 +80,7 @@ class Setup:
     def codec(self) -> Codec:
         """Of the messages, float64 where the algorithm has none; it remembers what it read."""
         codec = self.algorithm.codec or Float64()
-        return _Remembering(codec.encode, lru_cache(maxsize=256)(codec.decode), codec.coded)
+        return RememberingCodec(codec)
 
     @cached_property
     def share(self) -> tuple[float, ...]:
@@ -163,14 +164,6 @@ class Setup:
     @cached_property
     def _one_thread(self) -> OneThread:
         return OneThread()
-
-
-class _Remembering(NamedTuple):
-    """A codec; what is read of one word serves both looks at it, and all edges."""
-
-    encode: Callable[[Array], bytes]
-    decode: Callable[[bytes, int], Array]
-    coded: Callable[[Array], Coded]
 
 
 class _Elastic:

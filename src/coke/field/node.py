@@ -23,7 +23,7 @@ from coke.errors import MessageError
 from coke.field import edge as edges
 from coke.field.edge import End
 from coke.field.frames import Done, Frame, Word, fits
-from coke.field.moves import Setup, Tellings
+from coke.field.moves import NOTHING, Setup, Tellings
 from coke.maths.algorithms.stopping import NEVER, Quiet, counted
 from coke.maths.arrays import Array
 from coke.maths.ledger import HEADER, LONG, Ledger
@@ -113,15 +113,13 @@ class Node(NamedTuple):
             return Advance(self, durable=False)
         due = {n: end for n, end in self.open.items() if self.k and end.due}
         after = {n: edges.complete(self.setup.edge(n), end) for n, end in due.items()}
-        anew = [n for n, end in after.items() if edges.began_anew(self.ends[n], end)]
-        if anew:
+        if anew := [n for n, end in after.items() if edges.began_anew(self.ends[n], end)]:
             self.setup.moves.bear(*anew)
         node = self._replace(ends={**self.ends, **after})
-        left = node.open
-        if self.k and (cut := self.setup.suspicious(node.state, left, node.k, node.wide)):
+        if self.k and (cut := self.setup.suspicious(node.state, node.open, node.k, node.wide)):
             shut = edges.close(self.setup.edge(cut), node.ends[cut], edges.PATIENCE)
             node = node._replace(ends={**node.ends, cut: shut}, wide=True)
-            left = node.open
+        left = node.open
         # Of a neighbour that has finished every word counts, unless there is no waiting for it.
         ended = [end for end in left.values() if self.k and end.last is not None]
         least, told = node._least(), any(end.finished or missing for end in ended)
@@ -249,8 +247,8 @@ class Node(NamedTuple):
         setup, node, silenced = self.setup, self, set[bytes]()
         payloads = [telling.payload for telling in told.values()]
         for payload, copies in {p: payloads.count(p) for p in payloads}.items():
-            later = node.spent.told(len(payload), header=HEADER)
-            if payload and any(map(gt, later, setup.share)):
+            later = node.spent.told(len(payload), header=HEADER) if payload else NOTHING
+            if any(map(gt, later, setup.share)):
                 silenced.add(payload)
                 need = later if self.k == 1 else None
                 node = node._replace(need=self.need or need)
@@ -264,11 +262,10 @@ class Node(NamedTuple):
 
     def _counted(self, least: Quiet, moved: frozenset[str]) -> Node:
         """With the count and countdown that this round's words carry."""
-        left = self.open
-        away = self.setup.away(self.theta, left, self.wide)
-        awaited, fine = (self.awaited - moved) & left.keys(), self.fine and away <= 1.0
+        away = self.setup.away(self.theta, self.open, self.wide)
+        awaited, fine = (self.awaited - moved) & self.open.keys(), self.fine and away <= 1.0
         said = counted(least, fine and not awaited, self.setup.reach)
-        laps, lap = said.count, frozenset(left)
+        laps, lap = said.count, frozenset(self.open)
         if awaited:  # within a lap
             laps, lap = self.laps if fine else 0, awaited
         return self._replace(
@@ -286,17 +283,16 @@ class Node(NamedTuple):
         """With words of this on their edges, as far as it may; and CTL where an edge has closed."""
         node, told = self._booked(told)
         running = node.countdown < NEVER
-        word = Word(0, 0, b"", -node.countdown if running else quiet, b"")
-        word = word._replace(short=running and node.short, wide=node.wide)
+        quiet, short = -node.countdown if running else quiet, running and node.short
+        word = Word(0, 0, b"", quiet, b"", short=short, wide=node.wide)
         words = {t.payload: word._replace(payload=t.payload) for t in told.values()}
         new = {n: edges.freeze(self.ends[n], words[t.payload], t.h) for n, t in told.items()}
         shut = {n: e.standing for n, e in self.ends.items() if e.closed and not before[n].closed}
         out = {n: end.out for n, end in new.items() if end.out is not None}
-        frames: dict[str, Frame] = {**shut, **out}
         far = sum(not fits(word.epoch, word.step, word.quiet) for word in out.values())
         ledger = node.ledger.told(0, copies=far, header=LONG - HEADER)
         node = node._replace(ends={**self.ends, **new}, ledger=ledger)
-        return Advance(node, tuple(frames.items()))
+        return Advance(node, (*shut.items(), *out.items()))
 
 
 def _done(end: End, short: bool) -> Done:

@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from io import FileIO
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -56,7 +56,8 @@ class Store:
         self.stream = Journal(folder / "stream.coke", flushed=flushed)
         self.streamed = Slots(folder, "stream", flushed)  # images, from which it begins anew
         self.spoilt: list[Path] = []  # files of the state that could not be read when it was
-        self._lines: IO[bytes] | None = None  # the history, while it is written
+        self._lines: FileIO | None = None  # the history, while it is written …
+        self._length = 0  # … and how long it is
         self._look()
 
     def _look(self) -> None:
@@ -112,10 +113,13 @@ class Store:
         """One more round; not flushed to the disk: the state is what counts."""
         try:
             if self._lines is None:
-                self._lines = self.history.open("ab")
-            self._lines.write(msgspec.json.encode(line, enc_hook=_plain) + b"\n")
-            self._lines.flush()
-            if self._lines.tell() > HISTORY:
+                self._lines = self.history.open("ab", buffering=0)
+                self._length = self._lines.tell()
+            rest = memoryview(msgspec.json.encode(line, enc_hook=_plain) + b"\n")
+            self._length += len(rest)
+            while rest:
+                rest = rest[self._lines.write(rest) :]
+            if self._length > HISTORY:
                 self._thin()
         except OSError as error:
             raise FileError(

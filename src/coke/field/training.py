@@ -148,8 +148,7 @@ class Train:
             self._leave()
             return False
         node, now = self._looked_over(), self.desk.clock()
-        left = node.open
-        if not left:
+        if not node.open:
             self._lonely()
             return False
         self.missing = self.together = node.missing()
@@ -161,7 +160,7 @@ class Train:
             return True
         # To all, not only to those one waits for: around a circle of lost words each would
         # have the word of the one that waits for it, and nobody would say his own again.
-        for name in self.desk.due(left):
+        for name in self.desk.due(node.open):
             self.desk.post(node.resend(name))
         return False
 
@@ -183,12 +182,10 @@ class Train:
         there were. Everybody knows in time: a site next to the change counts from zero, so no count
         elsewhere gets beyond its old reach before a word from there has brought the news.
         """
-        left = self.trained.open
-        if gone := [n for n in left if n not in self.desk.carrier.neighbours]:
+        if gone := [n for n in self.trained.open if n not in self.desk.carrier.neighbours]:
             self._keep(self.trained.close(*gone))
-            left = self.trained.open
         node, widest = self.trained, 2 * self.trained.setup.sites - 1
-        wide = node.wide or left.keys() != set(self.agreed.first) - node.setup.reserve
+        wide = node.wide or node.open.keys() != set(self.agreed.first) - node.setup.reserve
         if wide and node.setup.reach != widest:
             self.node = node._replace(setup=replace(node.setup, reach=widest), wide=True, laps=0)
         for name in filter(self.desk.carrier.neighbours.__contains__, node.reserve if wide else ()):
@@ -229,9 +226,8 @@ class Train:
         self.node = node
         if not (after.durable or after.frames):
             return  # a word that will be used in the next round, most often
-        for name, end in node.ends.items():
-            if end.closed and name in before.open:
-                self.desk.news.append(Event("closed", name, why_closed(end)))
+        shut = ((n, end) for n, end in node.ends.items() if end.closed and n in before.open)
+        self.desk.news += [Event("closed", name, why_closed(end)) for name, end in shut]
         self._suspect(node)
         if after.durable and not self.descend.done:  # which it is whenever a word has changed
             self.store.keep_image(image(node))

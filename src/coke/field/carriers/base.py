@@ -114,14 +114,11 @@ class _Inbox:
         """Whether there is what was last expected, or nothing will come any more."""
         return self._closed or (bool(self._turn) and not self._awaited)
 
-    def wait(self, timeout: float) -> None:
-        """Until there is, for so many seconds at most."""
+    def take(self, timeout: float, together: Iterable[str] = ()) -> tuple[str, bytes] | None:
+        """The next frame and its sender, or None after `timeout` seconds or when closed."""
         with self._change:
-            self._change.wait_for(self.ready, timeout)
-
-    def take(self) -> tuple[str, bytes] | None:
-        """The next frame and its sender, or None where there is none or when closed."""
-        with self._change:
+            if timeout > 0 and not self.expects(together):
+                self._change.wait_for(self.ready, timeout)
             if not self._turn or self._closed:
                 return None
             sender = self._turn.popleft()
@@ -189,9 +186,7 @@ class Carrier(AbstractContextManager["Carrier"]):
         Where frames of some neighbours are of use only together, it waits until each of them has
         sent one; after `timeout` it returns any. Waking up costs more than reading a frame.
         """
-        if not self._inbox.expects(together):
-            self._rest(timeout)
-        return self._inbox.take()
+        return self._inbox.take(timeout, together)
 
     def alive(self) -> frozenset[str]:
         """The neighbours with a live authenticated link, this moment."""
@@ -242,10 +237,6 @@ class Carrier(AbstractContextManager["Carrier"]):
     @abstractmethod
     def _hang_up(self) -> None:
         """Free what the network holds."""
-
-    def _rest(self, timeout: float) -> None:
-        """Until the inbox has what is expected, for so many seconds at most."""
-        self._inbox.wait(timeout)
 
     def arrived(self, sender: str, frame: bytes) -> None:
         """Take a frame in, or drop what no neighbour sent or is too much."""

@@ -16,7 +16,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -108,8 +108,11 @@ class TlsCarrier(Carrier):
             self._helm.stir()
         return sent
 
-    def _rest(self, timeout: float) -> None:
-        self._helm.until(self._inbox.ready, timeout)
+    def receive(self, timeout: float, together: Collection[str] = ()) -> tuple[str, bytes] | None:
+        """The next frame; the links are looked after by whoever waits for it."""
+        if timeout > 0 and not self._inbox.expects(together):
+            self._helm.until(self._inbox.ready, timeout)
+        return self._inbox.take(0.0)
 
     def _linked(self) -> frozenset[str]:
         """Those who were heard within the lease, when all that had come was last read."""
