@@ -82,7 +82,7 @@ class Owner(Protocol):
 
 
 class Links:
-    """All connections of one site, used by one thread but for `Link.say`."""
+    """All connections of one site, used by one thread at a time but for `Link.say`."""
 
     def __init__(
         self, owner: Owner, selector: selectors.BaseSelector, frame: int, lease: float

@@ -45,7 +45,7 @@ class Peer(NamedTuple):
 
 
 class Papers:
-    """One site's own; to be used by one thread, but for the contexts."""
+    """One site's own; to be used by one thread at a time, but for the contexts."""
 
     def __init__(self, own: Identity, say: Callable[[Event], None]) -> None:
         self._own, self._say = own, say
