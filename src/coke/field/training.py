@@ -276,12 +276,12 @@ class Train:
         if self.descend.done and sender in self.agreed.first:
             self.desk.post(self.resend(sender) if is_word(data) else ())
             return
-        frame = decode(data, self.trained.setup.moves.width)
+        node, frame = self.trained, decode(data, self.trained.setup.moves.width)
         try:
-            after = self.trained.hear(sender, frame)
+            after = node.hear(sender, frame)
         except MessageError:
             self.desk.refused[sender] += 1
-            after = self.trained.offended(sender, frame)
+            after = node.offended(sender, frame)
         self._keep(after)
         self._stand(sender)
         if isinstance(frame, Standing) and frame.closed:

@@ -87,12 +87,13 @@ class _Inbox:
         self._bucket = {name: Bucket(rate, burst, clock) for name in self._frames}
         self._turn: deque[str] = deque()  # neighbours with frames waiting, each once
         self._awaited: set[str] = set()  # without whose frames whoever waits is not woken
-        self._change = threading.Condition()
+        self._lock = threading.RLock()  # alone it is cheaper to take
+        self._change = threading.Condition(self._lock)
         self._closed = False
 
     def offer(self, sender: str, frame: bytes) -> str:
         """Keep a frame, or drop it; the field of `_Counts` that says which."""
-        with self._change:
+        with self._lock:
             fate = self._judge(sender, len(frame))
             if fate == "received":
                 self._frames[sender].append(frame)
@@ -106,7 +107,7 @@ class _Inbox:
 
     def expects(self, together: Iterable[str]) -> bool:
         """Whether it has a frame, and of each of these one: `ready` says so from now on."""
-        with self._change:
+        with self._lock:
             self._awaited = {name for name in together if not self._frames.get(name)}
             return self.ready()
 
@@ -116,7 +117,7 @@ class _Inbox:
 
     def take(self, timeout: float, together: Iterable[str] = ()) -> tuple[str, bytes] | None:
         """The next frame and its sender, or None after `timeout` seconds or when closed."""
-        with self._change:
+        with self._lock:
             if timeout > 0 and not self.expects(together):
                 self._change.wait_for(self.ready, timeout)
             if not self._turn or self._closed:
@@ -130,7 +131,7 @@ class _Inbox:
 
     def close(self) -> None:
         """Nothing more comes out; whoever waits is woken."""
-        with self._change:
+        with self._lock:
             self._closed = True
             self._change.notify_all()
 

@@ -72,7 +72,8 @@ class Plug:
         self.fd, self.socket = plain.fileno(), plain
         if tls is not None:
             self.socket = tls.wrap_socket(plain, server_side=server, do_handshake_on_connect=False)
-        self._lock, self._out = threading.Condition(), bytearray()
+        self._lock, self._out = threading.RLock(), bytearray()  # the lock alone is cheaper to take
+        self._room, self._writers = threading.Condition(self._lock), 0  # … who wait for room
 
     def shake(self) -> bool:
         """Whether hands are shaken; else later."""
@@ -106,19 +107,26 @@ class Plug:
         False where that has not become less in time.
         """
         with self._lock:
-            if len(self._out) > most and not self._lock.wait_for(
-                lambda: len(self._out) <= most, patience
-            ):
+            if len(self._out) > most and not self._lessens(most, patience):
                 return False
             self._out += data
             self._send()
         return True
 
+    def _lessens(self, most: int, patience: float) -> bool:
+        self._writers += 1
+        try:
+            return self._room.wait_for(lambda: len(self._out) <= most, patience)
+        finally:
+            self._writers -= 1
+
     def flush(self) -> None:
         """Goes on with what was kept."""
         with self._lock:
-            self._send()
-            self._lock.notify_all()
+            if self._out:
+                self._send()
+            if self._writers:
+                self._room.notify_all()
 
     @property
     def waiting(self) -> int:
@@ -156,6 +164,6 @@ class Plug:
         """Gone, and whoever waits to write, too."""
         with self._lock:
             self._out.clear()
-            self._lock.notify_all()
+            self._room.notify_all()
             with suppress(OSError):
                 self.socket.close()
