@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -25,6 +26,9 @@ class _Links:
         self.turns.append(threading.get_ident())
         self.bell.wait(wait)
         self.bell.clear()
+
+    def has_made(self, turns: int) -> bool:
+        return len(self.turns) >= turns
 
     def end(self) -> None:
         self.ends.append(threading.get_ident())
@@ -77,7 +81,7 @@ def test_what_is_stirred_is_done_at_once_and_the_helm_given_up(
     one = links(NEVER)
     for turns in range(3):
         one.helm.stir()
-        _until(lambda turns=turns: len(one.turns) > turns)
+        _until(partial(one.has_made, turns + 1))
         one.helm.until(lambda: True, LONG)
 
 
