@@ -3,7 +3,9 @@
 Every lie of tests/kit/liars.py × alike, sorted and natural sites × random, ring, path and star
 graphs × two seeds, on the agents' own nodes, by consensus; a table in turn for each. Harm is the
 mean loss of the honest sites' models on honest rows after 120 rounds, or up to 240 until they have
-settled, by that of the honest optimum. Two liars that
+settled, by that of the honest optimum; beside it the same by that of the optima of the parts that
+are left where the liar is absent from the start, as a guard can do no more than see to that. Liars
+say nothing in audits; `frank` ones state their edges as they are. Two liars that
 pull together, next to each other, on a sixth of the cases. And honest runs, where nobody should be
 cut or suspected: on the tables, and on hard ones (tests/kit/hard.py), with the bytes of the guard.
 Lies in every other conversation (tests/kit/hearsay.py, falsehoods.py) on as many cases: in the
@@ -28,7 +30,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
 from itertools import islice, product
@@ -71,7 +73,7 @@ MEDIAN, P90, WORST = 1.2, 2.6, 12.0  # of the harm with the guard, at most
 HARD, FALSE = 200, 8  # hard tables, and how many of them may have a cut
 LOUD = 2.0  # harm that must not pass without a warning
 SWEEPS = 60  # of a descent at most: a lie can make it go on for as many as are allowed
-PARTS = ("liars", "pairs", "defaults", "talks", "trees", "proofs")
+PARTS = ("liars", "frank", "pairs", "defaults", "talks", "trees", "proofs")
 
 
 class Case(NamedTuple):
@@ -169,6 +171,7 @@ def jobs(share: int, only: str | None) -> list[Job]:
     """One in so many of each part."""
     every = {
         "liars": [Job("liars", i, lie) for i in range(len(CASES)) for lie in LIES],
+        "frank": [Job("frank", i, lie) for i in range(len(CASES)) for lie in LIES],
         "pairs": [Job("pairs", i, lie) for i in range(len(CASES)) for lie in LIES][::6],
         "defaults": [Job("defaults", i, lie) for i in range(len(CASES)) for lie in LIES],
         "talks": [Job("talks", i, lie) for i in range(len(CASES)) for lie in HEARSAY],
@@ -210,6 +213,8 @@ def measured(job: Job) -> dict[str, Any]:
     if job.part == "pairs":
         who.append(task.names[-2 if case.graph == "star" else 4])
     lies = dict.fromkeys(who, LIES[job.lie])
+    if job.part == "frank":
+        return found | {"guarded": _told(network(task, True, lies, ROUNDS, frank=True))}
     free, guarded = (network(task, guard, lies, ROUNDS) for guard in (False, True))
     return found | {"free": _told(free), "guarded": _told(guarded)}
 
@@ -311,10 +316,13 @@ def liars(part: str, found: Mapping[str, Any]) -> int:
         print(f"silent: {key}, {one['what']}: {one['free']['harm']:.3g}")
     for key, one in rows.items():
         if "guarded" in one and one["guarded"]["harm"] > P90:
-            print(f"harm {one['guarded']['harm']:.3g}: {key}, {one['what']}")
+            print(f"harm {one['guarded']['harm']:.3g}: {key}, {one['what']}{_absent(one)}")
     for which, values in harm.items():
-        middle, most, worst = np.median(values), np.quantile(values, 0.9), np.max(values)
-        print(f"{part}, {which}: harm median {middle:.3g}, 90 % {most:.3g}, worst {worst:.3g}")
+        print(f"{part}, {which}: harm {_three(values)}")
+    beyond = [one["harm"] / one["parted"] for one in guarded if "parted" in one]
+    if beyond:
+        absent = _three([one["parted"] for one in guarded])
+        print(f"{part}, absent from the start: {absent}; guarded, by that: {_three(beyond)}")
     print(f"{len(rows)} cases; worse than alone with the guard: {alone}; harm above 2 without it:")
     print(f"{len(loud)}, {len(silent)} of them unnamed")
     if part == "pairs":
@@ -323,6 +331,17 @@ def liars(part: str, found: Mapping[str, Any]) -> int:
         return bool(silent)
     told = np.median(harm["guarded"]), np.quantile(harm["guarded"], 0.9), np.max(harm["guarded"])
     return sum(int(a > b) for a, b in zip(told, (MEDIAN, P90, WORST), strict=True)) + bool(silent)
+
+
+def _three(values: Sequence[float]) -> str:
+    middle, most, worst = np.median(values), np.quantile(values, 0.9), np.max(values)
+    return f"median {middle:.3g}, 90 % {most:.3g}, worst {worst:.3g}"
+
+
+def _absent(one: Mapping[str, Any]) -> str:
+    """What his absence alone costs."""
+    told = one["guarded"]
+    return f" (absent from the start: {told['parted']:.3g})" if "parted" in told else ""
 
 
 def _warned(one: Mapping[str, Any]) -> int:

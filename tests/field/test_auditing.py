@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from coke.errors import MessageError
 from coke.field.auditing import APART, FALSE, MOST, TWICE, NodeAudit
 from coke.field.edge import Edge, End, zero
+from coke.field.renewal import Renewal
 from coke.field.signing import FILE, Signer, genuine
+from coke.field.silence import STEPS
 from coke.field.statements import asked, rounded
 from coke.maths.algorithms.codecs import Float64
 from coke.maths.audit import Flows, Vouched
@@ -109,6 +111,17 @@ def test_while_what_a_liar_did_fades_who_stands_out_is_no_liar(fades: bool, mute
         audit.shaken = 10**6 if fades else 0
     found = _judge(audits, {e: 0.3 * size for e, size in PULL.items()}, mute, loss=2.0)
     assert {found[n] for n in "0134"} == {None if fades and not mute else "2"}
+
+
+def test_while_all_begin_anew_sums_of_duals_convict_nobody() -> None:
+    """They are what is given up, or of models far from the optimum, which the bounds are of."""
+    for closed, convicted in ((FIRST - 4, None), (FIRST, "2")):
+        audits = _audits(nx.cycle_graph(5))
+        for audit in audits.values():
+            audit.renewal.plan(closed, 4, closed)
+        found = _judge(audits, PULL)
+        assert {found[n] for n in "0134"} == {convicted}
+        assert {audits[n].complete for n in "0134"} == {convicted is not None}
 
 
 def test_a_liar_that_states_nothing_and_passes_nothing_on_is_convicted_all_the_same() -> None:
@@ -214,23 +227,76 @@ def test_a_false_alarm_of_silence_costs_so_much_and_no_more() -> None:
 
 
 def test_who_closes_an_edge_tells_all_once_for_each_end() -> None:
-    """Until that has faded nobody is to blame; nobody says so of others, or of no edge."""
+    """All begin anew in the same round; nobody says so of others, or of no edge."""
     audits = _audits(nx.cycle_graph(5))
     audits["1"].closed("2", 30)
     (notice,) = (data for _, data in audits["1"].posts({"0": None}))
     audits["0"].hear("1", notice, 31)
     _flood(audits, 31)
-    assert {audit.shaken for name, audit in audits.items() if name in "034"} == {31 + FADES}
+    assert {audits[n].renewal.at for n in "0134"} == {30 + 3 + 1}  # three steps, but by the liar
+    assert {audits[n].shaken for n in "0134"} == {34 + FADES}
     audits["0"].hear("4", notice, 60)
-    assert audits["0"].shaken == 31 + FADES
+    assert audits["0"].shaken == 34 + FADES
+    assert all(audits[n].renewal.due(34) for n in "0134")
     audits["3"].closed("2", 81)
     _flood(audits, 82)
-    assert {audits[n].shaken for n in "014"} == {82 + FADES}
+    assert {audits[n].shaken for n in "014"} == {85 + FADES}
     audits["1"].closed("3", 99)
     assert not audits["1"].outbox
-    for wrong in (audits["2"]._signed((1, 0, 0, [])), audits["1"]._signed((1, 0, 3, []))):
+    for wrong in (audits["2"]._signed((1, -9, 0, [])), audits["1"]._signed((1, -9, 3, []))):
         with pytest.raises(MessageError):
             audits["0"].hear("1", wrong, 100)
+
+
+def test_whatever_a_notice_says_nobody_waits_for_long_or_begins_anew_soon_again() -> None:
+    """One of long ago, or of a round to come, is of now; the earliest counts."""
+    for closed in (0, 5, 100, 103, 2**31 - 1):
+        plan = Renewal()
+        assert plan.plan(closed, 4, 100) == 105
+        assert plan.plan(98, 4, 100) == plan.plan(99, 4, 100) == 103
+        assert [k for k in range(100, 110) if plan.due(k)] == [103]
+        assert plan.plan(103, 4, 103) == 103
+        assert not plan.still
+        assert plan.plan(103 + FADES, 4, 103 + FADES) == 108 + FADES
+        assert plan.still
+    assert not Renewal().plan(FADES - 5, 4, FADES - 5)  # nothing has begun to last
+
+
+def _mute(audits: dict[str, NodeAudit], mute: str, steps: int, times: int = 2) -> dict[str, str]:
+    """Whom each convicts after so many audits in which one says words, and states nothing."""
+    convicted = dict[str, str]()
+    for _ in range(times):
+        k = max(audit.judged for audit in audits.values()) + APART + 1
+        for caller in ("0", str(len(audits) - 1)):  # on either side of it
+            audits[caller].call(k)
+        _flood(audits, k, mute)
+        k = audits["0"]._due
+        for later in range(k, k + 30):
+            for name in audits.keys() - {mute}:
+                ends = _ends(audits, name, {})
+                s = k + steps * (later > k)
+                ends["a newcomer"] = ends[min(ends)]  # that has not vouched, and has no key
+                ends = {n: end._replace(s=s if n == mute else later) for n, end in ends.items()}
+                found = audits[name].look(later, ends, 1.0, 0.5)
+                convicted |= {} if found is None else {name: found.who}
+            _flood(audits, later, mute)
+    return convicted
+
+
+def test_who_states_nothing_though_its_words_come_is_convicted_by_its_neighbours() -> None:
+    """In the second audit, and where others have stated theirs: not who is gone, or all alone."""
+    path = nx.path_graph(7)
+    assert _mute(_audits(path), "3", STEPS) == {"2": "3", "4": "3"}
+    assert not _mute(_audits(path), "3", STEPS, times=1)
+    assert not _mute(_audits(path), "3", STEPS - 1)
+    assert _mute(_audits(path), "1", STEPS) == {"2": "1"}
+
+
+def test_steps_to_the_farthest_site_do_not_lead_by_a_liar() -> None:
+    audits = _audits(nx.cycle_graph(5))
+    assert audits["0"].flows.reach("1", "2") == audits["3"].flows.reach("1", "2") == 3
+    assert _audits(nx.path_graph(4))["0"].flows.reach("1", "2") == 1
+    assert _audits(nx.star_graph(4))["0"].flows.reach("1", "0") == 0
 
 
 def test_a_call_that_was_lost_is_made_up_for_by_who_asks() -> None:

@@ -57,6 +57,25 @@ def test_whoever_dies_when_all_end_alike(
         are_even(net, 150)
 
 
+def test_who_dies_and_is_back_at_once_changes_no_prediction(tmp_path: Path) -> None:
+    """Killed at random frames, bases and rounds among them: all err as in one process."""
+    rng = np.random.default_rng(0)
+    with Roamers(tmp_path, rows_of(120, 6), stream={"wait": 0.3}, upto=20) as net:
+        net.start(finishing=False)
+        for fed in range(23, 123, 3):
+            net.doomed[str(rng.choice(net.names))] = int(rng.integers(8))
+            net.feed(min(fed, 120))
+            net.go_on(partial(net.revived_upto, fed - 6))
+        net.doomed.clear()
+        net.go_on(partial(net.revived_upto, 119))
+        net.finish()
+        net.go_on(lambda: not net.turns)
+        are_even(net, 120)
+        assert net.deaths >= 20
+        paid = {n: agent.follow.score.mean for n, agent in net.agents.items()}  # type: ignore[union-attr]
+        assert paid == pytest.approx(net.undisturbed(), rel=1e-9)
+
+
 @pytest.mark.parametrize("who", range(4))
 @pytest.mark.parametrize("frames", [0, 5, 10, 15, 20])
 def test_nobody_waits_for_who_dies_while_a_basis_is_agreed_on(

@@ -70,6 +70,22 @@ def test_who_cuts_a_liar_is_not_cut_for_what_that_does_to_its_model(lie: str) ->
     assert told.harm <= 1.1
 
 
+def test_models_do_not_leap_when_an_edge_that_pulled_is_closed() -> None:
+    """All stand still until all know of it, and begin anew: nobody gets worse than it was."""
+    task, worst = _task(ring=True), list[tuple[bool, float]]()
+    net = Network(task, True, {task.names[2]: LIES["to one only"]})
+    while len(worst) < 120:
+        net._round()
+        net._flood()
+        losses = [float(net.nodes[name].state.loss[0]) for name in net.watches]
+        worst.append((bool(net.cuts), max(losses)))
+    before, after = (max(loss for cut, loss in worst if cut == later) for later in (False, True))
+    assert after <= 1.1 * before
+    duals = {(n, who): end.g for n in net.watches for who, end in net.nodes[n].open.items()}
+    assert all(np.array_equal(g, -duals[who, n]) for (n, who), g in duals.items())
+    assert all(end.epoch == 1 for n in net.watches for end in net.nodes[n].open.values())
+
+
 @pytest.mark.parametrize(("case", "rounds"), [(5, 120), (55, 60), (75, 60), (95, 60), (96, 180)])
 def test_honest_sites_of_hard_tables_are_not_cut(case: int, rounds: int) -> None:
     """Few rows with far targets ask for large models, and are far from the optimum for long."""

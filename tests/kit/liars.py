@@ -6,11 +6,13 @@ a name to how a liar's θ of a round comes about, for each of its neighbours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+import networkx as nx
 import numpy as np
 
 from coke.errors import ConvergenceError
@@ -158,6 +160,7 @@ class Told(NamedTuple):
 
     harm: float  # mean loss of the honest sites' models on honest rows, by that of their optimum
     alone: float  # the same of models that were learnt alone
+    parted: float  # of the optima of the parts that are left without liars: their absence alone
     lost: frozenset[tuple[str, str]]  # who has cut whom
     warned: frozenset[tuple[str, str]]  # who suspects whom
     guarded: int = 0  # bytes of claims before training and of audits
@@ -182,14 +185,19 @@ def vouched(
 
 
 class Network:
-    """Nodes in lockstep, some of which lie; each honest one watches its edges."""
+    """Nodes in lockstep, some of which lie; each honest one watches its edges.
 
-    def __init__(self, task: Ready, guard: bool, liars: Mapping[str, Lie]):
+    A liar states nothing in audits; a `frank` one states its edges as they are, and a loss that is
+    far more than counts. It passes nothing on.
+    """
+
+    def __init__(self, task: Ready, guard: bool, liars: Mapping[str, Lie], frank: bool = False):
         self.task, self.cuts, self.nodes = task, set[tuple[str, str]](), dict[str, Node]()
         self.watches, N = dict[str, Watch](), len(task.names)
         boasting = {name for name, lie in liars.items() if lie in _BOASTS}
         way = task.case("coke")
         self.told, self.signers, self.vouched = vouched(task, boasting) if guard else ({}, {}, 0)
+        self.frank = dict[str, NodeAudit]()
         self.usual = min((N - 1) / task.graph.number_of_edges(), 1.0)
         assert isinstance(way.algorithm, COKE)
         self.honest = np.array([name not in liars for name in task.names])
@@ -204,6 +212,8 @@ class Network:
             if name in liars:
                 bound = self._unseen(task.places[i], HonestBounds.of(risk, N, way.spread**2))
                 setup = lying(setup, liars[name], best, bound)
+                if guard and frank:
+                    self.frank[name] = NodeAudit(name, self.flows, self.signers[name], risk.size)
             else:
                 watch = Watch(risk, N, way.spread**2, self.usual, task.places[i].parted)
                 if guard:
@@ -251,9 +261,17 @@ class Network:
             if watch.audit is not None:
                 found = watch.audit.posts(self.nodes[name].open)
                 posted += [(name, to, data) for to, data in found]
+        for name, audit in self.frank.items():
+            node = self.nodes[name]
+            audit.look(node.k, node.open, node.setup.moves.rho, math.inf)
+            said = audit.posts(node.open)
+            posted += [
+                (name, *post) for post in said if post[1] == audit._heard.get(name, (None,))[0]
+            ]
+        audits = {n: w.audit for n, w in self.watches.items() if w.audit is not None} | self.frank
         for sender, to, data in posted:
-            if to in self.watches and (audit := self.watches[to].audit) is not None:
-                audit.hear(sender, data, self.nodes[to].k)
+            if to in audits:
+                audits[to].hear(sender, data, self.nodes[to].k)
 
     def _round(self) -> None:
         nodes, posted = self.nodes, []
@@ -276,29 +294,32 @@ class Network:
             posted = answers
 
 
-def network(task: Ready, guard: bool, liars: Mapping[str, Lie], rounds: int = 200) -> Told:
+def network(
+    task: Ready, guard: bool, liars: Mapping[str, Lie], rounds: int = 200, *, frank: bool = False
+) -> Told:
     """So many rounds of all sites, some of which lie."""
-    return Network(task, guard, liars).run(rounds)
+    return Network(task, guard, liars, frank).run(rounds)
 
 
-def _harm(task: Ready, nodes: Mapping[str, Node], honest: Any) -> tuple[float, float]:
-    """Of the honest sites' models on honest rows, and of those learnt alone."""
-    way = task.case("coke")
-    risk = way.problem.train
-    weights = honest.astype(np.float64)
-    total = risk.total(weights)
-    assert total is not None
-    count = honest.sum()
-    best = total.alone()[0]
-    N = len(honest)
+def _harm(task: Ready, nodes: Mapping[str, Node], honest: Any) -> tuple[float, float, float]:
+    """Of the honest sites' models on honest rows, of those learnt alone, of parts without liars."""
+    risk, N = task.case("coke").problem.train, len(honest)
+    who = np.flatnonzero(honest).tolist()
 
     def loss(theta: Array) -> float:
-        return float(risk.losses(np.tile(theta, (N, 1)))[honest].sum() / count)
+        return float(risk.losses(np.tile(theta, (N, 1)))[who].mean())
 
-    floor = loss(best)
-    own, who = risk.alone(), np.flatnonzero(honest)
-    alone = [loss(own[i]) for i in who]
+    def best(sites: Any) -> float:
+        total = risk.total(np.isin(np.arange(N), sites).astype(np.float64))
+        assert total is not None
+        return loss(total.alone()[0])
+
+    alone = {i: loss(theta) for i, theta in enumerate(risk.alone())}
     # A site without neighbours stops, and has what it learns alone.
-    at = [nodes[task.names[i]] for i in who]
-    theirs = [loss(node.theta[0]) if node.open else alone[i] for i, node in enumerate(at)]
-    return float(np.mean(theirs)) / floor, float(np.mean(alone)) / floor
+    at = {i: nodes[task.names[i]] for i in who}
+    theirs = [loss(node.theta[0]) if node.open else alone[i] for i, node in at.items()]
+    parts = [[*part] for part in nx.connected_components(task.graph.subgraph(who))]
+    parted = sum(len(part) * best(part) for part in parts) / len(who)
+    found = float(np.mean(theirs)), float(np.mean([alone[i] for i in who])), parted
+    harm, own, least = (x / best(who) for x in found)
+    return harm, own, least

@@ -35,6 +35,7 @@ class Roamers(Followers):
         self.now, self.fault, self.memory.fault = 0.0, self.memory.fault, self._carried
         self.turns: dict[str, Iterator[Status]] = {}
         self.doomed: dict[str, int] = {}  # who die, and how many frames they send before
+        self.deaths = 0  # of those so far
 
     def __enter__(self) -> Roamers:
         return self
@@ -72,6 +73,11 @@ class Roamers(Followers):
         """Whether all that run have come so far."""
         return all(self.ticks()[name] >= tick for name in self.turns)
 
+    def revived_upto(self, tick: int) -> bool:
+        """Whether all have come so far, whoever dies being started at once."""
+        self.revive({})
+        return self.caught_up(tick)
+
     def together(self) -> bool:
         """Whether no edge rests."""
         return all(agent.follow.stream.live.all() for agent in self.agents.values())  # type: ignore[union-attr]
@@ -102,7 +108,7 @@ class Roamers(Followers):
         try:
             status = next(self.turns[name], None)
         except Killed:
-            status = None
+            self.deaths, status = self.deaths + 1, None
         if status is None:
             self.kill(name)
             return

@@ -11,10 +11,10 @@ rows can ask for the one that carries most lies. Its neighbours close their edge
 
 Signatures are by keys that all sites claimed by name. A site that signs two statements of a round,
 or one that its neighbour knows to be false of their edge, has lied as well: of the first there is
-proof for all, the second is for the neighbour to act on. A call costs all sites some bytes, so none
-is heard within `APART` rounds of the last, or as long after its own. Who was started again after
-the round of an audit may have stated its edges before, and leaves it at that. Who closes an edge
-tells all so, signed: its model leaps, and so do those of others.
+proof for all, the second is for the neighbour to act on, as is silence (`coke.field.silence`). A
+call costs all sites some bytes, so none is heard within `APART` rounds of the last, or as long
+after its own. Who was started again may have stated its edges before, and leaves it at that. Who
+closes an edge tells all so, signed, and all begin anew (`coke.field.renewal`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ import numpy as np
 
 from coke.errors import MessageError
 from coke.field.edge import End
+from coke.field.renewal import Renewal
 from coke.field.signing import SIGNATURE, Signer, genuine
+from coke.field.silence import MUTE, Silence
 from coke.field.statements import (
     CLOSES,
     Body,
@@ -82,7 +84,7 @@ class NodeAudit:
     size: int  # numbers of a dual
     outbox: list[Post] = field(default_factory=list)
     spent: int = 0  # bytes posted
-    complete: bool = False  # whether all sites have stated their edges in the last audit
+    complete: bool = False  # whether all stated in the last audit, and bounds held
     judged: int = 0  # the round of the last audit that is over …
     _due: int = 0  # … and of the last that was called
     _heard: dict[str, tuple[bytes, Stated]] = field(default_factory=dict)  # of the one that is due
@@ -91,7 +93,9 @@ class NodeAudit:
     _news: tuple[int, int] = (0, 0)  # how many were heard when the last was, and in which round
     _began: int | None = None  # the round in which this site has begun to look
     shaken: int = 0  # the round until which what a liar has done, or its end, still moves models
+    renewal: Renewal = field(default_factory=Renewal)  # when all begin anew for that
     _shut: set[tuple[str, str]] = field(default_factory=set)  # who has closed its edge to whom
+    _silence: Silence = field(default_factory=Silence)
     _found: list[Conviction] = field(default_factory=list)  # that are still to be acted on
 
     def call(self, k: int) -> None:
@@ -128,8 +132,9 @@ class NodeAudit:
             self._everywhere()
         if missing and self._waits(k):
             return None
-        self.judged, self.complete = self._due, not missing
-        found = self._carries()
+        self.judged, self.complete = self._due, not (missing or self.renewal.covers(self._due))
+        mute = self._silence.ends(ends, self._heard)
+        found = self._out(Conviction(mute, MUTE)) if mute else self._carries()
         if found is not None:
             self.shaken = k + FADES
         return found
@@ -163,9 +168,9 @@ class NodeAudit:
         side by side each site closes its own edges to them.
         """
         told = {n: one for n, (_, one) in self._heard.items()}
-        order = sorted(self.flows.loads(told), key=lambda load: load.part, reverse=True)
-        if len(order) < 3 or self.name in order[0].who:  # of two, nobody can say who lies
-            return None
+        order = sorted(self.flows.loads(told), key=lambda load: -load.part)
+        if len(order) < 3 or self.name in order[0].who or self.renewal.covers(self._due):
+            return None  # of two, nobody can say who lies
         (who, most, room), next_ = order[0], order[1].part
         dragged, silent = self.flows.worse(told) > WARNS[1], who[0] not in told
         bounded = silent or not dragged
@@ -199,16 +204,17 @@ class NodeAudit:
         body = (self._names.index(self.name), self._due, bits_of(loss), edges)
         data = self._signed(body)
         self._heard[self.name] = (data, stated(body, self._names, self.size))
+        self._silence.begins({n: ends[n] for n in self.flows.near[self.name] if n in ends})
         self.outbox.append(Post(data))
 
     def closed(self, name: str, k: int) -> None:
         """Says to all that its edge to that site is closed, from round k on."""
-        if self.flows.joined(self.name, name):
-            own, other = map(self._names.index, (self.name, name))
-            self._noted(Post(self._signed((own, CLOSES, other, []))), (self.name, name), k)
+        if self.flows.joined(*(edge := (self.name, name))):
+            own, other = map(self._names.index, edge)
+            self._noted(Post(self._signed((own, CLOSES - k, other, []))), edge, k, k)
 
-    def _noted(self, post: Post, edge: tuple[str, str], k: int) -> None:
-        """What its model does then comes to all: until that fades, nobody is to blame for it.
+    def _noted(self, post: Post, edge: tuple[str, str], at: int, k: int) -> None:
+        """All begin anew: until that has faded, nobody is to blame for what models do.
 
         Every edge counts once for each end, so that a liar does not say so for ever.
         """
@@ -216,7 +222,8 @@ class NodeAudit:
             raise MessageError(f"{edge[0]!r} says that it has closed an edge that it has not")
         if edge not in self._shut:
             self._shut.add(edge)
-            self.shaken = k + FADES
+            anew = self.renewal.plan(at, self.flows.reach(*edge), k)
+            self.shaken = max(k, anew) + FADES
             self.outbox.append(post._replace(everywhere=True))
 
     def hear(self, sender: str, data: bytes, k: int) -> None:
@@ -228,8 +235,8 @@ class NodeAudit:
             return self._asked(sender, data, k)
         index, at, other, _ = body = self._read(data)
         who, told = self._names[index], stated(body, self._names, self.size)
-        if at == CLOSES:
-            return self._noted(Post(data, sender), (who, self._names[other]), k)
+        if at <= CLOSES:
+            return self._noted(Post(data, sender), (who, self._names[other]), CLOSES - at, k)
         if at != self._due and not self._taken(at, k):
             return None
         before = self._heard.get(who)

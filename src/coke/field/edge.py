@@ -211,9 +211,20 @@ def close(edge: Edge, end: End, strikes: int = 0) -> End:
     return zero(edge, Standing(end.epoch, True), max(end.strikes, strikes))
 
 
+def anew(edge: Edge, end: End) -> End:
+    """The next epoch from zero, with the same record; itself where this one has hardly begun."""
+    later = _later(edge, end)
+    return end if end.s <= LEAST or later > TOP else zero(edge, Standing(later, False), end.strikes)
+
+
 def shut(edge: Edge, end: End) -> End:
     """Closed for good, where it was closed until it would be needed."""
     return zero(edge, Standing(_later(edge, end), True), end.strikes)
+
+
+def done(end: End, short: bool) -> Done:
+    """How many words there are on an edge whose end says no more."""
+    return Done(end.epoch, end.s + (end.out is not None), short=short)
 
 
 def why_closed(end: End) -> str:

@@ -10,8 +10,8 @@ With `guard` all know the graph and each other's keys, and what is suspicious ca
 convicted there loses its edges for good, before θ moves by them. So does a neighbour whose words
 are of no honest size, at once, and one that no audit has cleared a while after it was called. When
 somebody was cut, or has come or gone, what was done takes a while to fade: until then nobody is to
-blame. Who has closed an edge is pulled by the others as if it were there, its model leaps, and it
-says why to all: neighbours that would cut it for that would be cut by theirs.
+blame. Who has closed an edge is pulled by the others as if it were there, so it says so to all, and
+all begin anew (`coke.field.renewal`).
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ class Watch:
         if self.audit is not None and self.audit.shaken > self._shaken:  # elsewhere one was closed
             self._shaken = self.audit.shaken
             self._since, self._alarmed = max(self._since, self._shaken), {}
+            self._peak, self._cleared = 1.0, 0.0
         who = self._audited(at) or self._seen(at)
         if who is not None:
             self._since, self._alarmed = at.k + FADES, {}

@@ -26,6 +26,7 @@ from coke.field.edge import FIRST, RESERVE, Edge, End, zero
 from coke.field.frames import Standing
 from coke.field.guarding import Look, Watch
 from coke.field.remembering import RememberingCodec
+from coke.field.renewal import Renewal
 from coke.maths.algorithms.algorithm import Algorithm
 from coke.maths.algorithms.codecs import LIMIT, Codec, Float64
 from coke.maths.algorithms.coke import COKE, Local, pull
@@ -135,6 +136,12 @@ class Setup:
         if self.watch is None:
             return None
         return self.watch.cut(Look(k, wide, float(s.loss[0]), self.moves.rho, ends))
+
+    @property
+    def renewal(self) -> Renewal:
+        """When all begin anew, as somebody has closed an edge: never where nobody audits."""
+        audit = None if self.watch is None else self.watch.audit
+        return Renewal() if audit is None else audit.renewal
 
     def lacking(self, need: Ledger) -> str:
         """Why nothing could be said even in round 1, all it would have spent being this."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from operator import gt
+from operator import add, gt
 from typing import Any, NamedTuple
 
 from coke.errors import MessageError
@@ -73,8 +73,8 @@ class Node(NamedTuple):
     @property
     def reserve(self) -> list[str]:
         """Neighbours whose edge was never opened."""
-        kept = ((n, self.ends.get(n)) for n in sorted(self.setup.reserve))
-        return [n for n, e in kept if e is not None and e.standing == edges.RESERVE]
+        kept = sorted(self.setup.reserve & self.ends.keys())
+        return [n for n in kept if self.ends[n].standing == edges.RESERVE]
 
     def lost(self) -> dict[str, str]:
         """Whose edge is closed, and why."""
@@ -97,14 +97,11 @@ class Node(NamedTuple):
     @property
     def spent(self) -> Ledger:
         """By this site since it began, agreement included."""
-        before, since = self.setup.spent, self.ledger
-        return Ledger(*(a + b for a, b in zip(before, since, strict=True)))
+        return Ledger(*map(add, self.setup.spent, self.ledger))
 
     def missing(self) -> list[str]:
         """Neighbours whose word a round would leave out, and may still come."""
-        if not self.k:
-            return []
-        return [n for n, end in self.open.items() if not (end.due or end.finished)]
+        return [n for n, e in self.open.items() if self.k and not (e.due or e.finished)]
 
     def round(self, force: bool = False) -> Advance:
         """One round, if no word is missing; with `force`, without those that are."""
@@ -113,15 +110,14 @@ class Node(NamedTuple):
             return Advance(self, durable=False)
         due = {n: end for n, end in self.open.items() if self.k and end.due}
         after = {n: edges.complete(self.setup.edge(n), end) for n, end in due.items()}
-        if anew := [n for n, end in after.items() if edges.began_anew(self.ends[n], end)]:
-            self.setup.moves.bear(*anew)
+        anew = (n for n, end in after.items() if edges.began_anew(self.ends[n], end))
+        self.setup.moves.bear(*anew)
         node = self._replace(ends={**self.ends, **after})
         if self.k and (cut := self.setup.suspicious(node.state, node.open, node.k, node.wide)):
             shut = edges.close(self.setup.edge(cut), node.ends[cut], edges.PATIENCE)
             node = node._replace(ends={**node.ends, cut: shut}, wide=True)
-        left = node.open
         # Of a neighbour that has finished every word counts, unless there is no waiting for it.
-        ended = [end for end in left.values() if self.k and end.last is not None]
+        ended = [end for end in node.open.values() if self.k and end.last is not None]
         least, told = node._least(), any(end.finished or missing for end in ended)
         if told or least.done():
             return node._parting(short=node.short)
@@ -129,9 +125,17 @@ class Node(NamedTuple):
             return node._parting(short=True)
         if missing and not self.setup.algorithm.elastic:
             return Advance(self, durable=False)
-        state, tellings = self.setup.step(node.state, left, self.k + 1)
-        node = node._replace(state=state, k=self.k + 1)._counted(least, frozenset(after))
+        if still := least.countdown >= NEVER and self.setup.renewal.still:
+            node = node._anew() if self.setup.renewal.due(self.k) else node
+        state, tellings = self.setup.step(node.state, node.open, None if still else self.k + 1)
+        node = node._replace(state=state, k=self.k + 1, fine=node.fine and not still)
+        node = node._counted(least, frozenset(after))
         return node._said(tellings, node.laps, self.ends)
+
+    def _anew(self) -> Node:
+        """As before round 1, but for what was said and counted."""
+        begun = {n: edges.anew(self.setup.edge(n), end) for n, end in self.open.items()}
+        return self._replace(ends={**self.ends, **begun}, state=self.setup.start())
 
     def hear(self, sender: str, frame: Frame) -> Advance:
         """After a frame from a neighbour; MessageError, and nothing else, where it makes no sense.
@@ -148,7 +152,7 @@ class Node(NamedTuple):
         if self.done:
             waits = isinstance(frame, Word) and frame.step >= end.s and end.out is None
             asks = isinstance(frame, Done) and frame.again
-            answer = _done(end, self.short) if waits or asks else answer
+            answer = edges.done(end, self.short) if waits or asks else answer
         elif isinstance(frame, Done):
             here = end.standing == (frame.epoch, False)  # else from before the edge began anew
             short = self.short or (frame.short and here)
@@ -191,7 +195,7 @@ class Node(NamedTuple):
             if end.out is not None and not (self.done and end.finished):
                 found[n] = end.out._replace(again=True)
             elif self.done and not end.ending:
-                found[n] = _done(end, self.short)._replace(again=True)
+                found[n] = edges.done(end, self.short)._replace(again=True)
         return tuple(found.items())
 
     def close(self, *neighbours: str) -> Advance:
@@ -208,8 +212,8 @@ class Node(NamedTuple):
 
     def _without(self, *neighbours: str) -> Advance:
         shut = {n: edges.close(self.setup.edge(n), self._known(n)) for n in neighbours}
-        frames = tuple((n, end.standing) for n, end in shut.items())
-        return Advance(self._replace(ends={**self.ends, **shut}), frames)
+        node = self._replace(ends={**self.ends, **shut})
+        return Advance(node, tuple((n, end.standing) for n, end in shut.items()))
 
     def join(self, neighbour: str) -> Advance:
         """A neighbour that is new, or back, from zero; one of the two ends is enough."""
@@ -230,7 +234,7 @@ class Node(NamedTuple):
     def _parting(self, short: bool) -> Advance:
         """The node that has finished, and what it says."""
         node = self._replace(done=True, countdown=0, short=short)
-        return Advance(node, tuple((n, _done(end, short)) for n, end in self.open.items()))
+        return Advance(node, tuple((n, edges.done(end, short)) for n, end in self.open.items()))
 
     def _least(self) -> Quiet:
         """The least of its own count and countdown and its neighbours' in their last words."""
@@ -276,7 +280,8 @@ class Node(NamedTuple):
 
     def _begun_again(self, neighbour: str, before: Mapping[str, End]) -> Advance:
         """With the first word on an edge that has just started; it counts for nothing."""
-        _, told = self.setup.step(self.state, {neighbour: self.ends[neighbour]})
+        state = self.setup.start() if self.setup.renewal.still else self.state
+        _, told = self.setup.step(state, {neighbour: self.ends[neighbour]})
         return self._said(told, 0, before)
 
     def _said(self, told: Tellings, quiet: int, before: Mapping[str, End]) -> Advance:
@@ -293,8 +298,3 @@ class Node(NamedTuple):
         ledger = node.ledger.told(0, copies=far, header=LONG - HEADER)
         node = node._replace(ends={**self.ends, **new}, ledger=ledger)
         return Advance(node, (*shut.items(), *out.items()))
-
-
-def _done(end: End, short: bool) -> Done:
-    """How many words there are on an edge whose end says no more."""
-    return Done(end.epoch, end.s + (end.out is not None), short=short)

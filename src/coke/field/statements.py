@@ -4,7 +4,7 @@
                −round, no bits                   … and to pass statements on over every edge
     ask        round, a bit for each site        the statements that I have; tell me the others
     statement  who, round, loss, edges; signed   the loss in float32, the duals rounded
-    notice     who, 0, whom, no edges; signed    I have closed my edge to that site
+    notice     who, −round, whom, no edges; signed   I have closed my edge to that site
 
 All in msgpack; a call or an ask is an array of two, and no other is.
 """
@@ -23,7 +23,7 @@ from coke.maths.arrays import Array
 from coke.maths.audit import Dual, Stated
 
 FINE = 2  # powers of two that a dual is stated more finely than its root mean square
-CLOSES = 0  # the round of a notice
+CLOSES = 0  # and minus its round are those of a notice: all below
 Edge = tuple[int, int, int, int, bytes]  # neighbour, epoch, step, exponent, whole numbers
 Body = tuple[int, int, int, list[Edge]]  # who, round, bits of the loss in float32 or whom, edges
 Asked = tuple[int, bytes]
@@ -58,7 +58,8 @@ def read_body(data: bytes, sites: int, size: int) -> Body:
         raise MessageError(f"a statement of {len(data)} bytes, of {sites} sites")
     body = index, at, bits, edges = _decoded(data, _BODY)
     whom = 0 <= bits < sites and not edges
-    if not (0 <= index < sites and 0 <= at < 2**31 and 0 <= bits < _INFINITE and (at or whom)):
+    known = 0 <= index < sites and abs(at) < 2**31
+    if not (known and 0 <= bits < _INFINITE and (at > CLOSES or whom)):
         raise MessageError("a statement of a site, a round or a loss that cannot be")
     return body
 

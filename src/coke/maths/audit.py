@@ -131,6 +131,15 @@ class Flows:
                 front += new
         return {n: tuple(near) for n, near in found.items()}
 
+    def reach(self, start: str, without: str) -> int:
+        """Steps from a site to the farthest that it can tell, not by way of one other."""
+        found, front = {start, without}, [start]
+        steps = 0
+        while front := [m for n in front for m in self._edges[n] if m not in found]:
+            found.update(front)
+            steps += 1
+        return steps
+
     @cached_property
     def _bend(self) -> float:
         return float(believed(max(self.told[n].bend, 0.0) for n in self._names).max())
