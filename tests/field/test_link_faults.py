@@ -44,7 +44,9 @@ def test_a_neighbour_that_dies_or_freezes_is_missed_and_comes_back(
             a.send("b", b"end")
             assert second.wait(timeout=LONG) == 0
         assert until(lambda: not a.alive())
-        assert [event.kind for event in a.events()] == 3 * ["up", "down"]
+        # A call that it gave up while it was made, on a busy machine, may be said as well.
+        said = [event.kind for event in a.events() if event.kind != "refused"]
+        assert said == 3 * ["up", "down"]
 
 
 @each
