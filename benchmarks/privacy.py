@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import os
 
-from coke.maths.features.mixtures import Gaussian
-from coke.privacy.private import SPREAD
-
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before NumPy loads; others share the machine
 
 import math
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import networkx as nx
 import numpy as np
@@ -31,7 +31,7 @@ from coke.engines.process import simulate
 from coke.maths.algorithms.coke import COKE, Geometric, automatic
 from coke.maths.arrays import Array
 from coke.maths.features.features import DrawnFeatures
-from coke.maths.features.mixtures import expected_gram
+from coke.maths.features.mixtures import Gaussian, expected_gram
 from coke.maths.features.whitening import Whitening
 from coke.maths.graph import Graph
 from coke.maths.losses.codes import sharpest, surprises
@@ -52,6 +52,7 @@ from coke.privacy.noise import (
     steps,
     unpacked,
 )
+from coke.privacy.private import SPREAD
 from coke.privacy.release import (
     AllSites,
     Release,
