@@ -83,12 +83,18 @@ def test_what_is_stirred_is_done_at_once_and_the_helm_given_up(
         one.helm.stir()
         _until(partial(one.has_made, turns + 1))
         one.helm.until(lambda: True, LONG)
+    assert threading.get_ident() not in one.turns
 
 
 def test_a_wait_has_an_end(links: Callable[[float], _Links]) -> None:
-    one = links(0.01)
+    """No sooner than asked for; one of no time at all makes no turn."""
+    one, here = links(0.01), threading.get_ident()
+    begun = time.monotonic()
     one.helm.until(lambda: False, 0.05)
+    assert time.monotonic() - begun >= 0.05
+    made = one.turns.count(here)
     one.helm.until(lambda: False, 0.0)
+    assert one.turns.count(here) == made
 
 
 def test_closing_ends_a_wait(links: Callable[[float], _Links]) -> None:
